@@ -1,0 +1,199 @@
+//! What is measured: the cases, the keys each of them uses and the answers each of them owes.
+
+use serde_json::{Value, json};
+
+/// The table a case is read in. Its first case is the ceiling that the others are divided by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Memory,
+    Redis,
+}
+
+impl Group {
+    pub const ALL: [Self; 2] = [Self::Memory, Self::Redis];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Memory => "Decided in the process, against a bare echo (#1)",
+            Self::Redis => "Decided in Redis, against an echo with one script call (#3)",
+        }
+    }
+}
+
+/// The server that answers a case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Ceiling,
+    Embedded,
+    Replica,
+}
+
+impl Place {
+    pub const KEYWARD: [Self; 2] = [Self::Embedded, Self::Replica];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ceiling => "ceiling",
+            Self::Embedded => "embedded",
+            Self::Replica => "replica",
+        }
+    }
+}
+
+/// A set of keys that are alike.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum KeySet {
+    Plain,
+    Permitted,
+    OneLimit,
+    FiveLimits,
+    FiveLimitsAndCredits,
+}
+
+/// What no run uses up: the cost of counting is measured, never that of refusing.
+pub const PLENTY: u64 = 1_000_000_000;
+const WINDOW_MS: u64 = 60_000;
+
+pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "documents.delete"];
+pub const ROLE: &str = "editor";
+
+impl KeySet {
+    pub const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Permitted,
+        Self::OneLimit,
+        Self::FiveLimits,
+        Self::FiveLimitsAndCredits,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Permitted => "permitted",
+            Self::OneLimit => "one-limit",
+            Self::FiveLimits => "five-limits",
+            Self::FiveLimitsAndCredits => "five-limits-and-credits",
+        }
+    }
+
+    /// The body of `keys.createKey` that makes key `number` of this set.
+    pub fn creation(self, api_id: &str, number: usize) -> Value {
+        let mut body =
+            json!({ "apiId": api_id, "prefix": "prod", "name": format!("bench {number}") });
+        if self == Self::Permitted {
+            body["permissions"] = json!([PERMISSIONS[0]]);
+            body["roles"] = json!([ROLE]);
+        }
+        if self.limits() > 0 {
+            body["ratelimits"] = (1..=self.limits())
+                .map(|n| {
+                    json!({ "name": format!("requests{n}"), "limit": PLENTY,
+                            "duration": WINDOW_MS, "autoApply": true })
+                })
+                .collect();
+        }
+        if self.has_credits() {
+            body["credits"] = json!({ "remaining": PLENTY });
+        }
+        body
+    }
+
+    /// What the body of a verification holds after its `key`. The query needs the key's own
+    /// permission and one that only the role grants.
+    pub fn tail(self) -> &'static str {
+        match self {
+            Self::Permitted => {
+                r#","permissions":"documents.read AND (documents.write OR documents.admin)""#
+            }
+            Self::Plain | Self::OneLimit | Self::FiveLimits | Self::FiveLimitsAndCredits => "",
+        }
+    }
+
+    pub fn limits(self) -> usize {
+        match self {
+            Self::Plain | Self::Permitted => 0,
+            Self::OneLimit => 1,
+            Self::FiveLimits | Self::FiveLimitsAndCredits => 5,
+        }
+    }
+
+    pub fn has_credits(self) -> bool {
+        self == Self::FiveLimitsAndCredits
+    }
+}
+
+pub struct Case {
+    pub name: &'static str,
+    pub group: Group,
+    pub place: Place,
+    pub path: &'static str,
+    /// The keys, and with them the limits that an answer must show.
+    pub keys: KeySet,
+}
+
+impl Case {
+    pub fn is_base(&self) -> bool {
+        self.place == Place::Ceiling
+    }
+
+    /// Whether the server is given a Redis at all.
+    pub fn has_redis(&self) -> bool {
+        match self.place {
+            Place::Ceiling => self.group == Group::Redis,
+            Place::Embedded => false,
+            Place::Replica => true,
+        }
+    }
+}
+
+pub const VERIFY: &str = "/v2/keys.verifyKey";
+
+/// The ceilings come first in their group.
+pub const CASES: [Case; 10] = [
+    ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
+    verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
+    verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
+    verify(
+        "verify cached, permission query + role, embedded",
+        Group::Memory,
+        Place::Embedded,
+        KeySet::Permitted,
+    ),
+    verify(
+        "verify cached, permission query + role, replica",
+        Group::Memory,
+        Place::Replica,
+        KeySet::Permitted,
+    ),
+    verify("verify, one in-process limit", Group::Memory, Place::Embedded, KeySet::OneLimit),
+    ceiling("echo+EVALSHA", Group::Redis, "/limit", KeySet::OneLimit),
+    verify("verify, one Redis limit", Group::Redis, Place::Replica, KeySet::OneLimit),
+    verify("verify, 5 limits", Group::Redis, Place::Replica, KeySet::FiveLimits),
+    verify(
+        "verify, 5 limits + credits",
+        Group::Redis,
+        Place::Replica,
+        KeySet::FiveLimitsAndCredits,
+    ),
+];
+
+const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
+    Case { name, group, place: Place::Ceiling, path, keys }
+}
+
+const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
+    Case { name, group, place, path: VERIFY, keys }
+}
+
+/// The cases whose name holds `only`, each with the ceiling of its group: a figure without its
+/// ceiling says nothing.
+pub fn selected(only: &str) -> Vec<&'static Case> {
+    let wanted = |case: &Case| case.name.contains(only);
+    CASES
+        .iter()
+        .filter(|case| {
+            wanted(case)
+                || (case.is_base() && CASES.iter().any(|c| c.group == case.group && wanted(c)))
+        })
+        .collect()
+}

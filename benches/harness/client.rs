@@ -1,0 +1,154 @@
+//! A blocking HTTP client for what is not measured: making keys and looking at single answers.
+
+use super::Outcome;
+use super::cases::{Case, KeySet, PERMISSIONS, Place, ROLE};
+use super::servers::ROOT_KEY;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const BODY_BYTES_MAX: usize = 1 << 20;
+const MAKERS: usize = 32;
+
+/// One connection, kept alive.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends a body and returns the status and the answer.
+    pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Authorization: Bearer {ROOT_KEY}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.read_answer()
+    }
+
+    fn read_answer(&mut self) -> std::io::Result<(u16, Value)> {
+        let malformed = || std::io::Error::other("not an HTTP answer with a Content-Length");
+        let status_line = self.read_line()?;
+        let status =
+            status_line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(malformed)?;
+        let mut length = None;
+        loop {
+            let line = self.read_line()?;
+            if line.is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().ok();
+            }
+        }
+        let length = length.filter(|l| *l <= BODY_BYTES_MAX).ok_or_else(malformed)?;
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        let value = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
+        Ok((status, value))
+    }
+
+    fn read_line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Sends an operation that has to succeed and returns its `data`.
+    fn call(&mut self, operation: &str, body: &Value) -> Outcome<Value> {
+        match self.post(&format!("/v2/{operation}"), &body.to_string()) {
+            Ok((200, mut answer)) => Ok(answer["data"].take()),
+            Ok((status, answer)) => Err(format!("{operation} answered {status}: {answer}")),
+            Err(e) => Err(format!("{operation} was not answered: {e}")),
+        }
+    }
+}
+
+/// Makes what the keys need: the API they live in, and the permissions and the role of
+/// [`KeySet::Permitted`]. Returns the API's id.
+pub fn make_api(address: SocketAddr) -> Outcome<String> {
+    let mut client = Client::connect(address).map_err(|e| format!("no connection: {e}"))?;
+    let api = client.call("apis.createApi", &json!({ "name": "benchmark" }))?;
+    let api_id = api["apiId"].as_str().ok_or("apis.createApi answered without an apiId")?;
+    for slug in PERMISSIONS {
+        client.call("permissions.createPermission", &json!({ "name": slug, "slug": slug }))?;
+    }
+    client.call(
+        "permissions.createRole",
+        &json!({ "name": ROLE, "permissions": &PERMISSIONS[1..] }),
+    )?;
+    Ok(api_id.to_owned())
+}
+
+/// Makes `count` keys of one set, many at a time, and returns them.
+pub fn make_keys(
+    address: SocketAddr,
+    api_id: &str,
+    set: KeySet,
+    count: usize,
+) -> Outcome<Vec<String>> {
+    let next = AtomicUsize::new(0);
+    let make_some = || -> Outcome<Vec<String>> {
+        let mut client = Client::connect(address).map_err(|e| format!("no connection: {e}"))?;
+        let mut keys = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(keys);
+            }
+            let made = client.call("keys.createKey", &set.creation(api_id, number))?;
+            let key = made["key"].as_str().ok_or("keys.createKey answered without a key")?;
+            keys.push(key.to_owned());
+        }
+    };
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..MAKERS).map(|_| scope.spawn(make_some)).collect();
+        let mut keys = Vec::with_capacity(count);
+        for maker in makers {
+            keys.extend(maker.join().map_err(|_| "a thread that makes keys panicked")??);
+        }
+        Ok(keys)
+    })
+}
+
+/// Looks at one answer: it must be VALID and show the counters that the key has.
+pub fn check(address: SocketAddr, case: &Case, key: &str) -> Outcome<()> {
+    let body = format!(r#"{{"key":"{key}"{}}}"#, case.keys.tail());
+    let (status, answer) = Client::connect(address)
+        .and_then(|mut client| client.post(case.path, &body))
+        .map_err(|e| format!("no answer: {e}"))?;
+    let data = &answer["data"];
+    let limits = data["ratelimits"].as_array().map_or(0, Vec::len);
+    let has_credits = data["credits"].is_number();
+    let owes_credits = case.keys.has_credits() && case.place != Place::Ceiling;
+    if status == 200
+        && data["valid"] == true
+        && data["code"] == "VALID"
+        && limits == case.keys.limits()
+        && has_credits == owes_credits
+    {
+        return Ok(());
+    }
+    Err(format!(
+        "a VALID answer with {} limits and {} credits is due, but {status} came: {answer}",
+        case.keys.limits(),
+        if owes_credits { "its" } else { "no" },
+    ))
+}

@@ -1,0 +1,267 @@
+//! One run of one case: a fresh server process, a warm-up that looks at every answer, then the
+//! measured load.
+
+use super::cases::Case;
+use super::client;
+use super::machine::{self, CoreTime};
+use super::servers::{Lab, Process, ROOT_KEY, Server, pinned};
+use super::{Options, Outcome};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const CONNECTIONS: usize = 64;
+/// Bounds the warm-up: more than that only a server needs that hardly answers.
+const WARM_UP_KEYS_PER_SECOND: usize = 5_000;
+/// Other work, in cores, from which on a run counts as disturbed.
+const FOREIGN_CORES_MAX: f64 = 0.2;
+/// A second in which the two cores do less than this counts as calm.
+const CALM_CORES: f64 = 0.15;
+const CALM_PATIENCE: Duration = Duration::from_secs(6);
+const REPEAT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What one run measured. A microsecond figure is processor time for one request.
+#[derive(Serialize)]
+pub struct Run {
+    pub case: &'static str,
+    pub repeat: u32,
+    /// Whether other work took part of the cores.
+    pub is_disturbed: bool,
+    /// Whether it replaces a run that was disturbed.
+    pub is_repeated: bool,
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub server_us: f64,
+    pub redis_us: f64,
+    pub postgres_us: f64,
+    pub load_us: f64,
+    pub redis_calls: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub server_busy_cores: f64,
+    pub resident_mib: f64,
+    pub foreign_cores: f64,
+    pub stolen_cores: f64,
+}
+
+/// Runs a case. A run in which something else kept the cores busy is done once more, also when it
+/// failed: a server that gets no processor time misses its deadlines, which says nothing about it.
+pub fn run(lab: &Lab, case: &Case, keys: &Path, repeat: u32, options: &Options) -> Outcome<Run> {
+    let before = Snapshot::take(lab, None);
+    match run_once(lab, case, keys, options) {
+        Ok(run) if !run.is_disturbed => return Ok(Run { repeat, ..run }),
+        Ok(run) => eprintln!("  disturbed by {:.2} cores of other work", run.foreign_cores),
+        Err(fault) => {
+            let foreign_cores = Snapshot::take(lab, None).since(&before).foreign_cores();
+            if foreign_cores <= FOREIGN_CORES_MAX {
+                return Err(fault);
+            }
+            eprintln!("  failed beside {foreign_cores:.2} cores of other work: {fault}");
+        }
+    }
+    wait_for_calm(lab, REPEAT_PATIENCE);
+    eprintln!("  once more");
+    let second = run_once(lab, case, keys, options)?;
+    Ok(Run { repeat, is_repeated: true, ..second })
+}
+
+/// The server is a new process on the same data: what one run leaves behind (a grown heap, events
+/// not written yet) is not charged to the next, and repeats differ in hash seeds and addresses.
+fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Run> {
+    let server = lab.start(case.place)?;
+    let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
+    let sample: Vec<&str> = listed.lines().step_by((options.keys / 8).max(1)).collect();
+    let check_sample =
+        || sample.iter().try_for_each(|key| client::check(server.address, case, key));
+
+    check_sample()?;
+    warm_up(lab, case, keys, &server, options)?;
+    wait_for_calm(lab, CALM_PATIENCE);
+    let run = measure(lab, case, keys, &server, options)?;
+    check_sample()?;
+    Ok(run)
+}
+
+/// Loads until every key was asked for twice, so that the measured requests find what they need in
+/// memory, and looks at every answer.
+fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<()> {
+    let seconds_max = 20 + 2 * o.keys / WARM_UP_KEYS_PER_SECOND;
+    let mut requests = 0;
+    for _ in 0..seconds_max {
+        requests += wrk(lab, case, keys, server, 1, true)?.requests;
+        if requests >= 2 * o.keys as u64 {
+            return Ok(());
+        }
+    }
+    Err(format!("{seconds_max} s of warm-up brought only {requests} answers"))
+}
+
+fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<Run> {
+    let scripts_before = script_calls(lab)?;
+    let before = Snapshot::take(lab, Some(server));
+    let load = wrk(lab, case, keys, server, o.secs, false)?;
+    let spent = Snapshot::take(lab, Some(server)).since(&before);
+    let scripts = script_calls(lab)? - scripts_before;
+
+    let requests = real(load.requests);
+    let each_us = |seconds: f64| seconds / requests * 1e6;
+    let load_seconds = real(load.duration_us) / 1e6;
+    Ok(Run {
+        case: case.name,
+        repeat: 0,
+        is_disturbed: spent.foreign_cores() > FOREIGN_CORES_MAX,
+        is_repeated: false,
+        requests: load.requests,
+        requests_per_second: requests / load_seconds,
+        server_us: each_us(spent.server),
+        redis_us: each_us(spent.redis),
+        postgres_us: each_us(spent.postgres),
+        load_us: each_us(spent.own),
+        redis_calls: real(scripts) / requests,
+        p50_us: load.p50_us,
+        p99_us: load.p99_us,
+        server_busy_cores: spent.server / load_seconds,
+        resident_mib: machine::resident_mib(server.process.pid()),
+        foreign_cores: spent.foreign_cores(),
+        stolen_cores: spent.cores.stolen / spent.seconds,
+    })
+}
+
+/// Processor seconds of everything that takes part, until a moment or between two.
+struct Snapshot {
+    seconds: f64,
+    cores: CoreTime,
+    server: f64,
+    redis: f64,
+    postgres: f64,
+    /// This process and the children of it that have ended: wrk, and servers that are stopped.
+    own: f64,
+}
+
+impl Snapshot {
+    fn take(lab: &Lab, server: Option<&Server>) -> Self {
+        let used = |process: Option<&Process>| {
+            process.map_or(0.0, |process| machine::tree_seconds(process.pid()))
+        };
+        Self {
+            seconds: machine::uptime_seconds(),
+            cores: CoreTime::now(lab.cores),
+            server: used(server.map(|server| &server.process)),
+            redis: used(lab.redis.as_ref().map(|store| &store.process)),
+            postgres: used(lab.postgres.as_ref().map(|store| &store.process)),
+            own: machine::own_seconds(),
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            seconds: self.seconds - earlier.seconds,
+            cores: CoreTime {
+                busy: self.cores.busy - earlier.cores.busy,
+                stolen: self.cores.stolen - earlier.cores.stolen,
+            },
+            server: self.server - earlier.server,
+            redis: self.redis - earlier.redis,
+            postgres: self.postgres - earlier.postgres,
+            own: self.own - earlier.own,
+        }
+    }
+
+    /// How much of the two cores went to what takes no part.
+    fn foreign_cores(&self) -> f64 {
+        let part = self.server + self.redis + self.postgres + self.own;
+        // A run that fails at once may end within one tick of the kernel's clock.
+        if self.seconds > 0.0 { ((self.cores.busy - part) / self.seconds).max(0.0) } else { 0.0 }
+    }
+}
+
+/// Waits for a second in which the cores are nearly idle, but not for ever.
+fn wait_for_calm(lab: &Lab, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        let before = CoreTime::now(lab.cores);
+        std::thread::sleep(Duration::from_secs(1));
+        if CoreTime::now(lab.cores).busy - before.busy < CALM_CORES {
+            return;
+        }
+    }
+}
+
+/// What `post.lua` prints.
+#[derive(Deserialize)]
+struct Load {
+    requests: u64,
+    duration_us: u64,
+    p50_us: f64,
+    p99_us: f64,
+    non_2xx: u64,
+    socket_errors: u64,
+    wrong: u64,
+}
+
+fn wrk(
+    lab: &Lab,
+    case: &Case,
+    keys: &Path,
+    server: &Server,
+    seconds: u32,
+    looks_at_answers: bool,
+) -> Outcome<Load> {
+    let script = lab.folder.path().join("post.lua");
+    fs::write(&script, include_str!("../post.lua")).map_err(|e| format!("post.lua: {e}"))?;
+    let output = pinned(lab.cores.load, Path::new("wrk"))
+        .args(["-t1", &format!("-c{CONNECTIONS}"), &format!("-d{seconds}s"), "--timeout", "5s"])
+        .arg("-s")
+        .arg(&script)
+        .arg(format!("http://{}{}", server.address, case.path))
+        .env("KEYFILE", keys)
+        .env("ROOT", ROOT_KEY)
+        .env("TAIL", case.keys.tail())
+        .env("CHECK", if looks_at_answers { "1" } else { "0" })
+        .output()
+        .map_err(|e| format!("wrk did not start: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let load: Load = text
+        .lines()
+        .find_map(|line| serde_json::from_str(line.strip_prefix("JSON ")?).ok())
+        .ok_or_else(|| format!("wrk failed: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
+    if load.requests == 0 || load.non_2xx + load.socket_errors + load.wrong > 0 {
+        let sample = text.lines().find_map(|line| line.strip_prefix("SAMPLE "));
+        return Err(format!(
+            "of {} answers {} were not 2xx, {} requests had no answer{}; the server's last words: {}",
+            load.requests,
+            load.non_2xx,
+            load.socket_errors,
+            match sample {
+                Some(sample) if looks_at_answers =>
+                    format!(", {} answers were not VALID, such as {sample}", load.wrong),
+                _ => String::new(),
+            },
+            server.process.last_words(),
+        ));
+    }
+    Ok(load)
+}
+
+/// How many scripts Redis has run since it started.
+fn script_calls(lab: &Lab) -> Outcome<u64> {
+    let Some(redis) = &lab.redis else { return Ok(0) };
+    let statistics: String = redis::Client::open(redis.url.as_str())
+        .and_then(|client| client.get_connection())
+        .and_then(|mut connection| redis::cmd("INFO").arg("commandstats").query(&mut connection))
+        .map_err(|e| format!("Redis did not give its statistics: {e}"))?;
+    let calls = statistics.lines().filter_map(|line| {
+        let (command, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        if !matches!(command, "eval" | "evalsha" | "fcall") {
+            return None;
+        }
+        figures.split(',').next()?.parse::<u64>().ok()
+    });
+    Ok(calls.sum())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of one run stay far below 2^52")]
+pub fn real(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,139 @@
+//! The commands that do one thing and end. They work on the server's database, while it runs too:
+//! what they change is seen within a second.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::serve::open;
+use super::{Done, Failure, RootKey};
+use crate::app::App;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::domain::root_keys;
+use crate::id::{KeyId, WorkspaceId};
+use crate::model;
+use crate::rpc;
+
+/// How long a server may take to say whether it is ready.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How a command tells what it did.
+#[derive(Debug, Clone, Copy)]
+pub struct Out {
+    pub json: bool,
+}
+
+impl Out {
+    fn tell(self, text: &str, value: &Value) {
+        if self.json { print(&value.to_string()) } else { print(text) }
+    }
+}
+
+/// A reader that has seen enough, such as `head`, is no failure.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+async fn app(settings: Settings) -> Result<App, Failure> {
+    let store = open(&settings).await?;
+    // What would be announced is in the change log too, which every replica reads.
+    let (app, _announcements) = App::new(settings, store, Clock::System)?;
+    Ok(app)
+}
+
+pub async fn migrate(settings: Settings, out: Out) -> Done {
+    open(&settings).await?.close().await;
+    out.tell("the database's schema is up to date", &json!({ "migrated": true }));
+    Ok(())
+}
+
+pub async fn root_key(settings: Settings, out: Out, command: RootKey) -> Done {
+    let app = app(settings).await?;
+    root_keys::bootstrap_workspace(&app).await?;
+    match command {
+        RootKey::Create { permissions, all, workspace, name } => {
+            let permissions = if all { root_keys::every_permission() } else { permissions };
+            let workspace = WorkspaceId::from(workspace);
+            let (id, key) = root_keys::create(&app, &workspace, name, permissions).await?;
+            let text = format!("{id}\n{}\n\nThe key is shown only this once.", key.expose());
+            out.tell(&text, &json!({ "keyId": id, "key": key }));
+        }
+        RootKey::List { workspace } => {
+            let keys = root_keys::list(&app, &WorkspaceId::from(workspace)).await?;
+            let lines: Vec<_> = keys.iter().map(line).collect();
+            let list: Vec<_> = keys.iter().map(entry).collect();
+            out.tell(&lines.join("\n"), &json!(list));
+        }
+        RootKey::Revoke { id } => {
+            let id = KeyId::from(id);
+            root_keys::revoke(&app, &id).await?;
+            out.tell(&format!("revoked {id}"), &json!({ "keyId": id, "revoked": true }));
+        }
+    }
+    app.store.close().await;
+    Ok(())
+}
+
+fn line(key: &model::RootKey) -> String {
+    let state = if key.revoked_at.is_some() { "revoked" } else { "active" };
+    let name = key.name.as_deref().unwrap_or("-");
+    format!("{}  {}…  {state}  {name}  {}", key.id, key.start, key.permissions.join(" "))
+}
+
+fn entry(key: &model::RootKey) -> Value {
+    json!({
+        "keyId": key.id, "start": key.start, "name": key.name, "permissions": key.permissions,
+        "createdAt": key.created_at, "expires": key.expires_at, "revokedAt": key.revoked_at,
+    })
+}
+
+pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done {
+    let app = app(settings).await?;
+    let id = root_keys::create_workspace(&app, name).await?;
+    out.tell(id.as_str(), &json!({ "workspaceId": id }));
+    app.store.close().await;
+    Ok(())
+}
+
+pub fn openapi(settings: &Settings) -> Done {
+    let document = rpc::document(&rpc::v2::table(), &settings.docs_url);
+    let text = serde_json::to_string_pretty(&document)
+        .map_err(|e| Failure::Run(format!("cannot write the document: {e}")))?;
+    print(&text);
+    Ok(())
+}
+
+/// A container has no curl: asks `/readyz` itself.
+pub async fn health(listen: SocketAddr) -> Done {
+    let not_ready =
+        |why: String| Failure::Run(format!("the server at {listen} is not ready: {why}"));
+    match tokio::time::timeout(HEALTH_TIMEOUT, ask(listen)).await {
+        Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
+        Ok(Ok(answer)) => {
+            Err(not_ready(answer.lines().next().unwrap_or("it said nothing").to_owned()))
+        }
+        Ok(Err(e)) => Err(not_ready(e.to_string())),
+        Err(_) => Err(not_ready(format!("no answer within {} s", HEALTH_TIMEOUT.as_secs()))),
+    }
+}
+
+async fn ask(listen: SocketAddr) -> std::io::Result<String> {
+    let mut address = listen;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}

@@ -1,0 +1,169 @@
+//! The command line. Exit status 0, 1 when something failed, 2 for wrong use; a failure is one
+//! sentence on standard error that says what is wrong and what to do.
+
+mod commands;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogFormat, Settings};
+
+/// Issues API keys, verifies them and counts. Without a command: serves.
+#[derive(Parser)]
+#[command(name = "keyward", version, about)]
+struct Cli {
+    #[command(flatten)]
+    config: Config,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve; the same as no command
+    Serve,
+    /// Bring the database's schema up to date
+    Migrate,
+    /// Root keys: what programs call Keyward with
+    #[command(subcommand)]
+    RootKey(RootKey),
+    /// Workspaces: each owns its APIs, keys and root keys
+    #[command(subcommand)]
+    Workspace(Workspace),
+    /// Print the OpenAPI document
+    Openapi { version: ApiVersion },
+    /// Ask the server at the listening address whether it is ready
+    Health,
+}
+
+#[derive(Subcommand)]
+enum RootKey {
+    /// Make a root key; it is shown this once
+    Create {
+        /// What it may do, as `<type>.<id or *>.<action>`; once for each permission
+        #[arg(long = "permission", required_unless_present = "all")]
+        permissions: Vec<String>,
+        /// Give it every permission
+        #[arg(long, conflicts_with = "permissions")]
+        all: bool,
+        /// The workspace that it opens
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+        /// Your name for it
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the root keys of a workspace
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+    /// End a root key for good
+    Revoke { id: String },
+}
+
+#[derive(Subcommand)]
+enum Workspace {
+    /// Make a workspace
+    Create {
+        #[arg(long)]
+        name: String,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ApiVersion {
+    V2,
+}
+
+/// Why a command did not do what it was asked for.
+pub enum Failure {
+    /// It was asked wrongly.
+    Use(String),
+    /// It could not be done.
+    Run(String),
+}
+
+impl From<crate::error::Error> for Failure {
+    fn from(error: crate::error::Error) -> Self {
+        if error.code().status() >= 500 {
+            Self::Run(error.to_string())
+        } else {
+            Self::Use(error.to_string())
+        }
+    }
+}
+
+type Done = Result<(), Failure>;
+
+/// Runs the command that the process was started with.
+#[expect(clippy::print_stderr, reason = "the one sentence that a failed command says")]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            eprintln!("keyward: cannot start its threads: {e}");
+            return ExitCode::from(1);
+        }
+    };
+    let (code, sentence) = match runtime.block_on(run(cli)) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Use(sentence)) => (2, sentence),
+        Err(Failure::Run(sentence)) => (1, sentence),
+    };
+    eprintln!("keyward: {sentence}");
+    ExitCode::from(code)
+}
+
+async fn run(cli: Cli) -> Done {
+    if let Some(Command::Health) = cli.command {
+        let listen = cli.config.listen().map_err(Failure::Use)?;
+        return commands::health(listen).await;
+    }
+    let settings = cli.config.check().map_err(Failure::Use)?;
+    let out = commands::Out { json: cli.json };
+    match cli.command {
+        None | Some(Command::Serve) => {
+            log(&settings)?;
+            serve::serve(settings).await
+        }
+        Some(Command::Migrate) => commands::migrate(settings, out).await,
+        Some(Command::RootKey(command)) => {
+            Box::pin(commands::root_key(settings, out, command)).await
+        }
+        Some(Command::Workspace(Workspace::Create { name })) => {
+            Box::pin(commands::create_workspace(settings, out, &name)).await
+        }
+        Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
+        Some(Command::Health) => Ok(()),
+    }
+}
+
+/// Logs go to standard error, so that standard output holds only what was asked for.
+fn log(settings: &Settings) -> Done {
+    let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
+        let text = &settings.log;
+        Failure::Use(format!(
+            "KEYWARD_LOG is {text:?}, which is neither a level (error, warn, info, debug, trace) \
+            nor a filter: {e}"
+        ))
+    })?;
+    // Postgres remarks at every start that the table of migrations is there already.
+    let remarks = "sqlx::postgres::notice=off".parse();
+    let filter = remarks.into_iter().fold(filter, EnvFilter::add_directive);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = match settings.log_format {
+        LogFormat::Text => {
+            builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
+        }
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    done.map_err(|e| Failure::Run(format!("cannot start the log: {e}")))
+}

@@ -1,0 +1,287 @@
+//! Every flag and variable, what it may be, and what it is when nothing is said.
+//!
+//! A flag wins over the environment. A value that cannot be used stops the start, with the name of the
+//! variable, the fault and what is allowed; nothing is guessed.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::secret::Plaintext;
+
+/// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
+#[derive(Args, Clone, Default)]
+pub struct Config {
+    /// Address and port to serve on [default: 127.0.0.1:3000]
+    #[arg(long, env = "KEYWARD_LISTEN", global = true)]
+    listen: Option<String>,
+    /// Postgres, as `postgres://user:password@host/database`; needs a Redis too
+    #[arg(long, env = "KEYWARD_DATABASE_URL", global = true, hide_env_values = true)]
+    database_url: Option<String>,
+    /// A file that holds the database URL
+    #[arg(long, env = "KEYWARD_DATABASE_URL_FILE", global = true)]
+    database_url_file: Option<PathBuf>,
+    /// Redis, as `redis://host:6379`; needs a database too
+    #[arg(long, env = "KEYWARD_REDIS_URL", global = true, hide_env_values = true)]
+    redis_url: Option<String>,
+    /// A file that holds the Redis URL
+    #[arg(long, env = "KEYWARD_REDIS_URL_FILE", global = true)]
+    redis_url_file: Option<PathBuf>,
+    /// Where an embedded server keeps its data [default: ./keyward-data]
+    #[arg(long, env = "KEYWARD_DATA_DIR", global = true)]
+    data_dir: Option<PathBuf>,
+    /// A root key of the default workspace with every permission, made at start if absent
+    #[arg(long, env = "KEYWARD_ROOT_KEY", global = true, hide_env_values = true)]
+    root_key: Option<String>,
+    /// A file that holds the root key
+    #[arg(long, env = "KEYWARD_ROOT_KEY_FILE", global = true)]
+    root_key_file: Option<PathBuf>,
+    /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
+    #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
+    drain_seconds: Option<String>,
+    /// Where error pages are [default: this server]
+    #[arg(long, env = "KEYWARD_DOCS_URL", global = true)]
+    docs_url: Option<String>,
+    /// What to log: error, warn, info, debug, trace, or a filter such as `keyward=debug` [default: info]
+    #[arg(long, env = "KEYWARD_LOG", global = true)]
+    log: Option<String>,
+    /// How to log: text or json [default: text]
+    #[arg(long, env = "KEYWARD_LOG_FORMAT", global = true)]
+    log_format: Option<String>,
+    /// The longest that a request waits for Redis, in milliseconds [default: 40]
+    #[arg(long, env = "KEYWARD_REDIS_TIMEOUT_MS", global = true)]
+    redis_timeout_ms: Option<String>,
+    /// What every name in Redis begins with [default: kw:]
+    #[arg(long, env = "KEYWARD_REDIS_PREFIX", global = true)]
+    redis_prefix: Option<String>,
+    /// Connections to Postgres [default: 16]
+    #[arg(long, env = "KEYWARD_DATABASE_CONNECTIONS", global = true)]
+    database_connections: Option<String>,
+    /// How long cached keys verify while the database is away [default: 900]
+    #[arg(long, env = "KEYWARD_DATABASE_GRACE_SECONDS", global = true)]
+    database_grace_seconds: Option<String>,
+    /// How many keys are cached [default: 1000000]
+    #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
+    cached_keys: Option<String>,
+}
+
+/// Where data and counters live.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Engines {
+    /// One process: a SQLite file and counters in memory.
+    Embedded { data_dir: PathBuf },
+    /// One of many: Postgres and Redis.
+    Replica { database_url: String, redis_url: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A configuration that can be used.
+#[derive(Clone)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub engines: Engines,
+    pub root_key: Option<Plaintext>,
+    pub drain_seconds: u64,
+    /// Without a slash at the end.
+    pub docs_url: String,
+    pub log: String,
+    pub log_format: LogFormat,
+    pub redis_timeout_ms: u64,
+    pub redis_prefix: String,
+    pub database_connections_max: u32,
+    pub database_grace_seconds: u64,
+    pub cached_keys_max: u64,
+}
+
+impl Settings {
+    /// With the address that is really listened on, where the port was left to the machine.
+    pub fn listening_on(mut self, address: SocketAddr) -> Self {
+        if self.docs_url == format!("http://{}", self.listen) {
+            self.docs_url = format!("http://{address}");
+        }
+        self.listen = address;
+        self
+    }
+}
+
+const LISTEN: &str = "127.0.0.1:3000";
+
+impl Config {
+    /// Finds every fault before anything is opened. The error is one sentence.
+    pub fn check(&self) -> Result<Settings, String> {
+        let listen = self.listen()?;
+        Ok(Settings {
+            engines: self.engines()?,
+            root_key: self.root_key()?,
+            drain_seconds: number(
+                "KEYWARD_DRAIN_SECONDS",
+                self.drain_seconds.as_deref(),
+                5,
+                0,
+                3600,
+            )?,
+            docs_url: self.docs_url(listen)?,
+            log: self.log.clone().unwrap_or_else(|| "info".into()),
+            log_format: self.log_format()?,
+            redis_timeout_ms: number(
+                "KEYWARD_REDIS_TIMEOUT_MS",
+                self.redis_timeout_ms.as_deref(),
+                40,
+                1,
+                10_000,
+            )?,
+            redis_prefix: self.redis_prefix()?,
+            database_connections_max: u32::try_from(number(
+                "KEYWARD_DATABASE_CONNECTIONS",
+                self.database_connections.as_deref(),
+                16,
+                2,
+                1000,
+            )?)
+            .unwrap_or(16),
+            database_grace_seconds: number(
+                "KEYWARD_DATABASE_GRACE_SECONDS",
+                self.database_grace_seconds.as_deref(),
+                900,
+                0,
+                86_400,
+            )?,
+            cached_keys_max: number(
+                "KEYWARD_CACHED_KEYS",
+                self.cached_keys.as_deref(),
+                1_000_000,
+                100,
+                1_000_000_000,
+            )?,
+            listen,
+        })
+    }
+
+    /// Only where to find the server, for commands that ask it something.
+    pub fn listen(&self) -> Result<SocketAddr, String> {
+        let text = self.listen.as_deref().unwrap_or(LISTEN);
+        text.parse().map_err(|_| {
+            format!(
+                "KEYWARD_LISTEN is {text:?}, which is not an address and a port such as {LISTEN}"
+            )
+        })
+    }
+
+    fn engines(&self) -> Result<Engines, String> {
+        let database = secret(
+            "KEYWARD_DATABASE_URL",
+            self.database_url.as_ref(),
+            self.database_url_file.as_deref(),
+        )?;
+        let redis =
+            secret("KEYWARD_REDIS_URL", self.redis_url.as_ref(), self.redis_url_file.as_deref())?;
+        match (database, redis) {
+            (None, None) => {
+                let data_dir = self.data_dir.clone().unwrap_or_else(|| "./keyward-data".into());
+                Ok(Engines::Embedded { data_dir })
+            }
+            (Some(_), None) => Err("KEYWARD_DATABASE_URL is set and KEYWARD_REDIS_URL is not: \
+                set both for a replica, or neither for an embedded server"
+                .into()),
+            (None, Some(_)) => Err("KEYWARD_REDIS_URL is set and KEYWARD_DATABASE_URL is not: \
+                set both for a replica, or neither for an embedded server"
+                .into()),
+            (Some(database_url), Some(redis_url)) => {
+                url("KEYWARD_DATABASE_URL", &database_url, &["postgres://", "postgresql://"])?;
+                let schemes = ["redis://", "redis+unix://", "unix://"];
+                url("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
+                Ok(Engines::Replica { database_url, redis_url })
+            }
+        }
+    }
+
+    fn root_key(&self) -> Result<Option<Plaintext>, String> {
+        let key =
+            secret("KEYWARD_ROOT_KEY", self.root_key.as_ref(), self.root_key_file.as_deref())?;
+        let Some(key) = key else { return Ok(None) };
+        let length = key.chars().count();
+        if !(20..=255).contains(&length) {
+            return Err(format!(
+                "KEYWARD_ROOT_KEY has {length} characters: it must have 20 to 255"
+            ));
+        }
+        if !key.chars().all(|c| c.is_ascii_graphic()) {
+            return Err("KEYWARD_ROOT_KEY must be printable ASCII without spaces, \
+                for it is sent in a header"
+                .into());
+        }
+        Ok(Some(Plaintext::from(key)))
+    }
+
+    fn docs_url(&self, listen: SocketAddr) -> Result<String, String> {
+        let Some(text) = &self.docs_url else { return Ok(format!("http://{listen}")) };
+        url("KEYWARD_DOCS_URL", text, &["http://", "https://"])?;
+        Ok(text.trim_end_matches('/').to_owned())
+    }
+
+    fn log_format(&self) -> Result<LogFormat, String> {
+        match self.log_format.as_deref() {
+            None | Some("text") => Ok(LogFormat::Text),
+            Some("json") => Ok(LogFormat::Json),
+            Some(other) => Err(format!("KEYWARD_LOG_FORMAT is {other:?}: it must be text or json")),
+        }
+    }
+
+    fn redis_prefix(&self) -> Result<String, String> {
+        let prefix = self.redis_prefix.clone().unwrap_or_else(|| "kw:".into());
+        // A brace would move the hash tag; the rest would merely be hard to read.
+        if prefix.len() <= 64 && prefix.chars().all(|c| c.is_ascii_graphic() && !"{}".contains(c)) {
+            return Ok(prefix);
+        }
+        Err("KEYWARD_REDIS_PREFIX must be at most 64 printable ASCII characters \
+            without spaces and braces"
+            .into())
+    }
+}
+
+/// The value of a variable that holds a secret, or of the file that its `_FILE` form names.
+fn secret(
+    name: &str,
+    value: Option<&String>,
+    file: Option<&Path>,
+) -> Result<Option<String>, String> {
+    match (value, file) {
+        (Some(_), Some(_)) => Err(format!("{name} and {name}_FILE are both set: set one of them")),
+        (Some(value), None) => Ok(Some(value.clone())),
+        (None, None) => Ok(None),
+        (None, Some(file)) => match std::fs::read_to_string(file) {
+            Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+            Err(e) => {
+                Err(format!("{name}_FILE names {}, which cannot be read: {e}", file.display()))
+            }
+        },
+    }
+}
+
+/// The value is not shown: it may hold a password.
+fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
+    if schemes.iter().any(|scheme| value.starts_with(scheme)) {
+        return Ok(());
+    }
+    Err(format!("{name} is not a URL that begins with {}", schemes.join(" or ")))
+}
+
+fn number(
+    name: &str,
+    value: Option<&str>,
+    default: u64,
+    min: u64,
+    max: u64,
+) -> Result<u64, String> {
+    let Some(text) = value else { return Ok(default) };
+    match text.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{name} is {text:?}: it must be a whole number from {min} to {max}")),
+    }
+}

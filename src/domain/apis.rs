@@ -1,0 +1,63 @@
+//! APIs: the sets of keys that a backend accepts.
+
+use super::audit::{self, Actor, Target};
+use super::caller::Caller;
+use super::permission::Action;
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::ApiId;
+use crate::model::Api;
+use crate::store::{Tx, freshness};
+
+pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
+    caller.require(Action::CreateApi)?;
+    let now = app.clock.now();
+    let workspace_id = caller.workspace().clone();
+    let api = Api { id: ApiId::random(), workspace_id, name, created_at: now, deleted_at: None };
+
+    let mut tx = app.store.begin().await?;
+    tx.insert_api(&api).await?;
+    record(&mut tx, caller, &api, "api.create", now).await?;
+    app.commit(tx).await?;
+
+    Ok(api.id)
+}
+
+/// An API that is there and not deleted.
+pub async fn get(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
+    caller.require_on(Action::ReadApi, id)?;
+    live(app.store.read().await?.api(caller.workspace(), id).await?, id)
+}
+
+/// Deletes an API. Its keys stop verifying at once; they stay in the database.
+pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
+    caller.require_on(Action::DeleteApi, id)?;
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let api = live(tx.api(caller.workspace(), id).await?, id)?;
+    if !tx.delete_api(caller.workspace(), id, now).await? {
+        return Err(Error::not_found(Subject::Api(id.clone())));
+    }
+    record(&mut tx, caller, &api, "api.delete", now).await?;
+    tx.changed(freshness::Subject::Api(id.clone()));
+    app.commit(tx).await
+}
+
+/// What has been deleted is as good as never there.
+pub fn live(found: Option<Api>, id: &ApiId) -> Result<Api> {
+    found
+        .filter(|api| api.deleted_at.is_none())
+        .ok_or_else(|| Error::not_found(Subject::Api(id.clone())))
+}
+
+async fn record(
+    tx: &mut Tx,
+    caller: &Caller,
+    api: &Api,
+    event: &'static str,
+    now: crate::clock::Timestamp,
+) -> Result<()> {
+    let target = Target::new("api", api.id.as_str()).named(Some(&api.name));
+    audit::record(tx, Actor::RootKey(caller), caller.workspace(), now, event, &[target]).await
+}

@@ -1,0 +1,56 @@
+//! Who asks: a root key, its workspace and what it may do, and from where.
+
+use std::sync::Arc;
+
+use super::permission::{Action, Grants};
+use crate::error::{Error, Result};
+use crate::id::{ApiId, WorkspaceId};
+use crate::model::RootKey;
+
+/// A root key that has been found, with its permissions ready to ask.
+#[derive(Debug)]
+pub struct Authority {
+    pub key: RootKey,
+    pub grants: Grants,
+}
+
+/// From where a request came; for the audit log.
+#[derive(Debug, Clone, Default)]
+pub struct Origin {
+    pub address: Option<String>,
+    pub user_agent: Option<String>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub authority: Arc<crate::store::cache::Cached<Authority>>,
+    pub origin: Origin,
+}
+
+impl Caller {
+    pub fn workspace(&self) -> &WorkspaceId {
+        &self.authority.value.key.workspace_id
+    }
+
+    pub fn may(&self, action: Action) -> bool {
+        self.authority.value.grants.allow(action)
+    }
+
+    pub fn may_on(&self, action: Action, api: &ApiId) -> bool {
+        self.authority.value.grants.allow_on(action, api)
+    }
+
+    /// Fails with what is missing unless the action is allowed on every instance.
+    pub fn require(&self, action: Action) -> Result<()> {
+        if self.may(action) { Ok(()) } else { Err(Error::Forbidden(action.everywhere())) }
+    }
+
+    /// Fails with both alternatives unless the action is allowed on this API.
+    pub fn require_on(&self, action: Action, api: &ApiId) -> Result<()> {
+        if self.may_on(action, api) {
+            return Ok(());
+        }
+        Err(Error::Forbidden(format!("{} or {}", action.everywhere(), action.on(api.as_str()))))
+    }
+}

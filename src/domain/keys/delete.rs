@@ -1,0 +1,34 @@
+//! Deleting a key.
+
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::{existing, record, target};
+use crate::app::App;
+use crate::error::Result;
+use crate::id::KeyId;
+use crate::store::freshness;
+
+/// How much of a key goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// It stops verifying; its row stays, and its hash stays taken.
+    Soft,
+    /// Everything.
+    Permanent,
+}
+
+/// Deletes a key; it stops verifying at once.
+pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) -> Result<()> {
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let key = existing(&mut tx, caller, id).await?.key;
+    caller.require_on(Action::DeleteKey, &key.api_id)?;
+    match deletion {
+        Deletion::Soft => tx.delete_key(id, now).await?,
+        Deletion::Permanent => tx.purge_key(id).await?,
+    }
+    record(&mut tx, caller, "key.delete", &[target(&key)], now).await?;
+    tx.changed(freshness::Subject::Key(id.clone()));
+    app.commit(tx).await
+}

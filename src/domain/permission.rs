@@ -1,0 +1,174 @@
+//! What a root key may do: tuples `<type>.<id or *>.<action>`.
+
+use crate::id::ApiId;
+
+macro_rules! actions {
+    ($($name:ident $resource:literal $action:literal,)*) => {
+        /// Everything that a root key can be allowed to do.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Action { $($name,)* }
+
+        impl Action {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub fn resource(self) -> &'static str {
+                match self { $(Self::$name => $resource,)* }
+            }
+
+            pub fn action(self) -> &'static str {
+                match self { $(Self::$name => $action,)* }
+            }
+        }
+    };
+}
+
+// The tuples of the public service, so that a root key's permissions mean the same here.
+actions! {
+    CreateApi "api" "create_api",
+    ReadApi "api" "read_api",
+    UpdateApi "api" "update_api",
+    DeleteApi "api" "delete_api",
+    CreateKey "api" "create_key",
+    ReadKey "api" "read_key",
+    UpdateKey "api" "update_key",
+    DeleteKey "api" "delete_key",
+    VerifyKey "api" "verify_key",
+    EncryptKey "api" "encrypt_key",
+    DecryptKey "api" "decrypt_key",
+    ReadApiAnalytics "api" "read_analytics",
+    Limit "ratelimit" "limit",
+    CreateNamespace "ratelimit" "create_namespace",
+    ReadNamespace "ratelimit" "read_namespace",
+    UpdateNamespace "ratelimit" "update_namespace",
+    DeleteNamespace "ratelimit" "delete_namespace",
+    SetOverride "ratelimit" "set_override",
+    ReadOverride "ratelimit" "read_override",
+    DeleteOverride "ratelimit" "delete_override",
+    ListOverrides "ratelimit" "list_overrides",
+    ReadRatelimitAnalytics "ratelimit" "read_analytics",
+    CreatePermission "rbac" "create_permission",
+    ReadPermission "rbac" "read_permission",
+    UpdatePermission "rbac" "update_permission",
+    DeletePermission "rbac" "delete_permission",
+    CreateRole "rbac" "create_role",
+    ReadRole "rbac" "read_role",
+    UpdateRole "rbac" "update_role",
+    DeleteRole "rbac" "delete_role",
+    AddPermissionToKey "rbac" "add_permission_to_key",
+    RemovePermissionFromKey "rbac" "remove_permission_from_key",
+    AddRoleToKey "rbac" "add_role_to_key",
+    RemoveRoleFromKey "rbac" "remove_role_from_key",
+    AddPermissionToRole "rbac" "add_permission_to_role",
+    RemovePermissionFromRole "rbac" "remove_permission_from_role",
+    CreateIdentity "identity" "create_identity",
+    ReadIdentity "identity" "read_identity",
+    UpdateIdentity "identity" "update_identity",
+    DeleteIdentity "identity" "delete_identity",
+}
+
+impl Action {
+    /// The permission for every instance.
+    pub fn everywhere(self) -> String {
+        format!("{}.*.{}", self.resource(), self.action())
+    }
+
+    /// The permission for one instance.
+    pub fn on(self, id: &str) -> String {
+        format!("{}.{id}.{}", self.resource(), self.action())
+    }
+
+    fn bit(self) -> u64 {
+        1 << (self as u8)
+    }
+}
+
+/// What one root key may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// A bit for each action that is granted for every instance.
+    everywhere: u64,
+    some: Vec<(Action, Box<str>)>,
+}
+
+impl Grants {
+    /// Whether the action is allowed on every instance.
+    pub fn allow(&self, action: Action) -> bool {
+        self.everywhere & action.bit() != 0
+    }
+
+    /// Whether the action is allowed on this API or on its keys.
+    pub fn allow_on(&self, action: Action, api: &ApiId) -> bool {
+        self.allow(action)
+            || self.some.iter().any(|(granted, id)| *granted == action && **id == *api.as_str())
+    }
+}
+
+impl<'a> FromIterator<&'a str> for Grants {
+    /// Of tuples that this version does not know, nothing is granted.
+    fn from_iter<I: IntoIterator<Item = &'a str>>(tuples: I) -> Self {
+        let mut grants = Self::default();
+        for (action, id) in tuples.into_iter().filter_map(|tuple| parse(tuple).ok()) {
+            match id {
+                "*" => grants.everywhere |= action.bit(),
+                id => grants.some.push((action, id.into())),
+            }
+        }
+        grants
+    }
+}
+
+/// Takes a tuple apart. The error says what is wrong with it.
+pub fn parse(tuple: &str) -> Result<(Action, &str), String> {
+    let mut parts = tuple.split('.');
+    let (Some(resource), Some(id), Some(action), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(format!("permission {tuple} is not of the form <type>.<id or *>.<action>"));
+    };
+    if id.is_empty() || !(id == "*" || id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')) {
+        return Err(format!("permission {tuple}: the id must be * or letters, digits and _"));
+    }
+    let known = |known: &&Action| known.resource() == resource && known.action() == action;
+    match Action::ALL.iter().find(known) {
+        Some(action) => Ok((*action, id)),
+        None => Err(format!(
+            "permission {tuple} does not exist; those of type {resource} are: {}",
+            Action::ALL
+                .iter()
+                .filter(|action| action.resource() == resource)
+                .map(|action| action.action())
+                .collect::<Vec<_>>()
+                .join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_every_instance_and_an_id_for_itself() {
+        let grants: Grants = ["api.*.read_key", "api.api_1.verify_key"].into_iter().collect();
+
+        assert!(grants.allow_on(Action::ReadKey, &ApiId::from("api_2")));
+        assert!(grants.allow_on(Action::VerifyKey, &ApiId::from("api_1")));
+        assert!(!grants.allow_on(Action::VerifyKey, &ApiId::from("api_2")));
+        assert!(!grants.allow(Action::VerifyKey));
+    }
+
+    #[test]
+    fn every_action_has_a_bit_of_its_own_and_parses_back() {
+        assert!(Action::ALL.len() <= 64);
+        for action in Action::ALL {
+            assert_eq!(parse(&action.everywhere()), Ok((*action, "*")));
+        }
+    }
+
+    #[test]
+    fn a_tuple_that_is_none_is_refused_with_the_reason() {
+        assert!(parse("api.create_key").is_err_and(|e| e.contains("<type>.<id or *>.<action>")));
+        assert!(parse("api.*.fly").is_err_and(|e| e.contains("create_key")));
+        assert!(parse("api.a b.create_key").is_err_and(|e| e.contains("the id must be")));
+    }
+}

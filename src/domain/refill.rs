@@ -1,0 +1,94 @@
+//! When credits come back. A function of time: no job has to run, and a downtime loses nothing.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use crate::clock::Timestamp;
+use crate::model::{Credits, Refill, RefillInterval};
+
+/// The period that a moment falls into: periods are numbered in order, and the first act in a new one
+/// finds the balance refilled. All in UTC.
+pub fn period(refill: &Refill, now: Timestamp) -> i64 {
+    let Some(date) = date(now) else { return 0 };
+    match refill.interval {
+        RefillInterval::Daily => now.0.div_euclid(24 * 60 * 60 * 1000),
+        RefillInterval::Monthly { day } => {
+            let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
+            let due = i64::from(day).min(i64::from(date.days_in_month()));
+            if i64::from(date.day()) >= due { month } else { month - 1 }
+        }
+    }
+}
+
+/// The period of these credits now; 0 when nothing refills them.
+pub fn current(credits: &Credits, now: Timestamp) -> i64 {
+    // A clock behind the one that refilled last must not refill again.
+    credits.refill.map_or(0, |refill| period(&refill, now)).max(credits.refilled)
+}
+
+/// The credits as they stand at `now`: refilled where a period has begun since.
+pub fn refilled(credits: Credits, now: Timestamp) -> Credits {
+    let period = current(&credits, now);
+    match credits.refill {
+        Some(refill) if period > credits.refilled => {
+            Credits { balance: refill.amount, refilled: period, ..credits }
+        }
+        Some(_) | None => credits,
+    }
+}
+
+fn date(now: Timestamp) -> Option<Date> {
+    let now = jiff::Timestamp::from_millisecond(now.0).ok()?;
+    Some(TimeZone::UTC.to_datetime(now).date())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp(text.parse::<jiff::Timestamp>().expect("a time").as_millisecond())
+    }
+
+    fn credits(interval: RefillInterval, created: &str) -> Credits {
+        let refill = Refill { interval, amount: 100 };
+        Credits {
+            balance: 1,
+            version: 1,
+            refill: Some(refill),
+            refilled: period(&refill, at(created)),
+        }
+    }
+
+    #[test]
+    fn a_daily_refill_falls_due_at_midnight_utc() {
+        let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
+
+        assert_eq!(refilled(key, at("2026-03-01T23:59:59.999Z")).balance, 1);
+        assert_eq!(refilled(key, at("2026-03-02T00:00:00Z")).balance, 100);
+    }
+
+    #[test]
+    fn a_monthly_refill_falls_due_on_its_day_or_the_last_of_a_shorter_month() {
+        let key = credits(RefillInterval::Monthly { day: 31 }, "2028-01-31T12:00:00Z");
+
+        assert_eq!(refilled(key, at("2028-02-28T23:59:59Z")).balance, 1);
+        assert_eq!(refilled(key, at("2028-02-29T00:00:00Z")).balance, 100);
+    }
+
+    #[test]
+    fn a_refill_happens_once_for_a_period_and_once_after_a_long_downtime() {
+        let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
+
+        let later = Credits { balance: 7, ..refilled(key, at("2026-09-01T10:00:00Z")) };
+
+        assert_eq!(refilled(later, at("2026-09-01T23:00:00Z")).balance, 7);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_refills_nothing() {
+        let key = credits(RefillInterval::Daily, "2026-03-05T10:00:00Z");
+
+        assert_eq!(refilled(key, at("2026-03-04T10:00:00Z")).balance, 1);
+    }
+}

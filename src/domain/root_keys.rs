@@ -1,0 +1,210 @@
+//! Root keys: what an operator's programs call Keyward with.
+
+use std::sync::Arc;
+
+use super::audit::{self, Actor, Target};
+use super::caller::Authority;
+use super::permission::{self, Action, Grants};
+use crate::app::App;
+use crate::error::{Error, Result, Subject, Unknown};
+use crate::id::{KeyId, WorkspaceId};
+use crate::model::RootKey;
+use crate::secret::{KeyHash, Plaintext};
+use crate::store::cache::Cached;
+use crate::store::{Tx, freshness};
+
+/// The prefix of root keys that Keyward makes.
+const PREFIX: &str = "keyward";
+/// Random bytes in them.
+const BYTE_LENGTH: u8 = 24;
+
+/// The root key of a bearer token, if it may be used now.
+pub async fn authenticate(app: &App, bearer: &str) -> Result<Arc<Cached<Authority>>> {
+    let hash = KeyHash::of(bearer);
+    let authority = match app.caches.last_root_key.load().as_deref() {
+        // The same program asks over and over: comparing two hashes spares the look-up.
+        Some((last, authority)) if *last == hash && app.caches.root_keys.is_fresh(authority) => {
+            authority.clone()
+        }
+        _ => {
+            let found = find(app, &hash).await?.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
+            app.caches.last_root_key.store(Some(Arc::new((hash, found.clone()))));
+            found
+        }
+    };
+    let key = &authority.value.key;
+    if key.revoked_at.is_some() {
+        return Err(Error::Unauthenticated(Unknown::Revoked));
+    }
+    if key.expires_at.is_some_and(|expires| expires < app.clock.now()) {
+        return Err(Error::Unauthenticated(Unknown::Expired));
+    }
+    if !key.workspace_enabled {
+        return Err(Error::WorkspaceDisabled);
+    }
+    Ok(authority)
+}
+
+async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>>> {
+    app.caches
+        .root_keys
+        .get(hash, |stamp| async move {
+            let found = app.store.read().await?.root_key_by_hash(&hash.base64()).await?;
+            Ok(found.map(|key| {
+                let grants: Grants = key.permissions.iter().map(String::as_str).collect();
+                let subject = freshness::Subject::RootKey(key.id.clone());
+                Cached::new(Authority { key, grants }, stamp, [subject])
+            }))
+        })
+        .await
+}
+
+/// Every permission there is.
+pub fn every_permission() -> Vec<String> {
+    Action::ALL.iter().map(|action| action.everywhere()).collect()
+}
+
+/// Makes a root key with these permissions. The caller is somebody with a shell on the server, who
+/// may do anything.
+pub async fn create(
+    app: &App,
+    workspace: &WorkspaceId,
+    name: Option<String>,
+    permissions: Vec<String>,
+) -> Result<(KeyId, Plaintext)> {
+    for tuple in &permissions {
+        permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
+    }
+    let secret = random();
+    let mut tx = app.store.begin().await?;
+    let id = insert(&mut tx, app, workspace, name, permissions, &secret).await?;
+    app.commit(tx).await?;
+    Ok((id, secret))
+}
+
+fn random() -> Plaintext {
+    Plaintext::random(Some(PREFIX), BYTE_LENGTH)
+}
+
+async fn insert(
+    tx: &mut Tx,
+    app: &App,
+    workspace: &WorkspaceId,
+    name: Option<String>,
+    permissions: Vec<String>,
+    secret: &Plaintext,
+) -> Result<KeyId> {
+    let now = app.clock.now();
+    let is_ours = secret.expose().starts_with(PREFIX);
+    let key = RootKey {
+        id: KeyId::random(),
+        workspace_id: workspace.clone(),
+        workspace_enabled: true,
+        start: secret.start(is_ours.then_some(PREFIX)),
+        name,
+        permissions,
+        created_at: now,
+        expires_at: None,
+        revoked_at: None,
+    };
+    let hash = secret.hash();
+    tx.insert_root_key(&key, &hash.base64()).await.map_err(|e| match e.points_nowhere() {
+        true => Error::not_found(Subject::Workspace(workspace.clone())),
+        false => e,
+    })?;
+    let target = Target::new("key", key.id.as_str()).named(key.name.as_deref());
+    audit::record(tx, Actor::Command("cli"), workspace, now, "rootKey.create", &[target]).await?;
+    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    Ok(key.id)
+}
+
+/// The root keys of a workspace, by id; revoked ones too.
+pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
+    app.store.read().await?.root_keys(workspace).await
+}
+
+/// Ends a root key for good, whichever workspace it is of.
+pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let revoked = tx.revoke_root_key(id, now).await?;
+    let workspace = revoked.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))?;
+    let target = Target::new("key", id.as_str());
+    audit::record(&mut tx, Actor::Command("cli"), &workspace, now, "rootKey.revoke", &[target])
+        .await?;
+    tx.changed(freshness::Subject::RootKey(id.clone()));
+    app.commit(tx).await
+}
+
+/// Makes a workspace.
+pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
+    let id = WorkspaceId::random();
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    tx.insert_workspace(&id, name, now).await?;
+    let target = Target::new("workspace", id.as_str()).named(Some(name));
+    audit::record(&mut tx, Actor::Command("cli"), &id, now, "workspace.create", &[target]).await?;
+    app.commit(tx).await?;
+    Ok(id)
+}
+
+/// The workspace that is there from the start. Its id is fixed, so that of several replicas that
+/// start on an empty database one makes it.
+pub fn default_workspace() -> WorkspaceId {
+    WorkspaceId::from("ws_default")
+}
+
+/// What the first start made.
+#[derive(Debug)]
+pub enum FirstStart {
+    /// Not the first: everything was there.
+    Not,
+    /// The workspace, and a root key with every permission, to be shown this once.
+    Made(Plaintext),
+    /// The workspace; the root key is the configured one.
+    Configured,
+}
+
+/// Makes the default workspace where it is missing.
+pub async fn bootstrap_workspace(app: &App) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    tx.insert_workspace(&default_workspace(), "default", app.clock.now()).await?;
+    app.commit(tx).await
+}
+
+/// Makes the default workspace and its first root key, in one transaction, where there is none; and
+/// the configured root key where that is missing. Of several replicas that start at once, one does.
+pub async fn bootstrap(app: &App, configured: Option<&Plaintext>) -> Result<FirstStart> {
+    let workspace = default_workspace();
+    let mut tx = app.store.begin().await?;
+    let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
+    let made = match (is_first, configured) {
+        (false, _) => FirstStart::Not,
+        (true, Some(_)) => FirstStart::Configured,
+        (true, None) => {
+            let secret = random();
+            let name = Some("made at the first start".to_owned());
+            insert(&mut tx, app, &workspace, name, every_permission(), &secret).await?;
+            FirstStart::Made(secret)
+        }
+    };
+    app.commit(tx).await?;
+    if let Some(secret) = configured {
+        ensure(app, &workspace, secret).await?;
+    }
+    Ok(made)
+}
+
+async fn ensure(app: &App, workspace: &WorkspaceId, secret: &Plaintext) -> Result<()> {
+    if find(app, &secret.hash()).await?.is_some() {
+        return Ok(());
+    }
+    let name = Some("KEYWARD_ROOT_KEY".to_owned());
+    let mut tx = app.store.begin().await?;
+    match insert(&mut tx, app, workspace, name, every_permission(), secret).await {
+        Ok(_) => app.commit(tx).await,
+        // Another replica was faster.
+        Err(e) if e.violates("root_keys_hash_unique") => Ok(()),
+        Err(e) => Err(e),
+    }
+}

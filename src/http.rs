@@ -1,0 +1,178 @@
+//! The server: what listens, which paths there are, and how it stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt as _;
+
+use crate::app::App;
+use crate::domain::health;
+use crate::error::{Code, Error};
+use crate::id::RequestId;
+use crate::rpc::{self, Peer, reply};
+
+/// How long a request's head may take to arrive.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long requests in flight may take to finish when the server stops.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is read of a request's head.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Every path.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .merge(rpc::v2::table().router())
+        .route("/v2/liveness", get(liveness))
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readiness))
+        .route("/openapi.json", get(openapi))
+        .route("/errors/{name}", get(error_page))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(app)
+}
+
+async fn liveness() -> Response<Body> {
+    reply::success(&RequestId::random(), &json!({ "message": "Keyward is alive" }))
+}
+
+/// 503 only while draining: a balancer must not drop every replica because Redis is away.
+async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
+    let health = health::health(&app).await;
+    let draining = app.draining.load(Ordering::Relaxed);
+    let status = match (draining, health.database && health.counters) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "degraded",
+    };
+    let code = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let word = |there: bool| if there { "ok" } else { "away" };
+    let (database, counters) = (word(health.database), word(health.counters));
+    reply::json(code, &json!({ "status": status, "database": database, "counters": counters }))
+}
+
+async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
+    // Where the documentation is, there is the server that it is of.
+    reply::json(StatusCode::OK, &rpc::document(&rpc::v2::table(), &app.settings.docs_url))
+}
+
+async fn no_such_path(State(app): State<Arc<App>>) -> Response<Body> {
+    reply::failure(&app.settings.docs_url, &RequestId::random(), &Error::NoSuchPath)
+}
+
+async fn wrong_method(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    let path = request.uri().path();
+    let is_operation = path.starts_with("/v2/") && path != "/v2/liveness";
+    let allowed = if is_operation { "POST" } else { "GET" };
+    let error = Error::WrongMethod(request.method().to_string(), allowed);
+    let mut response = reply::failure(&app.settings.docs_url, &RequestId::random(), &error);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// The section of `docs/errors.md` that explains an error.
+async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
+    let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
+        return no_such_path(State(app)).await;
+    };
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    ([(CONTENT_TYPE, html)], error_html(*code)).into_response()
+}
+
+/// The text of a code's section, as it stands in the document.
+pub fn error_section(code: Code) -> Option<&'static str> {
+    let document = include_str!("../docs/errors.md");
+    let heading = format!("\n## {}\n", code.name());
+    let (_, rest) = document.split_once(&heading)?;
+    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
+}
+
+fn error_html(code: Code) -> String {
+    let text = error_section(code).unwrap_or_default();
+    let paragraphs = escaped(text).replace("\n\n", "</p>\n<p>");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+        <meta name=\"viewport\" content=\"width=device-width\">\n\
+        <title>{name} – Keyward</title>\n\
+        <style>body{{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 1rem;\
+        color-scheme:light dark}}</style>\n\
+        <h1><code>{name}</code></h1>\n<p>Status {status}, {title}.</p>\n<p>{paragraphs}</p>\n</html>\n",
+        name = code.name(),
+        status = code.status(),
+        title = code.title(),
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Serves until `stop` completes, then as long as the balancer needs to notice, then until every
+/// request in flight has been answered.
+pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let router = router(app.clone());
+    let connections = GracefulShutdown::new();
+    let drained = async {
+        stop.await;
+        app.draining.store(true, Ordering::Relaxed);
+        tracing::info!(
+            seconds = app.settings.drain_seconds,
+            "draining for {} s",
+            app.settings.drain_seconds
+        );
+        tokio::time::sleep(Duration::from_secs(app.settings.drain_seconds)).await;
+    };
+    tokio::pin!(drained);
+    loop {
+        tokio::select! {
+            () = &mut drained => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => accept(stream, peer, router.clone(), &connections),
+                Err(e) => {
+                    // Out of file descriptors, mostly: those in use will be given back.
+                    tracing::warn!(error = %e, "cannot accept a connection: {e}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(FINISH_TIMEOUT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not finish within {} s", FINISH_TIMEOUT.as_secs());
+    }
+}
+
+fn accept(stream: TcpStream, peer: SocketAddr, router: Router, connections: &GracefulShutdown) {
+    let _ = stream.set_nodelay(true);
+    let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        let router = router.clone();
+        router.oneshot(request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .pipeline_flush(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = connections.watch(connection);
+    tokio::spawn(async move {
+        if let Err(e) = connection.await {
+            tracing::debug!(error = %e, "a connection broke: {e}");
+        }
+    });
+}

@@ -1,0 +1,29 @@
+//! Keyward issues API keys, verifies them and counts.
+//!
+//! The layers, each of which knows only those below it:
+//!
+//! | layer | what it is for |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`http`] | the server: paths, connections, draining |
+//! | [`rpc`] | operations as they are called over HTTP |
+//! | [`domain`] | what Keyward does |
+//! | [`store`], [`limiter`] | what lasts, and what is counted |
+//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`] | the alphabet that all share |
+//!
+//! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true.
+
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod domain;
+pub mod error;
+pub mod http;
+pub mod id;
+pub mod limiter;
+pub mod model;
+pub mod rpc;
+pub mod secret;
+pub mod store;
+pub mod stream;

@@ -1,0 +1,153 @@
+//! Counting: windows and purses, all or nothing, in one atomic act.
+//!
+//! There are two engines: [`redis`], whose act is one Lua script shared by every replica, and
+//! [`local`], in this process, which is also the readable specification of the script. One suite of
+//! tests runs over both, and a property test drives both with the same sequence.
+
+mod keyspace;
+pub mod local;
+pub mod redis;
+mod window;
+
+pub use keyspace::Keyspace;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+
+/// The largest limit and cost, about 3.5 × 10^13; what is beyond is taken for it. A script counts in
+/// doubles, which are exact up to 2^53: more than a hundred of these together.
+pub const EXACT_MAX: i64 = (1 << 45) - 1;
+/// The longest window: about 140,000 years.
+const DURATION_MAX_MS: i64 = 1 << 52;
+
+/// One window to take from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    key: String,
+    limit: i64,
+    duration_ms: i64,
+    cost: i64,
+}
+
+impl Window {
+    /// Takes `cost` of the `limit` that one window of `duration_ms` has. Cost 0 only looks.
+    pub fn new(key: String, limit: i64, duration_ms: i64, cost: i64) -> Self {
+        let exact_limit = window::exact(limit);
+        // A cost above its limit stays above it.
+        let cost = if cost > limit {
+            (exact_limit + 1).max(window::exact(cost))
+        } else {
+            window::exact(cost)
+        };
+        Self { key, limit: exact_limit, duration_ms: duration_ms.clamp(1, DURATION_MAX_MS), cost }
+    }
+}
+
+/// A purse to spend from, and what is put into it first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spend {
+    pub purse: String,
+    pub cost: i64,
+    /// Units that the bank has debited already.
+    pub put: i64,
+    /// The bank's balance after that debit.
+    pub bank: Option<i64>,
+}
+
+/// What one verification takes: all of it, or nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Take {
+    pub windows: Vec<Window>,
+    pub spend: Option<Spend>,
+}
+
+/// What came of a [`Take`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Whether everything was taken. If not, nothing was, but what was put into the purse is there.
+    pub taken: bool,
+    pub windows: Vec<Counted>,
+    pub purse: Option<Purse>,
+}
+
+/// A window as it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// What counted against the limit before this take.
+    pub effective: i64,
+    /// The number of the window since the unix epoch.
+    pub number: i64,
+}
+
+impl Counted {
+    /// Whether this window alone would have admitted its cost.
+    pub fn passed(self, window: &Window) -> bool {
+        window::admits(window, self.effective)
+    }
+
+    /// What is left for others: after this take if it was taken, nothing if this window refused.
+    pub fn remaining(self, window: &Window, taken: bool) -> i64 {
+        let spent = if taken { window.cost } else { 0 };
+        if self.passed(window) { (window.limit - self.effective - spent).max(0) } else { 0 }
+    }
+
+    /// The end of the window, in unix milliseconds.
+    pub fn reset(self, window: &Window) -> Timestamp {
+        Timestamp((self.number + 1).saturating_mul(window.duration_ms))
+    }
+}
+
+/// A purse as it stands after a take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purse {
+    pub state: PurseState,
+    pub units: i64,
+    /// The bank's balance as the purse last heard of it.
+    pub bank: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurseState {
+    /// The purse holds enough; whether it was spent is for [`Taken::taken`] to say.
+    Enough,
+    /// It does not, and the bank may have more.
+    Short,
+    /// It does not, and neither has the bank.
+    Exceeded,
+}
+
+/// What both engines do.
+pub trait Engine {
+    /// Takes everything or nothing. `now`: the moment to count at; absent in production, where Redis
+    /// counts by its own time, so that no replica's clock matters.
+    fn take(
+        &self,
+        take: &Take,
+        now: Option<Timestamp>,
+    ) -> impl Future<Output = Result<Taken>> + Send;
+
+    /// Empties a purse and gives back what was in it.
+    fn recall(&self, purse: &str) -> impl Future<Output = Result<i64>> + Send;
+}
+
+/// The engine that the configuration chose.
+pub enum Counters {
+    Redis(Box<redis::RedisCounters>),
+    Local(local::LocalCounters),
+}
+
+impl Engine for Counters {
+    async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+        match self {
+            Self::Redis(engine) => engine.take(take, now).await,
+            Self::Local(engine) => engine.take(take, now).await,
+        }
+    }
+
+    async fn recall(&self, purse: &str) -> Result<i64> {
+        match self {
+            Self::Redis(engine) => engine.recall(purse).await,
+            Self::Local(engine) => engine.recall(purse).await,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The nouns: plain records that the domain and the store share. No behaviour but invariants.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
+
+/// A customer's own JSON object, kept as it was written.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Meta(pub Box<RawValue>);
+
+impl Meta {
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Whether it is `{}`, however it was spaced.
+    pub fn is_empty(&self) -> bool {
+        let inside = self.as_str().trim_start_matches('{').trim_end_matches('}');
+        inside.bytes().all(|b| b.is_ascii_whitespace())
+    }
+
+    /// From what the store kept; text that is no JSON is as good as none.
+    pub fn stored(text: String) -> Option<Self> {
+        RawValue::from_string(text).ok().map(Self)
+    }
+}
+
+/// An API: the set of keys that a backend accepts.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Api {
+    pub id: ApiId,
+    pub workspace_id: WorkspaceId,
+    pub name: String,
+    pub created_at: Timestamp,
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// A key without its secret.
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub id: KeyId,
+    pub workspace_id: WorkspaceId,
+    pub api_id: ApiId,
+    /// Base64 of SHA-256 of the whole key.
+    pub hash: String,
+    /// The leading characters that may be shown.
+    pub start: String,
+    pub prefix: Option<String>,
+    pub byte_length: u8,
+    pub name: Option<String>,
+    pub meta: Option<Meta>,
+    pub identity_id: Option<IdentityId>,
+    pub enabled: bool,
+    pub expires_at: Option<Timestamp>,
+    /// Absent: the key may be used without end.
+    pub credits: Option<Credits>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}
+
+/// The uses of a metered key, as the bank has them. What replicas hold in the purse is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credits {
+    pub balance: i64,
+    /// Rises whenever the balance is set; a purse that was filled under another one is void.
+    pub version: i64,
+    pub refill: Option<Refill>,
+    /// The period (see [`Refill::period`]) for which the balance has been refilled.
+    pub refilled: i64,
+}
+
+/// When the credits of a key come back, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refill {
+    pub interval: RefillInterval,
+    /// What the balance is set to.
+    pub amount: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefillInterval {
+    /// At 00:00 UTC.
+    Daily,
+    /// At 00:00 UTC on this day of the month; on the month's last day where it has fewer.
+    Monthly { day: u8 },
+}
+
+/// A named rate limit, of a key or shared by the keys of an identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ratelimit {
+    pub id: RatelimitId,
+    pub name: String,
+    /// What may be taken in one window.
+    pub limit: i64,
+    /// The window's length in milliseconds.
+    pub duration_ms: i64,
+    /// Checked on every verification, with cost 1, whether asked for or not.
+    pub auto_apply: bool,
+}
+
+/// One of the customer's own users.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub id: IdentityId,
+    pub external_id: String,
+    pub meta: Option<Meta>,
+    pub ratelimits: Vec<Ratelimit>,
+}
+
+/// Something a key may be allowed to do, in the customer's own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    pub id: PermissionId,
+    pub slug: String,
+    pub name: String,
+    pub description: Option<String>,
+}
+
+/// A named set of permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    pub id: RoleId,
+    pub name: String,
+    pub description: Option<String>,
+    pub permissions: Vec<Permission>,
+}
+
+/// A root key: what an operator's programs call Keyward with.
+#[derive(Debug, Clone)]
+pub struct RootKey {
+    pub id: KeyId,
+    pub workspace_id: WorkspaceId,
+    pub workspace_enabled: bool,
+    pub start: String,
+    pub name: Option<String>,
+    /// Tuples as they are written: `api.*.create_key`.
+    pub permissions: Vec<String>,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+}

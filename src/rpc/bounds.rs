@@ -1,0 +1,345 @@
+//! The bounds of a request, in its types.
+//!
+//! A field's type says what may stand in it; reading it checks that, and its JSON schema tells it, so
+//! a bound is written once. Reading stops at the first fault; `decode` then asks the schema for all
+//! of them. Lengths are counted in characters. No text that is kept may contain NUL, which Postgres
+//! cannot keep.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::domain::keys::Patch;
+use crate::model::Meta;
+
+/// What characters a text may have.
+pub trait Alphabet: Send + Sync + 'static {
+    /// As a JSON schema says it.
+    const PATTERN: &'static str;
+    fn has(c: char) -> bool;
+}
+
+/// Any character: for what is looked at and not kept.
+#[derive(Debug)]
+pub struct Unkept;
+
+impl Alphabet for Unkept {
+    const PATTERN: &'static str = "";
+    fn has(_: char) -> bool {
+        true
+    }
+}
+
+/// Anything but NUL.
+#[derive(Debug)]
+pub struct Anything;
+
+impl Alphabet for Anything {
+    const PATTERN: &'static str = "^[^\\u0000]*$";
+    fn has(c: char) -> bool {
+        c != '\0'
+    }
+}
+
+/// Letters, digits and `_`: ids and prefixes.
+#[derive(Debug)]
+pub struct Word;
+
+impl Alphabet for Word {
+    const PATTERN: &'static str = "^[a-zA-Z0-9_]+$";
+    fn has(c: char) -> bool {
+        c.is_ascii_alphanumeric() || c == '_'
+    }
+}
+
+/// What a permission may be called.
+#[derive(Debug)]
+pub struct SlugLetters;
+
+impl Alphabet for SlugLetters {
+    const PATTERN: &'static str = "^[a-zA-Z0-9_:\\-\\.\\*]+$";
+    fn has(c: char) -> bool {
+        c.is_ascii_alphanumeric() || "_:-.*".contains(c)
+    }
+}
+
+/// What a customer's own name for a user may be.
+#[derive(Debug)]
+pub struct ExternalLetters;
+
+impl Alphabet for ExternalLetters {
+    const PATTERN: &'static str = "^[a-zA-Z0-9_.-]+$";
+    fn has(c: char) -> bool {
+        c.is_ascii_alphanumeric() || "_.-".contains(c)
+    }
+}
+
+/// A text of `MIN` to `MAX` characters of an alphabet.
+pub struct Text<const MIN: usize, const MAX: usize, A = Anything>(String, PhantomData<A>);
+
+pub type Id = Text<3, 255, Word>;
+pub type Slug = Text<1, 128, SlugLetters>;
+pub type ExternalId = Text<1, 255, ExternalLetters>;
+
+impl<const MIN: usize, const MAX: usize, A> Text<MIN, MAX, A> {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl<'de, const MIN: usize, const MAX: usize, A: Alphabet> Deserialize<'de> for Text<MIN, MAX, A> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let length = text.chars().count();
+        if !(MIN..=MAX).contains(&length) {
+            return Err(D::Error::custom(format!("must have {MIN} to {MAX} characters")));
+        }
+        if !text.chars().all(A::has) {
+            return Err(D::Error::custom(format!("must match {}", A::PATTERN)));
+        }
+        Ok(Self(text, PhantomData))
+    }
+}
+
+impl<const MIN: usize, const MAX: usize, A: Alphabet> JsonSchema for Text<MIN, MAX, A> {
+    fn schema_name() -> Cow<'static, str> {
+        "Text".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut schema = json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX });
+        if !A::PATTERN.is_empty() {
+            schema.insert("pattern".to_owned(), A::PATTERN.into());
+        }
+        schema
+    }
+}
+
+/// The text of a key is a secret; that of the others is of no use in a log.
+impl<const MIN: usize, const MAX: usize, A> fmt::Debug for Text<MIN, MAX, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Text(…)")
+    }
+}
+
+/// A whole number from `MIN` to `MAX`. `15.0` is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Int<const MIN: i64, const MAX: i64>(pub i64);
+
+impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Int<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+
+        impl Visitor<'_> for Whole {
+            type Value = i64;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<i64, E> {
+                Ok(number)
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<i64, E> {
+                i64::try_from(number).map_err(|_| E::custom("is past the 64-bit range"))
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_precision_loss,
+                reason = "only a float that is a whole number within the range is taken"
+            )]
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i64, E> {
+                let fits = number >= i64::MIN as f64 && number < i64::MAX as f64;
+                match number.fract() == 0.0 && fits {
+                    true => Ok(number as i64),
+                    false => Err(E::custom("is not a whole number of the 64-bit range")),
+                }
+            }
+        }
+
+        let number = deserializer.deserialize_any(Whole)?;
+        match (MIN..=MAX).contains(&number) {
+            true => Ok(Self(number)),
+            false => Err(D::Error::custom(format!("must be from {MIN} to {MAX}"))),
+        }
+    }
+}
+
+impl<const MIN: i64, const MAX: i64> JsonSchema for Int<MIN, MAX> {
+    fn schema_name() -> Cow<'static, str> {
+        "Int".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "int64", "minimum": MIN, "maximum": MAX })
+    }
+}
+
+/// A list of `MIN` to `MAX` items.
+#[derive(Debug)]
+pub struct List<T, const MIN: usize, const MAX: usize>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'de>
+    for List<T, MIN, MAX>
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+            type Value = Vec<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Vec<T>, S::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() == MAX {
+                        return Err(S::Error::custom(format!("must have at most {MAX} items")));
+                    }
+                    items.push(item);
+                }
+                Ok(items)
+            }
+        }
+
+        let items = deserializer.deserialize_seq(Items::<T, MAX>(PhantomData))?;
+        match items.len() >= MIN {
+            true => Ok(Self(items)),
+            false => Err(D::Error::custom(format!("must have at least {MIN} items"))),
+        }
+    }
+}
+
+impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, MIN, MAX> {
+    fn schema_name() -> Cow<'static, str> {
+        "List".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let items = generator.subschema_for::<T>();
+        json_schema!({ "type": "array", "minItems": MIN, "maxItems": MAX, "items": items })
+    }
+}
+
+/// A field that may be left out, but not be null. Stands with `#[serde(default)]`.
+#[derive(Debug)]
+pub struct Given<T>(pub Option<T>);
+
+impl<T> Given<T> {
+    pub fn unwrap_or(self, default: T) -> T {
+        self.0.unwrap_or(default)
+    }
+}
+
+impl<T> Default for Given<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(|value| Self(Some(value)))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Given<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// Left out: kept; null: cleared; a value: set. Stands with `#[serde(default)]`.
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Option::<T>::deserialize(deserializer)? {
+            Some(value) => Self::Set(value),
+            None => Self::Clear,
+        })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Patch<T> {
+    fn schema_name() -> Cow<'static, str> {
+        Option::<T>::schema_name()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<T>::json_schema(generator)
+    }
+}
+
+/// A field that must be there and may be null.
+#[derive(Debug)]
+pub struct Nullable<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<T>::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Nullable<T> {
+    fn schema_name() -> Cow<'static, str> {
+        Option::<T>::schema_name()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<T>::json_schema(generator)
+    }
+}
+
+/// How many fields a meta object may have.
+const META_FIELDS_MAX: usize = 100;
+
+impl<'de> Deserialize<'de> for Meta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let object: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        match object.len() <= META_FIELDS_MAX {
+            true => Ok(Self(raw)),
+            false => Err(D::Error::custom(format!("must have at most {META_FIELDS_MAX} fields"))),
+        }
+    }
+}
+
+impl JsonSchema for Meta {
+    fn schema_name() -> Cow<'static, str> {
+        "Meta".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "maxProperties": META_FIELDS_MAX,
+            "additionalProperties": true,
+            "description": "Your own JSON object.",
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! From bytes to a request, or to every fault that is in them.
+//!
+//! A body that is right is read once, straight into its type. One that is not is read again, as JSON,
+//! and held against the schema of the type, which finds all faults, where reading stops at the first.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
+use serde_json::Value;
+
+use super::{Operation, schema};
+use crate::error::{Error, Fault, Result};
+
+/// How deeply a body may be nested.
+const DEPTH_MAX: usize = 64;
+/// More faults than anybody wants to read.
+const FAULTS_MAX: usize = 100;
+/// Where a fault stands that is not in a field.
+pub const BODY: &str = "requestBody";
+
+/// Reads a request.
+pub fn decode<O: Operation>(body: &[u8]) -> Result<O> {
+    if body.is_empty() {
+        return fault("the body is empty", Some("send a JSON object"));
+    }
+    if is_too_deep(body) {
+        return fault(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
+    }
+    match serde_json::from_slice(body) {
+        Ok(request) => Ok(request),
+        Err(_) => explain(body),
+    }
+}
+
+/// Every fault of a body that could not be read, or the request after all: of two fields with one
+/// name the last counts, which the first reading does not know.
+fn explain<O: Operation>(body: &[u8]) -> Result<O> {
+    let value: Value = match serde_json::from_slice(body) {
+        Ok(value) => value,
+        Err(e) => {
+            return fault(
+                &format!("the body is not JSON: {}", plain(&e.to_string())),
+                Some("send a JSON object, encoded in UTF-8"),
+            );
+        }
+    };
+    let faults: Vec<_> =
+        validator::<O>().iter_errors(&value).take(FAULTS_MAX).map(|e| told(&e)).collect();
+    if !faults.is_empty() {
+        return Err(Error::Invalid(faults));
+    }
+    serde_path_to_error::deserialize(&value).map_err(|e| {
+        let path = e.path().to_string();
+        let location = if path == "." { BODY.to_owned() } else { path.clone() };
+        Error::invalid(location, format!("{path} {}", plain(&e.inner().to_string())))
+    })
+}
+
+/// A fault as the caller reads it: with its own name of the field, and without the value, which may
+/// be a secret.
+fn told(e: &ValidationError<'_>) -> Fault {
+    let field = field(e.instance_path().as_str());
+    let location = without_places(e.schema_path().as_str());
+    let within = if field.is_empty() { String::new() } else { format!(" of {field}") };
+    let message = match e.kind() {
+        ValidationErrorKind::Required { property } => {
+            format!("{}{within} is missing", property.as_str().unwrap_or_default())
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            format!("{}{within} is not a field of this request", unexpected.join(", "))
+        }
+        _ if field.is_empty() => e.masked_with("the body").to_string(),
+        _ => e.masked_with(field.as_str()).to_string(),
+    };
+    Fault { location, message, fix: None }
+}
+
+/// `/ratelimits/0/duration` as `ratelimits[0].duration`.
+fn field(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').skip(1) {
+        if part.bytes().all(|b| b.is_ascii_digit()) {
+            path.extend(["[", part, "]"]);
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(part);
+        }
+    }
+    path
+}
+
+/// The alternatives of a nullable field are an invention of the schema; the place reads on without
+/// them.
+fn without_places(path: &str) -> String {
+    path.split("/anyOf").next().unwrap_or(path).to_owned()
+}
+
+/// What serde says without `at line 1 column 20`, which nobody counts.
+fn plain(message: &str) -> &str {
+    message.split(" at line ").next().unwrap_or(message)
+}
+
+fn fault<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
+    Err(Error::Invalid(vec![Fault { location: BODY.into(), message: message.into(), fix }]))
+}
+
+/// The validator of an operation; made when the first request needs it.
+fn validator<O: Operation>() -> Arc<Validator> {
+    static KNOWN: LazyLock<Mutex<HashMap<TypeId, Arc<Validator>>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known
+        .entry(TypeId::of::<O>())
+        .or_insert_with(|| {
+            let schema = schema::<O>().to_value();
+            Arc::new(jsonschema::validator_for(&schema).expect("our own schemas are valid"))
+        })
+        .clone()
+}
+
+/// Whether brackets nest deeper than allowed. Looked at before anything is parsed, so that no parser
+/// has to be trusted with it.
+fn is_too_deep(body: &[u8]) -> bool {
+    if body.len() <= 2 * DEPTH_MAX {
+        return false;
+    }
+    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return true;
+                }
+            }
+            b'}' | b']' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_may_nest_64_levels_and_no_more() {
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+
+        assert!(!is_too_deep(deep(64).as_bytes()));
+        assert!(is_too_deep(deep(65).as_bytes()));
+    }
+
+    #[test]
+    fn brackets_within_texts_are_no_nesting() {
+        let text = format!("{{\"a\":\"{}\\\"{}\"}}", "[".repeat(100), "{".repeat(100));
+
+        assert!(!is_too_deep(text.as_bytes()));
+    }
+
+    #[test]
+    fn a_pointer_reads_as_a_path() {
+        assert_eq!(field("/ratelimits/0/duration"), "ratelimits[0].duration");
+        assert_eq!(field("/name"), "name");
+        assert_eq!(field(""), "");
+    }
+}

@@ -1,0 +1,8 @@
+//! What the examples of the documentation speak of. The tests plant exactly these, so that each
+//! published example is proven to be accepted.
+
+pub const API: &str = "api_3XkTzQ9vLm2RwY7sNbC5dF";
+pub const KEY_ID: &str = "key_8HnVpR4tJx6WqK2mZcB9gL";
+pub const KEY: &str = "prod_5YzKwTnQ8rXv3mJbPcLgHd";
+pub const PERMISSION: &str = "documents.read";
+pub const ROLE: &str = "editor";

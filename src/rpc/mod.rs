@@ -1,0 +1,141 @@
+//! Operations as they are called over HTTP.
+//!
+//! One operation, one file. Its request type is the operation: the doc comment is its documentation,
+//! the types of its fields are its validation and its schema, its row in the table is its route, its
+//! permission and its entry in the OpenAPI document. `run` translates and calls the domain.
+
+pub mod bounds;
+mod decode;
+pub mod example;
+mod openapi;
+pub mod reply;
+mod serve;
+pub mod v2;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::Request;
+use axum::routing::{MethodRouter, post};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use openapi::document;
+pub use serve::Peer;
+
+use crate::app::App;
+use crate::domain::caller::Caller;
+use crate::domain::permission::Action;
+use crate::error::Result;
+
+/// What an operation's file brings along with.
+pub mod prelude {
+    pub use schemars::JsonSchema;
+    pub use serde::{Deserialize, Serialize};
+    pub use serde_json::{Value, json};
+
+    pub use super::bounds::{ExternalId, Given, Id, Int, List, Nullable, Slug, SlugLetters, Text};
+    pub use super::{Needs, Operation, example};
+    pub use crate::app::App;
+    pub use crate::domain::caller::Caller;
+    pub use crate::domain::keys::Patch;
+    pub use crate::domain::permission::Action;
+    pub use crate::error::Result;
+    pub use crate::model::Meta;
+}
+
+/// What the root key of a request must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// This permission; without it, 403 names it.
+    Permission(Action),
+    /// This permission; without it, what was asked about does not exist.
+    Hidden(Action),
+}
+
+impl Needs {
+    pub fn action(self) -> Action {
+        match self {
+            Self::Permission(action) | Self::Hidden(action) => action,
+        }
+    }
+}
+
+/// An operation. The implementing type is its request.
+pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
+    /// As it is called: `keys.createKey`.
+    const NAME: &'static str;
+    const NEEDS: Needs;
+    /// Whether it changes something, and so leaves an audit entry.
+    const WRITES: bool = false;
+    /// The largest body that it takes.
+    const BODY_MAX_BYTES: usize = 1024 * 1024;
+    type Reply: Serialize + JsonSchema + Send;
+
+    /// A request that is accepted: shown in the documentation, sent by the tests.
+    fn example() -> Value;
+
+    fn run(self, app: &App, caller: &Caller) -> impl Future<Output = Result<Self::Reply>> + Send;
+}
+
+/// An operation as the table knows it.
+pub struct Row {
+    pub name: &'static str,
+    pub needs: Needs,
+    pub writes: bool,
+    pub body_max_bytes: usize,
+    pub request: fn() -> Schema,
+    pub reply: fn() -> Schema,
+    pub example: fn() -> Value,
+    route: fn() -> MethodRouter<Arc<App>>,
+}
+
+/// All operations of a version.
+pub struct Table {
+    /// What every path begins with: `/v2/`.
+    pub prefix: &'static str,
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    fn new(prefix: &'static str) -> Self {
+        Self { prefix, rows: Vec::new() }
+    }
+
+    #[must_use]
+    fn with<O: Operation>(mut self) -> Self {
+        self.rows.push(Row {
+            name: O::NAME,
+            needs: O::NEEDS,
+            writes: O::WRITES,
+            body_max_bytes: O::BODY_MAX_BYTES,
+            request: schema::<O>,
+            reply: schema::<O::Reply>,
+            example: O::example,
+            route: || {
+                post(|State(app): State<Arc<App>>, request: Request<axum::body::Body>| {
+                    serve::serve::<O>(app, request)
+                })
+            },
+        });
+        self
+    }
+
+    /// A route for each row.
+    pub fn router(&self) -> Router<Arc<App>> {
+        self.rows.iter().fold(Router::new(), |router, row| {
+            router.route(&format!("{}{}", self.prefix, row.name), (row.route)())
+        })
+    }
+}
+
+/// The JSON schema of a type, without references, so that a fault's place in it reads like a path.
+fn schema<T: JsonSchema>() -> Schema {
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>()
+}

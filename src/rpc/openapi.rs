@@ -1,0 +1,183 @@
+//! The OpenAPI 3.1 document, from the table of operations.
+
+use aide::openapi::{
+    Components, Contact, Info, License, MediaType, OpenApi, Operation, PathItem, Paths,
+    ReferenceOr, RequestBody, Response, Responses, SchemaObject, SecurityScheme, Server,
+    StatusCode,
+};
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+
+use super::{Needs, Row, Table};
+
+/// The statuses that any operation may answer with besides 200.
+const ERRORS: [(u16, &str); 9] = [
+    (400, "The request is not valid; `errors` lists every fault."),
+    (401, "The root key is missing, malformed, unknown, revoked or expired."),
+    (403, "The root key lacks a permission, which `detail` names."),
+    (404, "Something that the request names does not exist."),
+    (409, "Something of this name exists already."),
+    (412, "The state of things does not allow it."),
+    (413, "The body is too large."),
+    (500, "Something failed in the server."),
+    (503, "A server behind this one cannot be reached."),
+];
+
+/// The document of a table. `server` is where it is served.
+pub fn document(table: &Table, server: &str) -> OpenApi {
+    let paths = table.rows.iter().map(|row| {
+        let path = format!("{}{}", table.prefix, row.name);
+        let item = PathItem { post: Some(operation(row)), ..PathItem::default() };
+        (path, ReferenceOr::Item(item))
+    });
+    let bearer = SecurityScheme::Http {
+        scheme: "bearer".into(),
+        bearer_format: Some("root key".into()),
+        description: Some("A root key. Each operation tells the permission that it needs.".into()),
+        extensions: IndexMap::default(),
+    };
+    OpenApi {
+        info: Info {
+            title: "Keyward".into(),
+            description: Some("Issues API keys, verifies them and counts.".into()),
+            version: env!("CARGO_PKG_VERSION").into(),
+            contact: None::<Contact>,
+            license: Some(License {
+                name: "Apache-2.0 OR MIT".into(),
+                identifier: Some("Apache-2.0 OR MIT".into()),
+                ..License::default()
+            }),
+            ..Info::default()
+        },
+        servers: vec![Server { url: server.into(), ..Server::default() }],
+        paths: Some(Paths { paths: paths.collect(), ..Paths::default() }),
+        components: Some(Components {
+            security_schemes: IndexMap::from_iter([(
+                "rootKey".to_owned(),
+                ReferenceOr::Item(bearer),
+            )]),
+            schemas: IndexMap::from_iter([("Error".to_owned(), schema(error_schema()))]),
+            ..Components::default()
+        }),
+        security: vec![IndexMap::from_iter([("rootKey".to_owned(), Vec::new())])],
+        ..OpenApi::default()
+    }
+}
+
+fn operation(row: &Row) -> Operation {
+    let mut request = (row.request)().to_value();
+    let documentation = take_text(&mut request, "description");
+    let (summary, description) = match documentation.split_once("\n\n") {
+        Some((summary, rest)) => (summary.to_owned(), rest.to_owned()),
+        None => (documentation, String::new()),
+    };
+    let body = MediaType {
+        schema: Some(schema(bare(request))),
+        example: Some((row.example)()),
+        ..MediaType::default()
+    };
+    Operation {
+        operation_id: Some(row.name.replace('.', "_")),
+        tags: row.name.split('.').take(1).map(str::to_owned).collect(),
+        summary: Some(summary.trim_end_matches('.').to_owned()),
+        description: Some(format!("{description}\n\n{}", needs(row)).trim().to_owned()),
+        request_body: Some(ReferenceOr::Item(RequestBody {
+            content: IndexMap::from_iter([("application/json".to_owned(), body)]),
+            required: true,
+            ..RequestBody::default()
+        })),
+        responses: Some(responses(row)),
+        ..Operation::default()
+    }
+}
+
+fn needs(row: &Row) -> String {
+    let permission = row.needs.action().everywhere();
+    match row.needs {
+        Needs::Permission(_) => format!("Needs the permission `{permission}`."),
+        Needs::Hidden(_) => format!(
+            "Needs the permission `{permission}`; without it, what is asked about does not exist."
+        ),
+    }
+}
+
+fn responses(row: &Row) -> Responses {
+    let reply = bare((row.reply)().to_value());
+    let envelope = json!({
+        "type": "object",
+        "required": ["meta", "data"],
+        "properties": { "meta": meta_schema(), "data": reply },
+    });
+    let mut responses = IndexMap::from_iter([(StatusCode::Code(200), response("Done.", envelope))]);
+    for (status, text) in ERRORS {
+        let error = json!({ "$ref": "#/components/schemas/Error" });
+        responses.insert(StatusCode::Code(status), response(text, error));
+    }
+    Responses { responses, ..Responses::default() }
+}
+
+fn response(text: &str, body: Value) -> ReferenceOr<Response> {
+    let body = MediaType { schema: Some(schema(body)), ..MediaType::default() };
+    ReferenceOr::Item(Response {
+        description: text.into(),
+        content: IndexMap::from_iter([("application/json".to_owned(), body)]),
+        ..Response::default()
+    })
+}
+
+fn meta_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["requestId"],
+        "properties": { "requestId": { "type": "string" } },
+    })
+}
+
+fn error_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["meta", "error"],
+        "properties": {
+            "meta": meta_schema(),
+            "error": {
+                "type": "object",
+                "required": ["title", "detail", "status", "type"],
+                "properties": {
+                    "title": { "type": "string" },
+                    "detail": { "type": "string" },
+                    "status": { "type": "integer" },
+                    "type": { "type": "string", "format": "uri" },
+                    "errors": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["location", "message"],
+                            "properties": {
+                                "location": { "type": "string" },
+                                "message": { "type": "string" },
+                                "fix": { "type": "string" },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// A schema within the document: what only a document of its own says is left out.
+fn bare(mut schema: Value) -> Value {
+    take_text(&mut schema, "$schema");
+    take_text(&mut schema, "title");
+    schema
+}
+
+fn take_text(schema: &mut Value, name: &str) -> String {
+    let taken = schema.as_object_mut().and_then(|object| object.remove(name));
+    taken.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// The document's types carry a schema as any JSON.
+fn schema(schema: Value) -> SchemaObject {
+    serde_json::from_value(schema).expect("a schema is an object or a boolean")
+}

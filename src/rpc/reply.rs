@@ -1,0 +1,100 @@
+//! Replies: the envelope of version 2, and errors in the form that its clients read.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use crate::error::{Code, Error, Fault};
+use crate::id::RequestId;
+
+/// A typical reply fits into this.
+const REPLY_BYTES: usize = 512;
+/// How long a client should wait when something behind the server is away.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    meta: Meta<'a>,
+    data: &'a T,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    meta: Meta<'a>,
+    error: Problem<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    title: &'static str,
+    detail: String,
+    status: u16,
+    r#type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Vec<Item<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    location: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<&'static str>,
+}
+
+impl<'a> From<&'a Fault> for Item<'a> {
+    fn from(fault: &'a Fault) -> Self {
+        Self { location: &fault.location, message: &fault.message, fix: fault.fix }
+    }
+}
+
+/// 200 with what was asked for.
+pub fn success<T: Serialize>(request_id: &RequestId, data: &T) -> Response<Body> {
+    let meta = Meta { request_id: request_id.as_str() };
+    json(StatusCode::OK, &Envelope { meta, data })
+}
+
+/// An error, with the address of the page that explains it.
+pub fn failure(docs_url: &str, request_id: &RequestId, error: &Error) -> Response<Body> {
+    let code = error.code();
+    // The clients want the list with every fault of the request itself, be it empty.
+    let lists_faults = matches!(code.status(), 400 | 408 | 413);
+    let problem = Problem {
+        title: code.title(),
+        detail: error.detail(),
+        status: code.status(),
+        r#type: format!("{docs_url}/errors/{}", code.name()),
+        errors: lists_faults.then(|| error.faults().iter().map(Item::from).collect()),
+    };
+    let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let meta = Meta { request_id: request_id.as_str() };
+    let mut response = json(status, &Failure { meta, error: problem });
+    if code == Code::ServiceUnavailable {
+        response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+    }
+    response
+}
+
+/// Any JSON.
+pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
+    let mut body = Vec::with_capacity(REPLY_BYTES);
+    // Writing into memory fails only for maps whose keys are no texts, which replies do not have.
+    if let Err(e) = serde_json::to_writer(&mut body, value) {
+        tracing::error!(error = %e, "cannot write a reply: {e}");
+        return Response::builder()
+            .status(StatusCode::INTERNAL_SERVER_ERROR)
+            .body(Body::empty())
+            .unwrap_or_default();
+    }
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

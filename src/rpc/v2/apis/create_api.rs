@@ -1,0 +1,36 @@
+use crate::domain::apis;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+
+/// Create an API.
+///
+/// An API is a set of keys that a backend accepts. Names need not be unique.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateApi {
+    /// Your name for it.
+    pub name: Text<3, 256>,
+}
+
+/// The new API.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    api_id: ApiId,
+}
+
+impl Operation for CreateApi {
+    const NAME: &'static str = "apis.createApi";
+    const NEEDS: Needs = Needs::Permission(Action::CreateApi);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "payments" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let api_id = apis::create(app, caller, self.name.into_string()).await?;
+        Ok(Created { api_id })
+    }
+}

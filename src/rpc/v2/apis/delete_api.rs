@@ -1,0 +1,29 @@
+use crate::domain::apis;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::Empty;
+
+/// Delete an API.
+///
+/// Its keys stop verifying at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteApi {
+    pub api_id: Text<8, 255, crate::rpc::bounds::Word>,
+}
+
+impl Operation for DeleteApi {
+    const NAME: &'static str = "apis.deleteApi";
+    const NEEDS: Needs = Needs::Permission(Action::DeleteApi);
+    const WRITES: bool = true;
+    type Reply = Empty;
+
+    fn example() -> Value {
+        json!({ "apiId": example::API })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
+        apis::delete(app, caller, &ApiId::from(self.api_id.into_string())).await?;
+        Ok(Empty {})
+    }
+}

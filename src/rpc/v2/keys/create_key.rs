@@ -1,0 +1,114 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, NewKey, NewRatelimit};
+use crate::error::Error;
+use crate::id::{ApiId, KeyId};
+use crate::rpc::bounds::Word;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
+use crate::secret::Plaintext;
+
+/// Create a key.
+///
+/// Issues a new key in an API. The key itself is in this reply and nowhere else: only its hash is
+/// kept.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateKey {
+    /// The API in which the key is made.
+    pub api_id: Id,
+    /// Put before the key with an underscore: `prod` gives `prod_…`.
+    #[serde(default)]
+    pub prefix: Given<Text<1, 16, Word>>,
+    /// Your name for the key; the customer does not see it.
+    #[serde(default)]
+    pub name: Given<Text<1, 255>>,
+    /// Random bytes in the key. Left out: 16.
+    #[serde(default)]
+    pub byte_length: Given<Int<16, 255>>,
+    /// Your name for the user whose key it is; verification gives it back.
+    #[serde(default)]
+    pub external_id: Given<ExternalId>,
+    /// Your own JSON object; verification gives it back.
+    #[serde(default)]
+    pub meta: Given<Meta>,
+    /// Names of roles that the key gets; each must exist.
+    #[serde(default)]
+    pub roles: Given<List<Text<1, 128>, 0, 100>>,
+    /// Slugs of permissions that the key gets; each must exist.
+    #[serde(default)]
+    pub permissions: Given<List<Slug, 0, 1000>>,
+    /// When the key stops being valid, in unix milliseconds.
+    #[serde(default)]
+    pub expires: Given<Expires>,
+    /// Uses left, and when they come back. Left out: unlimited.
+    #[serde(default)]
+    pub credits: Given<Credits>,
+    /// Limits for verification to check.
+    #[serde(default)]
+    pub ratelimits: Given<List<Ratelimit, 0, 50>>,
+    /// Whether the key may be used. Left out: yes.
+    #[serde(default)]
+    pub enabled: Given<bool>,
+    /// Whether a sealed copy of the key is kept, so that it can be shown again.
+    #[serde(default)]
+    pub recoverable: Given<bool>,
+}
+
+/// The new key.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    key_id: KeyId,
+    /// Shown this once.
+    key: Plaintext,
+}
+
+impl Operation for CreateKey {
+    const NAME: &'static str = "keys.createKey";
+    const NEEDS: Needs = Needs::Hidden(Action::CreateKey);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({
+            "apiId": example::API,
+            "prefix": "prod",
+            "externalId": "user_1234",
+            "credits": { "remaining": 100, "refill": { "interval": "daily", "amount": 100 } },
+            "ratelimits": [
+                { "name": "requests", "limit": 60, "duration": 60_000, "autoApply": true }
+            ]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let issued = keys::create(app, caller, self.try_into()?).await?;
+        Ok(Created { key_id: issued.id, key: issued.plaintext })
+    }
+}
+
+impl TryFrom<CreateKey> for NewKey {
+    type Error = Error;
+
+    fn try_from(request: CreateKey) -> Result<Self> {
+        let roles = request.roles.0.map_or_else(Vec::new, |list| list.0);
+        let permissions = request.permissions.0.map_or_else(Vec::new, |list| list.0);
+        let ratelimits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        let byte_length = request.byte_length.0.and_then(|length| u8::try_from(length.0).ok());
+        Ok(Self {
+            api_id: ApiId::from(request.api_id.into_string()),
+            prefix: request.prefix.0.map(Text::into_string),
+            name: request.name.0.map(Text::into_string),
+            byte_length: byte_length.unwrap_or(16),
+            external_id: request.external_id.0.map(Text::into_string),
+            meta: request.meta.0,
+            roles: roles.into_iter().map(Text::into_string).collect(),
+            permissions: permissions.into_iter().map(Text::into_string).collect(),
+            expires_at: request.expires.0.map(|at| Timestamp(at.0)),
+            credits: request.credits.0.map(Credits::check).transpose()?.flatten(),
+            ratelimits: ratelimits.into_iter().map(NewRatelimit::from).collect(),
+            enabled: request.enabled.unwrap_or(true),
+            recoverable: request.recoverable.unwrap_or(false),
+        })
+    }
+}

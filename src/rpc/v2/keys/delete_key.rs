@@ -1,0 +1,35 @@
+use crate::domain::keys::{self, Deletion};
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::Empty;
+
+/// Delete a key.
+///
+/// It stops verifying at once and cannot be addressed any more.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteKey {
+    pub key_id: Id,
+    /// Whether to remove every trace of it. Left out: its row stays, and its hash stays taken.
+    #[serde(default)]
+    pub permanent: Given<bool>,
+}
+
+impl Operation for DeleteKey {
+    const NAME: &'static str = "keys.deleteKey";
+    const NEEDS: Needs = Needs::Permission(Action::DeleteKey);
+    const WRITES: bool = true;
+    type Reply = Empty;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
+        let id = KeyId::from(self.key_id.into_string());
+        let deletion =
+            if self.permanent.unwrap_or(false) { Deletion::Permanent } else { Deletion::Soft };
+        keys::delete(app, caller, &id, deletion).await?;
+        Ok(Empty {})
+    }
+}

@@ -1,0 +1,32 @@
+use crate::domain::keys;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::KeyReply;
+
+/// Get a key.
+///
+/// Disabled and expired keys too; not deleted ones.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GetKey {
+    pub key_id: Id,
+    /// Whether to show the key itself; only a recoverable one can be.
+    #[serde(default)]
+    pub decrypt: Given<bool>,
+}
+
+impl Operation for GetKey {
+    const NAME: &'static str = "keys.getKey";
+    const NEEDS: Needs = Needs::Permission(Action::ReadKey);
+    type Reply = KeyReply;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
+        let id = KeyId::from(self.key_id.into_string());
+        let found = keys::get(app, caller, &id, self.decrypt.unwrap_or(false)).await?;
+        Ok(KeyReply::from(found))
+    }
+}

@@ -1,0 +1,236 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, Checked, Code, Verification, Verified, View, Wanted, WantedLimit};
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::bounds::Unkept;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{DURATION_MIN_MS, IdentityReply, Unsigned};
+
+/// Verify a key.
+///
+/// The answer is 200 whatever comes of it; `valid` and `code` tell. The checks are, in order: the key
+/// exists, is enabled, has not expired, satisfies `permissions`; then its limits and its credits are
+/// taken together, all or nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VerifyKey {
+    /// The whole key, with its prefix.
+    pub key: Text<1, 512, Unkept>,
+    /// For analytics; they do not influence the outcome.
+    #[serde(default)]
+    pub tags: Given<List<Text<1, 512, Unkept>, 0, 20>>,
+    /// What the key must be allowed: `documents.read AND (documents.write OR admin)`.
+    #[serde(default)]
+    pub permissions: Given<Text<1, 1000, Unkept>>,
+    #[serde(default)]
+    pub credits: Given<Cost>,
+    /// Limits to check besides those that apply by themselves.
+    #[serde(default)]
+    pub ratelimits: Given<List<Limit, 0, 100>>,
+    /// The migration that the key may still be waiting in.
+    #[serde(default)]
+    pub migration_id: Given<Text<0, 256>>,
+}
+
+/// Uses to spend.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cost {
+    /// 0 only looks. Left out with all of `credits`: 1.
+    pub cost: Int<0, 1_000_000_000_000>,
+}
+
+/// A limit to check: one of the key or its identity by name, or, with limit and duration, one that
+/// is made for this call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limit {
+    pub name: Text<3, 255>,
+    /// Left out: 1. 0 only looks.
+    #[serde(default)]
+    pub cost: Given<Unsigned>,
+    #[serde(default)]
+    pub limit: Given<Unsigned>,
+    /// Milliseconds; at least 1000 where limit is given too.
+    #[serde(default)]
+    pub duration: Given<Unsigned>,
+}
+
+impl Operation for VerifyKey {
+    const NAME: &'static str = "keys.verifyKey";
+    const NEEDS: Needs = Needs::Hidden(Action::VerifyKey);
+    const BODY_MAX_BYTES: usize = 64 * 1024;
+    type Reply = Outcome;
+
+    fn example() -> Value {
+        json!({
+            "key": example::KEY,
+            "permissions": "documents.read OR documents.write",
+            "tags": ["path=/documents"],
+            "ratelimits": [{ "name": "heavy", "limit": 10, "duration": 60_000, "cost": 2 }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
+        let verified = keys::verify(app, caller, self.try_into()?).await?;
+        Ok(Outcome(verified))
+    }
+}
+
+impl TryFrom<VerifyKey> for Verification {
+    type Error = Error;
+
+    fn try_from(request: VerifyKey) -> Result<Self> {
+        let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        Ok(Self {
+            key: request.key.into_string(),
+            permissions: request.permissions.0.map(Text::into_string),
+            cost: request.credits.0.map(|credits| credits.cost.0),
+            ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
+        })
+    }
+}
+
+fn wanted((at, limit): (usize, Limit)) -> Result<Wanted> {
+    let wanted = match (limit.limit.0, limit.duration.0) {
+        (Some(_), Some(duration)) if duration.0 < DURATION_MIN_MS => {
+            return Err(Error::invalid(
+                "/properties/ratelimits/items/properties/duration",
+                format!(
+                    "ratelimits[{at}].duration must be at least {DURATION_MIN_MS} beside a limit"
+                ),
+            ));
+        }
+        (Some(limit), Some(duration)) => {
+            WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
+        }
+        // One of them alone says nothing: the stored limit counts.
+        (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
+    };
+    let cost = limit.cost.0.map_or(1, |cost| cost.0);
+    Ok(Wanted { name: limit.name.into_string(), cost, limit: wanted })
+}
+
+/// What came of it; written straight from the cached rows, without a copy of them.
+#[derive(Debug)]
+pub struct Outcome(Verified);
+
+/// What came of it. For `NOT_FOUND` there is nothing but `valid` and `code`.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    valid: bool,
+    /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `INSUFFICIENT_PERMISSIONS`, `USAGE_EXCEEDED`,
+    /// `RATE_LIMITED`, `DISABLED` or `EXPIRED`.
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_id: Option<&'a KeyId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Meta>,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    /// Slugs, the key's own and those of its roles.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    permissions: &'a [String],
+    /// Names.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    roles: &'a [String],
+    /// Uses left; left out: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<IdentityReply>,
+    /// The limits that were checked, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<ToldLimit<'a>>,
+}
+
+/// A limit that was checked.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ToldLimit<'a> {
+    /// Empty for a limit that was made for this call.
+    id: &'a str,
+    name: &'a str,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    /// The end of the window, in unix milliseconds.
+    reset: Timestamp,
+    remaining: i64,
+    exceeded: bool,
+    auto_apply: bool,
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        Told::from(&self.0).serialize(serializer)
+    }
+}
+
+impl JsonSchema for Outcome {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Outcome".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Told::json_schema(generator)
+    }
+}
+
+impl<'a> From<&'a Verified> for Told<'a> {
+    fn from(verified: &'a Verified) -> Self {
+        let view = verified.view.as_ref().map(|view| &view.value);
+        let key = view.map(|view| &view.stored().key);
+        let identity =
+            |view: &View| Some(IdentityReply::new(view.identity()?, view.shared_ratelimits()));
+        Self {
+            valid: verified.code == Code::Valid,
+            code: name(verified.code),
+            key_id: key.map(|key| &key.id),
+            enabled: key.map(|key| key.enabled),
+            name: key.and_then(|key| key.name.as_deref()),
+            meta: key.and_then(|key| key.meta.as_ref()).filter(|meta| !meta.is_empty()),
+            expires: key.and_then(|key| key.expires_at).filter(|at| at.0 != 0),
+            permissions: view.map_or(&[], |view| &view.permissions),
+            roles: view.map_or(&[], |view| &view.roles),
+            credits: verified.credits,
+            identity: view.and_then(identity),
+            ratelimits: verified.ratelimits.iter().map(ToldLimit::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Checked> for ToldLimit<'a> {
+    fn from(limit: &'a Checked) -> Self {
+        Self {
+            id: &limit.id,
+            name: &limit.name,
+            limit: limit.limit,
+            duration: limit.duration_ms,
+            reset: limit.reset,
+            remaining: limit.remaining,
+            exceeded: limit.exceeded,
+            auto_apply: limit.auto_apply,
+        }
+    }
+}
+
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Valid => "VALID",
+        Code::NotFound => "NOT_FOUND",
+        Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
+        Code::UsageExceeded => "USAGE_EXCEEDED",
+        Code::RateLimited => "RATE_LIMITED",
+        Code::Disabled => "DISABLED",
+        Code::Expired => "EXPIRED",
+    }
+}

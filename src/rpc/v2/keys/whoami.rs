@@ -1,0 +1,29 @@
+use crate::domain::keys;
+use crate::rpc::bounds::Unkept;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::KeyReply;
+
+/// Find a key by itself.
+///
+/// Spends nothing and checks nothing: it tells which key this is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Whoami {
+    /// The whole key, with its prefix.
+    pub key: Text<1, 512, Unkept>,
+}
+
+impl Operation for Whoami {
+    const NAME: &'static str = "keys.whoami";
+    const NEEDS: Needs = Needs::Hidden(Action::ReadKey);
+    type Reply = KeyReply;
+
+    fn example() -> Value {
+        json!({ "key": example::KEY })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
+        let found = keys::whoami(app, caller, &self.key.into_string()).await?;
+        Ok(KeyReply::from(found))
+    }
+}

@@ -1,0 +1,38 @@
+//! Version 2: every module, every row.
+
+mod shapes;
+
+mod apis {
+    pub mod create_api;
+    pub mod delete_api;
+    pub mod get_api;
+}
+mod keys {
+    pub mod create_key;
+    pub mod delete_key;
+    pub mod get_key;
+    pub mod update_key;
+    pub mod verify_key;
+    pub mod whoami;
+}
+mod permissions {
+    pub mod create_permission;
+    pub mod create_role;
+}
+
+use super::Table;
+
+pub fn table() -> Table {
+    Table::new("/v2/")
+        .with::<apis::create_api::CreateApi>()
+        .with::<apis::get_api::GetApi>()
+        .with::<apis::delete_api::DeleteApi>()
+        .with::<keys::create_key::CreateKey>()
+        .with::<keys::verify_key::VerifyKey>()
+        .with::<keys::get_key::GetKey>()
+        .with::<keys::update_key::UpdateKey>()
+        .with::<keys::delete_key::DeleteKey>()
+        .with::<keys::whoami::Whoami>()
+        .with::<permissions::create_permission::CreatePermission>()
+        .with::<permissions::create_role::CreateRole>()
+}

@@ -1,0 +1,43 @@
+use crate::domain::rbac::{self, NewPermission};
+use crate::id::PermissionId;
+use crate::rpc::prelude::*;
+
+/// Create a permission.
+///
+/// Keys can carry it, themselves or through a role, and verification can ask for it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreatePermission {
+    /// For people.
+    pub name: Text<1, 512>,
+    /// For programs: what keys carry and queries name.
+    pub slug: Slug,
+    #[serde(default)]
+    pub description: Given<Text<0, 512>>,
+}
+
+/// The new permission.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    permission_id: PermissionId,
+}
+
+impl Operation for CreatePermission {
+    const NAME: &'static str = "permissions.createPermission";
+    const NEEDS: Needs = Needs::Permission(Action::CreatePermission);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "Write documents", "slug": "documents.write" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let description = self.description.0.map(Text::into_string).filter(|text| !text.is_empty());
+        let name = self.name.into_string();
+        let new = NewPermission { slug: self.slug.into_string(), name, description };
+        let permission_id = rbac::create_permission(app, caller, new).await?;
+        Ok(Created { permission_id })
+    }
+}

@@ -1,0 +1,47 @@
+use crate::domain::rbac::{self, NewRole};
+use crate::id::RoleId;
+use crate::rpc::prelude::*;
+
+/// Create a role.
+///
+/// A named set of permissions. A permission that does not exist is made when the root key holds
+/// `rbac.*.create_permission`; with any permission, `rbac.*.add_permission_to_role` is needed too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateRole {
+    pub name: Text<1, 128>,
+    #[serde(default)]
+    pub description: Given<Text<0, 512>>,
+    /// Slugs.
+    #[serde(default)]
+    pub permissions: Given<List<Slug, 0, 1000>>,
+}
+
+/// The new role.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    role_id: RoleId,
+}
+
+impl Operation for CreateRole {
+    const NAME: &'static str = "permissions.createRole";
+    const NEEDS: Needs = Needs::Permission(Action::CreateRole);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "reader", "permissions": [example::PERMISSION] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let permissions = self.permissions.0.map_or_else(Vec::new, |list| list.0);
+        let new = NewRole {
+            name: self.name.into_string(),
+            description: self.description.0.map(Text::into_string).filter(|text| !text.is_empty()),
+            permissions: permissions.into_iter().map(Text::into_string).collect(),
+        };
+        let role_id = rbac::create_role(app, caller, new).await?;
+        Ok(Created { role_id })
+    }
+}

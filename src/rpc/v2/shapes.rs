@@ -1,0 +1,258 @@
+//! What several operations of version 2 take or give back.
+
+use crate::clock::Timestamp;
+use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
+use crate::error::{Error, Result};
+use crate::id::{IdentityId, KeyId, RatelimitId};
+use crate::model::{self, RefillInterval};
+use crate::rpc::bounds::Int;
+use crate::rpc::prelude::*;
+
+/// The moment up to which keys may expire: the year 2100.
+pub type Expires = Int<0, 4_102_444_800_000>;
+pub type Positive = Int<1, { i64::MAX }>;
+pub type Unsigned = Int<0, { i64::MAX }>;
+/// The shortest window, in milliseconds.
+pub const DURATION_MIN_MS: i64 = 1000;
+
+/// A named limit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ratelimit {
+    /// By which verification names it.
+    pub name: Text<3, 128>,
+    /// What may be taken in one window.
+    pub limit: Positive,
+    /// The window's length in milliseconds.
+    pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
+    /// Whether every verification checks it, asked for or not. Left out: no.
+    #[serde(default)]
+    pub auto_apply: Given<bool>,
+}
+
+impl From<Ratelimit> for NewRatelimit {
+    fn from(limit: Ratelimit) -> Self {
+        Self {
+            name: limit.name.into_string(),
+            limit: limit.limit.0,
+            duration_ms: limit.duration.0,
+            auto_apply: limit.auto_apply.unwrap_or(false),
+        }
+    }
+}
+
+/// Uses, and when they come back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Credits {
+    /// Uses left. Null: unlimited.
+    pub remaining: Nullable<Unsigned>,
+    #[serde(default)]
+    pub refill: Given<Refill>,
+}
+
+impl Credits {
+    /// `None`: unlimited.
+    pub fn check(self) -> Result<Option<NewCredits>> {
+        let refill = self.refill.0.map(Refill::check).transpose()?;
+        match (self.remaining.0, refill) {
+            (Some(balance), refill) => Ok(Some(NewCredits { balance: balance.0, refill })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Error::invalid(
+                "/properties/credits/properties/refill",
+                "credits.refill needs a number in credits.remaining: null means unlimited",
+            )),
+        }
+    }
+}
+
+/// When uses come back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Refill {
+    pub interval: Interval,
+    /// What the uses are set to.
+    pub amount: Positive,
+    /// The day of the month, for `monthly`; the last one where the month has fewer.
+    #[serde(default)]
+    pub refill_day: Given<Int<1, 31>>,
+}
+
+/// At 00:00 UTC, each day or once a month.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Interval {
+    Daily,
+    Monthly,
+}
+
+impl Refill {
+    pub fn check(self) -> Result<model::Refill> {
+        let at = "/properties/credits/properties/refill/properties/refillDay";
+        let interval = match (self.interval, self.refill_day.0) {
+            (Interval::Daily, None) => RefillInterval::Daily,
+            (Interval::Monthly, Some(day)) => {
+                RefillInterval::Monthly { day: u8::try_from(day.0).unwrap_or(31) }
+            }
+            (Interval::Daily, Some(_)) => {
+                let message = "credits.refill.refillDay goes with the interval monthly only";
+                return Err(Error::invalid(at, message));
+            }
+            (Interval::Monthly, None) => {
+                let message = "credits.refill.refillDay is missing: monthly needs a day, 1 to 31";
+                return Err(Error::invalid(at, message));
+            }
+        };
+        Ok(model::Refill { interval, amount: self.amount.0 })
+    }
+}
+
+/// Nothing to tell.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Empty {}
+
+/// A named limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct RatelimitReply {
+    id: RatelimitId,
+    name: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    auto_apply: bool,
+}
+
+impl From<&model::Ratelimit> for RatelimitReply {
+    fn from(limit: &model::Ratelimit) -> Self {
+        Self {
+            id: limit.id.clone(),
+            name: limit.name.clone(),
+            limit: limit.limit,
+            duration: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+        }
+    }
+}
+
+/// Uses left, and when they come back.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreditsReply {
+    remaining: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<RefillReply>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefillReply {
+    interval: Interval,
+    amount: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill_day: Option<u8>,
+}
+
+impl From<model::Refill> for RefillReply {
+    fn from(refill: model::Refill) -> Self {
+        let (interval, refill_day) = match refill.interval {
+            RefillInterval::Daily => (Interval::Daily, None),
+            RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
+        };
+        Self { interval, amount: refill.amount, refill_day }
+    }
+}
+
+/// One of your own users.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityReply {
+    id: IdentityId,
+    external_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<RatelimitReply>,
+}
+
+impl IdentityReply {
+    pub fn new<'a>(
+        identity: &model::Identity,
+        limits: impl Iterator<Item = &'a model::Ratelimit>,
+    ) -> Self {
+        Self {
+            id: identity.id.clone(),
+            external_id: identity.external_id.clone(),
+            meta: told(identity.meta.as_ref()),
+            ratelimits: limits.map(RatelimitReply::from).collect(),
+        }
+    }
+}
+
+/// A key without its secret.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyReply {
+    key_id: KeyId,
+    /// The leading characters of the key.
+    start: String,
+    enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    /// Unix milliseconds.
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    /// Slugs, the key's own and those of its roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    permissions: Vec<String>,
+    /// Names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+    /// Left out: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<CreditsReply>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<IdentityReply>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<RatelimitReply>,
+}
+
+impl From<Found> for KeyReply {
+    fn from(found: Found) -> Self {
+        let View { roles, permissions, .. } = &found.view;
+        let stored = found.view.stored();
+        let key = stored.key.clone();
+        let identity = found.view.identity();
+        Self {
+            key_id: key.id,
+            start: key.start,
+            enabled: key.enabled,
+            name: key.name,
+            meta: told(key.meta.as_ref()),
+            created_at: key.created_at,
+            updated_at: key.updated_at,
+            expires: key.expires_at.filter(|at| at.0 != 0),
+            permissions: permissions.clone(),
+            roles: roles.clone(),
+            credits: found.credits.map(|(remaining, refill)| CreditsReply {
+                remaining,
+                refill: refill.map(RefillReply::from),
+            }),
+            identity: identity.map(|id| IdentityReply::new(id, id.ratelimits.iter())),
+            ratelimits: stored.ratelimits.iter().map(RatelimitReply::from).collect(),
+        }
+    }
+}
+
+/// An empty object is as good as none, and is left out.
+pub fn told(meta: Option<&Meta>) -> Option<Meta> {
+    meta.filter(|meta| !meta.is_empty()).cloned()
+}

@@ -1,0 +1,132 @@
+//! Secrets: the plaintext of a key, made here, hashed here, shown nowhere by accident.
+//!
+//! Only `SHA-256(key)` is ever stored. A fast hash is right for keys of 128 random bits and more:
+//! there is nothing to guess.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rand::Rng as _;
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+/// How many characters of the random part `start` shows.
+const START_LENGTH: usize = 4;
+
+/// A key in the clear. It can be put into the one reply that hands it out, and hashed; nothing else.
+#[derive(Clone)]
+pub struct Plaintext(String);
+
+impl Plaintext {
+    /// A new key: `byte_length` random bytes in base58, behind `prefix` and an underscore.
+    #[expect(clippy::disallowed_methods, reason = "secrets are made here")]
+    pub fn random(prefix: Option<&str>, byte_length: u8) -> Self {
+        let mut bytes = vec![0; usize::from(byte_length)];
+        rand::rng().fill_bytes(&mut bytes);
+        let random = bs58::encode(bytes).into_string();
+        Self(match prefix {
+            Some(prefix) => format!("{prefix}_{random}"),
+            None => random,
+        })
+    }
+
+    /// The leading characters that may be shown: the prefix and four characters.
+    pub fn start(&self, prefix: Option<&str>) -> String {
+        let shown = prefix.map_or(0, |prefix| prefix.len() + 1) + START_LENGTH;
+        self.0.chars().take(shown).collect()
+    }
+
+    pub fn hash(&self) -> KeyHash {
+        KeyHash::of(&self.0)
+    }
+
+    /// The key itself, for the one who is to have it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Plaintext {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl Serialize for Plaintext {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl schemars::JsonSchema for Plaintext {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Plaintext".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string" })
+    }
+}
+
+impl std::fmt::Debug for Plaintext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Plaintext(…)")
+    }
+}
+
+/// `SHA-256` of a whole key. Two keys are the same key when these are equal; comparing them tells an
+/// attacker nothing, because nobody can steer a hash towards another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash([u8; 32]);
+
+impl KeyHash {
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+
+    /// As it is stored: standard base64 with padding, 44 characters.
+    pub fn base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// The first eight bytes: enough to find a cache entry, useless to anybody else.
+    pub fn fingerprint(&self) -> u64 {
+        self.0[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+impl std::fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyHash(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_prefix_an_underscore_and_base58() {
+        let key = Plaintext::random(Some("prod"), 16);
+
+        let random = key.expose().strip_prefix("prod_").expect("the prefix");
+        assert_eq!(bs58::decode(random).into_vec().map(|bytes| bytes.len()), Ok(16));
+        assert_eq!(key.start(Some("prod")), key.expose()[..9]);
+        assert_eq!(key.start(Some("prod")).len(), "prod_".len() + 4);
+    }
+
+    #[test]
+    fn the_stored_hash_is_base64_of_sha256() {
+        assert_eq!(KeyHash::of("abc").base64(), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let key = Plaintext::from("prod_secret".to_owned());
+
+        let shown = format!("{key:?} {:?}", key.hash());
+
+        assert_eq!(shown, "Plaintext(…) KeyHash(…)");
+    }
+}

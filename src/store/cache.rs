@@ -1,0 +1,154 @@
+//! What has been read and is still true: rows by name, read once however many ask at once.
+//!
+//! Errors are never kept. What is not there is remembered for two seconds, in a small cache of its
+//! own that a flood of unknown names cannot push the real rows out of.
+
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::freshness::{Freshness, Place, Stamp, Subject};
+use crate::error::{Error, Result};
+
+/// A row, or something made of rows, and what it depends on.
+#[derive(Debug)]
+pub struct Cached<T> {
+    pub value: T,
+    stamp: Stamp,
+    places: Box<[Place]>,
+}
+
+impl<T> Cached<T> {
+    /// `stamp` was taken before the first read; `subjects` are all that `value` was made from.
+    pub fn new(value: T, stamp: Stamp, subjects: impl IntoIterator<Item = Subject>) -> Self {
+        Self { value, stamp, places: subjects.into_iter().map(|s| Place::of(&s)).collect() }
+    }
+}
+
+/// How long it is remembered that something is not there.
+const ABSENT_FOR: Duration = Duration::from_secs(2);
+const ABSENT_MAX: u64 = 100_000;
+/// How often a load that others share is tried. One that began before a change is stale on arrival;
+/// where changes come faster than that, the caller reads for itself: what it reads after it was
+/// asked is no older than the question.
+const SHARED_ATTEMPTS: u8 = 3;
+
+/// A cache of one kind of row.
+pub struct Rows<K, T> {
+    freshness: Arc<Freshness>,
+    present: moka::future::Cache<K, Arc<Cached<T>>>,
+    absent: moka::sync::Cache<K, Stamp>,
+    /// What a row of this name would be called when it is made, where others can tell.
+    newcomer: fn(&K) -> Option<Subject>,
+}
+
+impl<K, T> Rows<K, T>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    pub fn new(
+        freshness: &Arc<Freshness>,
+        rows_max: u64,
+        newcomer: fn(&K) -> Option<Subject>,
+    ) -> Self {
+        Self {
+            freshness: freshness.clone(),
+            present: moka::future::Cache::new(rows_max),
+            absent: moka::sync::Cache::builder()
+                .max_capacity(ABSENT_MAX)
+                .time_to_live(ABSENT_FOR)
+                .build(),
+            newcomer,
+        }
+    }
+
+    pub fn is_fresh(&self, row: &Cached<T>) -> bool {
+        self.freshness.is_fresh(row.stamp, &row.places)
+    }
+
+    /// The row of this name, from the cache or by `load`, which is given the stamp that its result is
+    /// to carry. One load runs for all who ask at once.
+    pub async fn get<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
+    where
+        L: Fn(Stamp) -> F,
+        F: Future<Output = Result<Option<Cached<T>>>> + Send,
+    {
+        if let Some(row) = self.present.get(name).await {
+            if self.is_fresh(&row) {
+                return Ok(Some(row));
+            }
+        } else if self.is_known_absent(name) {
+            return Ok(None);
+        }
+        // Boxed: a hit, which is what nearly every call is, does not carry a load around.
+        Box::pin(self.load(name, load)).await
+    }
+
+    async fn load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
+    where
+        L: Fn(Stamp) -> F,
+        F: Future<Output = Result<Option<Cached<T>>>> + Send,
+    {
+        for _ in 0..SHARED_ATTEMPTS {
+            self.drop_stale(name).await;
+            let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
+            match loaded.map_err(|missing| (*missing).clone()) {
+                Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
+                Err(Missing::Absent(stamp)) if self.is_still_absent(name, stamp) => {
+                    self.absent.insert(name.clone(), stamp);
+                    return Ok(None);
+                }
+                Ok(_) | Err(Missing::Absent(_)) => {}
+                Err(Missing::Failed(cause)) => return Err(Error::Shared(cause)),
+            }
+        }
+        match self.load_once(&load).await {
+            Ok(row) => Ok(Some(row)),
+            Err(Missing::Absent(_)) => Ok(None),
+            Err(Missing::Failed(cause)) => Err(Error::Shared(cause)),
+        }
+    }
+
+    async fn load_once<L, F>(&self, load: &L) -> std::result::Result<Arc<Cached<T>>, Missing>
+    where
+        L: Fn(Stamp) -> F,
+        F: Future<Output = Result<Option<Cached<T>>>> + Send,
+    {
+        let stamp = self.freshness.stamp();
+        match load(stamp).await {
+            Ok(Some(row)) => Ok(Arc::new(row)),
+            Ok(None) => Err(Missing::Absent(stamp)),
+            Err(cause) => Err(Missing::Failed(Arc::new(cause))),
+        }
+    }
+
+    /// Removes the row unless somebody has put a fresh one there meanwhile.
+    async fn drop_stale(&self, name: &K) {
+        use moka::ops::compute::Op;
+        self.present
+            .entry_by_ref(name)
+            .and_compute_with(|entry| {
+                let stale = entry.is_some_and(|entry| !self.is_fresh(entry.value()));
+                std::future::ready(if stale { Op::Remove } else { Op::Nop })
+            })
+            .await;
+    }
+
+    fn is_known_absent(&self, name: &K) -> bool {
+        self.absent.get(name).is_some_and(|stamp| self.is_still_absent(name, stamp))
+    }
+
+    /// Whether no row of this name has been made since `stamp`.
+    fn is_still_absent(&self, name: &K, stamp: Stamp) -> bool {
+        let places: Vec<_> = (self.newcomer)(name).iter().map(Place::of).collect();
+        self.freshness.is_fresh(stamp, &places)
+    }
+}
+
+#[derive(Clone)]
+enum Missing {
+    Absent(Stamp),
+    Failed(Arc<Error>),
+}

@@ -1,0 +1,327 @@
+//! SQL and rows, nothing else.
+//!
+//! Every query stands once, in `queries/`, in the subset of SQL that both engines speak; it is
+//! compiled for Postgres and for SQLite by two dialect files that hold what differs. Reads take a
+//! [`Reader`] or a [`Tx`], writes only a [`Tx`], so that a write outside a transaction does not
+//! compile. Every query is bounded by a workspace, but for the two that find out which one it is:
+//! a root key by its hash, and a key by its hash.
+
+pub mod cache;
+pub mod freshness;
+mod postgres;
+mod rows;
+mod sqlite;
+
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::pool::PoolConnection;
+use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
+use crate::model::{Api, Credits, Identity, Key, Permission, Ratelimit, Role, RootKey};
+use freshness::Subject;
+
+static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
+static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// A key with everything that hangs on it; roles by id, because each is a row of its own.
+#[derive(Debug, Clone)]
+pub struct StoredKey {
+    pub key: Key,
+    pub ratelimits: Vec<Ratelimit>,
+    pub permissions: Vec<Permission>,
+    pub role_ids: Vec<RoleId>,
+}
+
+/// A row of the change log.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Change {
+    pub seq: i64,
+    /// The database's own time, in unix milliseconds.
+    pub at: i64,
+    pub subject: String,
+}
+
+/// An audit entry as it is written.
+#[derive(Debug)]
+pub struct AuditRow<'a> {
+    pub id: &'a str,
+    pub workspace_id: &'a WorkspaceId,
+    pub at: Timestamp,
+    pub event: &'static str,
+    pub actor_type: &'static str,
+    pub actor_id: &'a str,
+    pub remote_address: Option<&'a str>,
+    pub user_agent: Option<&'a str>,
+    pub targets: &'a str,
+}
+
+/// Whose limits they are.
+#[derive(Debug, Clone, Copy)]
+pub enum Owner<'a> {
+    Key(&'a KeyId),
+    Identity(&'a IdentityId),
+}
+
+#[async_trait]
+pub trait Reads: Send {
+    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
+    /// All of a workspace, by id; there are few.
+    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
+    /// Deleted ones too.
+    async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
+    /// Not the deleted ones, nor those of a deleted API.
+    async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
+    /// As [`Reads::key`], for any workspace.
+    async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
+    async fn identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &IdentityId,
+    ) -> Result<Option<Identity>>;
+    /// Those of `ids` that exist, by name, with their permissions.
+    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
+    /// Those of `names` that exist, by name, with their permissions.
+    async fn roles_named(&mut self, workspace: &WorkspaceId, names: &[String])
+    -> Result<Vec<Role>>;
+    /// Those of `slugs` that exist, by slug.
+    async fn permissions_with(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>>;
+    /// A page of the change log after `seq`, oldest first.
+    async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>>;
+    /// The first and the last row number of the change log.
+    async fn changes_range(&mut self) -> Result<(i64, i64)>;
+}
+
+#[async_trait]
+pub trait Writes: Reads {
+    /// Whether it was made: false when there is one of this id.
+    async fn insert_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<bool>;
+    async fn insert_root_key(&mut self, key: &RootKey, hash: &str) -> Result<()>;
+    /// The workspace of the key, if there was one to revoke.
+    async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>>;
+    async fn insert_api(&mut self, api: &Api) -> Result<()>;
+    /// Marks it deleted; whether there was one that was not.
+    async fn delete_api(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &ApiId,
+        now: Timestamp,
+    ) -> Result<bool>;
+    /// As [`Reads::key`], held until the transaction ends.
+    async fn lock_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
+    async fn insert_key(&mut self, key: &Key) -> Result<()>;
+    /// Writes every field that may change; credits are the bank's.
+    async fn update_key(&mut self, key: &Key) -> Result<()>;
+    /// Marks it deleted; its hash stays taken.
+    async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
+    /// Removes it and all that hangs on it.
+    async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
+    /// The identity of this external id, made when there is none.
+    async fn ensure_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        now: Timestamp,
+    ) -> Result<IdentityId>;
+    /// Makes `limits` the owner's limits: by name those that exist are changed and keep their id,
+    /// others are added, those not named are removed.
+    async fn set_ratelimits(
+        &mut self,
+        workspace: &WorkspaceId,
+        owner: Owner<'_>,
+        limits: &[Ratelimit],
+    ) -> Result<()>;
+    /// Adds those whose slug is free, and gives back their slugs.
+    async fn insert_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        permissions: &[Permission],
+        now: Timestamp,
+    ) -> Result<Vec<String>>;
+    async fn insert_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        role: &Role,
+        now: Timestamp,
+    ) -> Result<()>;
+    async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()>;
+    async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()>;
+    /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
+    /// not metered.
+    async fn lock_credits(&mut self, key: &KeyId) -> Result<Option<Credits>>;
+    /// Sets balance and refill, and makes every purse that was filled before void.
+    async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
+    /// Writes the balance after a refill or a withdrawal; purses stay good.
+    async fn move_credits(&mut self, key: &KeyId, balance: i64, refilled: i64) -> Result<()>;
+    async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()>;
+    async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
+    /// Forgets changes of more than a day ago.
+    async fn prune_changes(&mut self) -> Result<()>;
+}
+
+/// Why a schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmigrated {
+    #[error(
+        "the database's schema (version {0}) is newer than this keyward knows: use a newer keyward"
+    )]
+    Newer(i64),
+    #[error(
+        "version {0} of the database's schema was made by another keyward than this one: \
+        use the one that made it, or a newer one"
+    )]
+    Other(i64),
+    #[error("cannot bring the database's schema up to date: {0}")]
+    Failed(MigrateError),
+}
+
+/// The database: Postgres, or one SQLite file.
+#[derive(Debug, Clone)]
+pub enum Store {
+    Postgres(PgPool),
+    Sqlite(SqlitePool),
+}
+
+impl Store {
+    /// Connects to Postgres; fails at once when it is not there.
+    pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
+        Ok(Self::Postgres(postgres::connect(url, connections_max).await?))
+    }
+
+    /// Opens the file, and makes it when there is none.
+    pub async fn open(path: &Path) -> Result<Self> {
+        Ok(Self::Sqlite(sqlite::open(path).await?))
+    }
+
+    /// Brings the schema up to date. Several replicas may call it at once.
+    pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
+        let done = match self {
+            Self::Postgres(pool) => POSTGRES.run(pool).await,
+            Self::Sqlite(pool) => SQLITE.run(pool).await,
+        };
+        done.map_err(|e| match e {
+            MigrateError::VersionMissing(version) => Unmigrated::Newer(version),
+            MigrateError::VersionMismatch(version) => Unmigrated::Other(version),
+            other => Unmigrated::Failed(other),
+        })
+    }
+
+    /// A connection that only reads.
+    pub async fn read(&self) -> Result<Reader> {
+        Ok(match self {
+            Self::Postgres(pool) => Reader::Postgres(pool.acquire().await?),
+            Self::Sqlite(pool) => Reader::Sqlite(pool.acquire().await?),
+        })
+    }
+
+    pub async fn begin(&self) -> Result<Tx> {
+        let inner = match self {
+            Self::Postgres(pool) => Inner::Postgres(postgres::begin(pool).await?),
+            Self::Sqlite(pool) => Inner::Sqlite(sqlite::begin(pool).await?),
+        };
+        Ok(Tx { inner, changed: Vec::new() })
+    }
+
+    /// Waits for what is under way and closes every connection.
+    pub async fn close(&self) {
+        match self {
+            Self::Postgres(pool) => pool.close().await,
+            Self::Sqlite(pool) => pool.close().await,
+        }
+    }
+}
+
+/// A connection on which only [`Reads`] can be called.
+pub enum Reader {
+    Postgres(PoolConnection<Postgres>),
+    Sqlite(PoolConnection<Sqlite>),
+}
+
+impl Deref for Reader {
+    type Target = dyn Reads;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Postgres(connection) => &**connection,
+            Self::Sqlite(connection) => &**connection,
+        }
+    }
+}
+
+impl DerefMut for Reader {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Postgres(connection) => &mut **connection,
+            Self::Sqlite(connection) => &mut **connection,
+        }
+    }
+}
+
+/// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
+pub struct Tx {
+    inner: Inner,
+    changed: Vec<Subject>,
+}
+
+enum Inner {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+impl Tx {
+    /// Says that a cache may hold something that this transaction makes untrue.
+    pub fn changed(&mut self, subject: Subject) {
+        self.changed.push(subject);
+    }
+
+    /// Commits, the change log included, and gives back what has changed. The caller tells the
+    /// caches, its own first.
+    pub async fn commit(mut self) -> Result<Vec<Subject>> {
+        if !self.changed.is_empty() {
+            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
+            self.insert_changes(&subjects).await?;
+        }
+        match self.inner {
+            Inner::Postgres(tx) => tx.commit().await?,
+            Inner::Sqlite(tx) => tx.commit().await?,
+        }
+        Ok(self.changed)
+    }
+}
+
+impl Deref for Tx {
+    type Target = dyn Writes;
+    fn deref(&self) -> &Self::Target {
+        match &self.inner {
+            Inner::Postgres(tx) => &**tx,
+            Inner::Sqlite(tx) => &**tx,
+        }
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match &mut self.inner {
+            Inner::Postgres(tx) => &mut **tx,
+            Inner::Sqlite(tx) => &mut **tx,
+        }
+    }
+}
+
+/// How long a statement may run, and a transaction may idle, before Postgres ends it. It bounds how
+/// late a row of the change log can appear behind a younger one.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);

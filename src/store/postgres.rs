@@ -1,0 +1,79 @@
+//! The Postgres dialect: how to connect, how to begin, and the few words that differ from SQLite.
+
+use std::str::FromStr as _;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+
+use super::STATEMENT_TIMEOUT;
+
+/// The items of a JSON list as rows with one column, `item`.
+macro_rules! items {
+    ($list:literal) => {
+        concat!(
+            "(SELECT value AS item FROM jsonb_array_elements(CAST(",
+            $list,
+            " AS jsonb))) AS items"
+        )
+    };
+}
+/// The strings of a JSON list as rows with one column, `item`.
+macro_rules! texts {
+    ($list:literal) => {
+        concat!(
+            "(SELECT value AS item FROM jsonb_array_elements_text(CAST(",
+            $list,
+            " AS jsonb))) AS texts"
+        )
+    };
+}
+/// All values of an expression as one JSON list.
+macro_rules! array {
+    ($value:expr) => {
+        concat!("CAST(COALESCE(jsonb_agg(", $value, "), '[]') AS TEXT)")
+    };
+}
+macro_rules! object {
+    ($fields:literal) => {
+        concat!("jsonb_build_object(", $fields, ")")
+    };
+}
+/// The database's own time in unix milliseconds.
+macro_rules! now_ms {
+    () => {
+        "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+    };
+}
+/// Holds the selected row until the transaction ends.
+macro_rules! locked {
+    ($select:literal) => {
+        concat!($select, " FOR UPDATE")
+    };
+}
+
+#[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
+#[path = "queries/mod.rs"]
+mod queries;
+
+type Connection = sqlx::PgConnection;
+
+pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
+    let timeout_ms = STATEMENT_TIMEOUT.as_millis().to_string();
+    let options = PgConnectOptions::from_str(url)?.application_name("keyward").options([
+        ("statement_timeout", timeout_ms.as_str()),
+        ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
+    ]);
+    PgPoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(std::time::Duration::from_secs(3))
+        // A connection that died is found out by the statement itself; asking first would cost
+        // every load a round trip.
+        .test_before_acquire(false)
+        .connect_with(options)
+        .await
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]
+pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    pool.begin().await
+}

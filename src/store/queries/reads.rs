@@ -1,0 +1,214 @@
+//! What only reads.
+
+use async_trait::async_trait;
+use sqlx::query_as;
+
+use super::Connection;
+use crate::error::Result;
+use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
+use crate::model::{Api, Identity, Permission, Role, RootKey};
+use crate::store::rows::{IdentityRow, KeyRow, PermissionRow, RoleRow, RootKeyRow};
+use crate::store::{Change, Reads, StoredKey};
+
+macro_rules! root_keys_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT r.id, r.workspace_id, w.enabled AS workspace_enabled, r.start, r.name,
+                r.permissions, r.created_at, r.expires_at, r.revoked_at
+            FROM root_keys r
+            JOIN workspaces w ON w.id = r.workspace_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! ratelimits_of {
+    ($owner:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', l.id, 'name', l.name, 'limit', l.\"limit\",
+                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply"
+            )),
+            " FROM ratelimits l WHERE ",
+            $owner,
+            ") AS ratelimits"
+        )
+    };
+}
+
+macro_rules! permissions_of {
+    ($links:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', p.id, 'slug', p.slug, 'name', p.name, 'description', p.description"
+            )),
+            " FROM permissions p JOIN ",
+            $links,
+            ") AS permissions"
+        )
+    };
+}
+
+macro_rules! keys_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
+                k.name, k.meta, k.identity_id, k.enabled, k.expires_at, k.credits,
+                k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
+                k.updated_at, ",
+            ratelimits_of!("l.key_id = k.id"),
+            ", ",
+            permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
+            ", (SELECT ",
+            array!("kr.role_id"),
+            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids
+            FROM keys k
+            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            WHERE k.deleted_at IS NULL AND ",
+            $condition
+        )
+    };
+}
+
+macro_rules! roles_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT r.id, r.name, r.description, ",
+            permissions_of!(
+                "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
+            ),
+            " FROM roles r WHERE r.workspace_id = $1 AND ",
+            $condition,
+            " ORDER BY r.name"
+        )
+    };
+}
+
+#[async_trait]
+impl Reads for Connection {
+    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>> {
+        query_as::<_, RootKeyRow>(root_keys_where!("r.hash = $1"))
+            .bind(hash)
+            .fetch_optional(self)
+            .await?
+            .map(RootKey::try_from)
+            .transpose()
+    }
+
+    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
+        query_as::<_, RootKeyRow>(root_keys_where!("r.workspace_id = $1 ORDER BY r.id"))
+            .bind(workspace)
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(RootKey::try_from)
+            .collect()
+    }
+
+    async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
+        let sql = "
+            SELECT id, workspace_id, name, created_at, deleted_at
+            FROM apis
+            WHERE workspace_id = $1 AND id = $2";
+        Ok(query_as(sql).bind(workspace).bind(id).fetch_optional(self).await?)
+    }
+
+    async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
+        query_as::<_, KeyRow>(keys_where!("k.workspace_id = $1 AND k.id = $2"))
+            .bind(workspace)
+            .bind(id)
+            .fetch_optional(self)
+            .await?
+            .map(StoredKey::try_from)
+            .transpose()
+    }
+
+    async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {
+        query_as::<_, KeyRow>(keys_where!("k.hash = $1"))
+            .bind(hash)
+            .fetch_optional(self)
+            .await?
+            .map(StoredKey::try_from)
+            .transpose()
+    }
+
+    async fn identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &IdentityId,
+    ) -> Result<Option<Identity>> {
+        let sql = concat!(
+            "SELECT i.id, i.external_id, i.meta, ",
+            ratelimits_of!("l.identity_id = i.id"),
+            " FROM identities i WHERE i.workspace_id = $1 AND i.id = $2"
+        );
+        query_as::<_, IdentityRow>(sql)
+            .bind(workspace)
+            .bind(id)
+            .fetch_optional(self)
+            .await?
+            .map(Identity::try_from)
+            .transpose()
+    }
+
+    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
+        let sql = roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ")"));
+        query_as::<_, RoleRow>(sql)
+            .bind(workspace)
+            .bind(serde_json::json!(ids).to_string())
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Role::try_from)
+            .collect()
+    }
+
+    async fn roles_named(
+        &mut self,
+        workspace: &WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(concat!("r.name IN (SELECT item FROM ", texts!("$2"), ")"));
+        query_as::<_, RoleRow>(sql)
+            .bind(workspace)
+            .bind(serde_json::json!(names).to_string())
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Role::try_from)
+            .collect()
+    }
+
+    async fn permissions_with(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = concat!(
+            "SELECT id, slug, name, description
+            FROM permissions
+            WHERE workspace_id = $1 AND slug IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        );
+        let rows: Vec<PermissionRow> = query_as(sql)
+            .bind(workspace)
+            .bind(serde_json::json!(slugs).to_string())
+            .fetch_all(self)
+            .await?;
+        Ok(rows.into_iter().map(Permission::from).collect())
+    }
+
+    async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>> {
+        let sql = "SELECT seq, at, subject FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000";
+        Ok(query_as(sql).bind(seq).fetch_all(self).await?)
+    }
+
+    async fn changes_range(&mut self) -> Result<(i64, i64)> {
+        let sql = "SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM changes";
+        Ok(query_as(sql).fetch_one(self).await?)
+    }
+}

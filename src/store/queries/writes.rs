@@ -1,0 +1,388 @@
+//! What changes something. Called on a transaction only.
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
+use crate::model::{Api, Credits, Key, Meta, Permission, Ratelimit, RefillInterval, Role, RootKey};
+use crate::store::rows::CreditsRow;
+use crate::store::{AuditRow, Owner, Reads as _, StoredKey, Writes};
+
+macro_rules! delete_ratelimits {
+    ($owner:literal) => {
+        concat!(
+            "DELETE FROM ratelimits WHERE ",
+            $owner,
+            " = $1 AND name NOT IN (SELECT item FROM ",
+            texts!("$2"),
+            ")"
+        )
+    };
+}
+
+macro_rules! upsert_ratelimits {
+    ($owner:literal) => {
+        concat!(
+            "INSERT INTO ratelimits (",
+            $owner,
+            ", workspace_id, id, name, \"limit\", duration_ms, auto_apply)
+            SELECT $1, $2, item ->> 'id', item ->> 'name', CAST(item ->> 'limit' AS BIGINT),
+                CAST(item ->> 'duration_ms' AS BIGINT), CAST(item ->> 'auto_apply' AS BOOLEAN)
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (",
+            $owner,
+            ", name) DO UPDATE SET \"limit\" = excluded.\"limit\",
+                duration_ms = excluded.duration_ms, auto_apply = excluded.auto_apply"
+        )
+    };
+}
+
+#[async_trait]
+impl Writes for Connection {
+    async fn insert_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let sql = "
+            INSERT INTO workspaces (id, name, created_at)
+            VALUES ($1, $2, $3)
+            ON CONFLICT (id) DO NOTHING";
+        let done = query(sql).bind(id).bind(name).bind(now).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn insert_root_key(&mut self, key: &RootKey, hash: &str) -> Result<()> {
+        let sql = "
+            INSERT INTO root_keys
+                (id, workspace_id, hash, start, name, permissions, created_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+        query(sql)
+            .bind(&key.id)
+            .bind(&key.workspace_id)
+            .bind(hash)
+            .bind(&key.start)
+            .bind(&key.name)
+            .bind(json!(key.permissions).to_string())
+            .bind(key.created_at)
+            .bind(key.expires_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>> {
+        let sql = "
+            UPDATE root_keys
+            SET revoked_at = $2
+            WHERE id = $1 AND revoked_at IS NULL
+            RETURNING workspace_id";
+        Ok(query_scalar(sql).bind(id).bind(now).fetch_optional(self).await?)
+    }
+
+    async fn insert_api(&mut self, api: &Api) -> Result<()> {
+        let sql = "INSERT INTO apis (id, workspace_id, name, created_at) VALUES ($1, $2, $3, $4)";
+        query(sql)
+            .bind(&api.id)
+            .bind(&api.workspace_id)
+            .bind(&api.name)
+            .bind(api.created_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_api(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &ApiId,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let sql = "
+            UPDATE apis
+            SET deleted_at = $3
+            WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL";
+        let done = query(sql).bind(workspace).bind(id).bind(now).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn lock_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
+        let sql = locked!("SELECT id FROM keys WHERE workspace_id = $1 AND id = $2");
+        query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        self.key(workspace, id).await
+    }
+
+    async fn insert_key(&mut self, key: &Key) -> Result<()> {
+        let sql = "
+            INSERT INTO keys
+                (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta,
+                identity_id, enabled, expires_at, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        query(sql)
+            .bind(&key.id)
+            .bind(&key.workspace_id)
+            .bind(&key.api_id)
+            .bind(&key.hash)
+            .bind(&key.start)
+            .bind(&key.prefix)
+            .bind(i64::from(key.byte_length))
+            .bind(&key.name)
+            .bind(key.meta.as_ref().map(Meta::as_str))
+            .bind(&key.identity_id)
+            .bind(key.enabled)
+            .bind(key.expires_at)
+            .bind(key.created_at)
+            .execute(&mut *self)
+            .await?;
+        self.set_credits(&key.id, key.credits.as_ref()).await
+    }
+
+    async fn update_key(&mut self, key: &Key) -> Result<()> {
+        let sql = "
+            UPDATE keys
+            SET name = $2, meta = $3, identity_id = $4, enabled = $5, expires_at = $6,
+                updated_at = $7
+            WHERE id = $1";
+        query(sql)
+            .bind(&key.id)
+            .bind(&key.name)
+            .bind(key.meta.as_ref().map(Meta::as_str))
+            .bind(&key.identity_id)
+            .bind(key.enabled)
+            .bind(key.expires_at)
+            .bind(key.updated_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()> {
+        query("UPDATE keys SET deleted_at = $2 WHERE id = $1")
+            .bind(id)
+            .bind(now)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn purge_key(&mut self, id: &KeyId) -> Result<()> {
+        query("DELETE FROM keys WHERE id = $1").bind(id).execute(self).await?;
+        Ok(())
+    }
+
+    async fn ensure_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        now: Timestamp,
+    ) -> Result<IdentityId> {
+        // DO UPDATE, not DO NOTHING: it gives back the row that is there.
+        let sql = "
+            INSERT INTO identities (id, workspace_id, external_id, created_at)
+            VALUES ($1, $2, $3, $4)
+            ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
+            RETURNING id";
+        Ok(query_scalar(sql)
+            .bind(IdentityId::random())
+            .bind(workspace)
+            .bind(external_id)
+            .bind(now)
+            .fetch_one(self)
+            .await?)
+    }
+
+    async fn set_ratelimits(
+        &mut self,
+        workspace: &WorkspaceId,
+        owner: Owner<'_>,
+        limits: &[Ratelimit],
+    ) -> Result<()> {
+        let (owner, delete, upsert) = match owner {
+            Owner::Key(id) => {
+                (id.as_str(), delete_ratelimits!("key_id"), upsert_ratelimits!("key_id"))
+            }
+            Owner::Identity(id) => {
+                (id.as_str(), delete_ratelimits!("identity_id"), upsert_ratelimits!("identity_id"))
+            }
+        };
+        let names = json!(limits.iter().map(|limit| &limit.name).collect::<Vec<_>>()).to_string();
+        let rows: Vec<_> = limits
+            .iter()
+            .map(|limit| {
+                json!({
+                    "id": limit.id, "name": limit.name, "limit": limit.limit,
+                    "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
+                })
+            })
+            .collect();
+        query(delete).bind(owner).bind(names).execute(&mut *self).await?;
+        if !limits.is_empty() {
+            query(upsert)
+                .bind(owner)
+                .bind(workspace)
+                .bind(json!(rows).to_string())
+                .execute(self)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn insert_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        permissions: &[Permission],
+        now: Timestamp,
+    ) -> Result<Vec<String>> {
+        let rows: Vec<_> = permissions
+            .iter()
+            .map(|permission| {
+                json!({
+                    "id": permission.id, "slug": permission.slug, "name": permission.name,
+                    "description": permission.description,
+                })
+            })
+            .collect();
+        let sql = concat!(
+            "INSERT INTO permissions (id, workspace_id, slug, name, description, created_at)
+            SELECT item ->> 'id', $1, item ->> 'slug', item ->> 'name', item ->> 'description', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, slug) DO NOTHING
+            RETURNING slug"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_scalar(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        role: &Role,
+        now: Timestamp,
+    ) -> Result<()> {
+        let sql = "
+            INSERT INTO roles (id, workspace_id, name, description, created_at)
+            VALUES ($1, $2, $3, $4, $5)";
+        query(sql)
+            .bind(&role.id)
+            .bind(workspace)
+            .bind(&role.name)
+            .bind(&role.description)
+            .bind(now)
+            .execute(&mut *self)
+            .await?;
+        let ids: Vec<_> = role.permissions.iter().map(|permission| &permission.id).collect();
+        let sql = concat!(
+            "INSERT INTO role_permissions (role_id, permission_id) SELECT $1, item FROM ",
+            texts!("$2")
+        );
+        query(sql).bind(&role.id).bind(json!(ids).to_string()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
+        query("DELETE FROM key_permissions WHERE key_id = $1")
+            .bind(key)
+            .execute(&mut *self)
+            .await?;
+        let sql = concat!(
+            "INSERT INTO key_permissions (key_id, permission_id) SELECT $1, item FROM ",
+            texts!("$2")
+        );
+        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
+        query("DELETE FROM key_roles WHERE key_id = $1").bind(key).execute(&mut *self).await?;
+        let sql =
+            concat!("INSERT INTO key_roles (key_id, role_id) SELECT $1, item FROM ", texts!("$2"));
+        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn lock_credits(&mut self, key: &KeyId) -> Result<Option<Credits>> {
+        let sql = locked!(
+            "SELECT credits, credits_version, refill_amount, refill_day, refilled
+            FROM keys
+            WHERE id = $1 AND deleted_at IS NULL"
+        );
+        let row: Option<CreditsRow> = query_as(sql).bind(key).fetch_optional(self).await?;
+        Ok(row.and_then(CreditsRow::into_credits))
+    }
+
+    async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
+        let refill = credits.and_then(|credits| credits.refill);
+        let day = refill.and_then(|refill| match refill.interval {
+            RefillInterval::Daily => None,
+            RefillInterval::Monthly { day } => Some(i64::from(day)),
+        });
+        let sql = "
+            UPDATE keys
+            SET credits = $2, credits_version = credits_version + 1, refill_amount = $3,
+                refill_day = $4, refilled = $5
+            WHERE id = $1";
+        query(sql)
+            .bind(key)
+            .bind(credits.map(|credits| credits.balance))
+            .bind(refill.map(|refill| refill.amount))
+            .bind(day)
+            .bind(credits.map_or(0, |credits| credits.refilled))
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn move_credits(&mut self, key: &KeyId, balance: i64, refilled: i64) -> Result<()> {
+        let sql = "UPDATE keys SET credits = $2, refilled = $3 WHERE id = $1";
+        query(sql).bind(key).bind(balance).bind(refilled).execute(self).await?;
+        Ok(())
+    }
+
+    async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()> {
+        let sql = "
+            INSERT INTO audit
+                (id, workspace_id, at, event, actor_type, actor_id, remote_address, user_agent,
+                targets)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        query(sql)
+            .bind(row.id)
+            .bind(row.workspace_id)
+            .bind(row.at)
+            .bind(row.event)
+            .bind(row.actor_type)
+            .bind(row.actor_id)
+            .bind(row.remote_address)
+            .bind(row.user_agent)
+            .bind(row.targets)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn insert_changes(&mut self, subjects: &[String]) -> Result<()> {
+        let sql = concat!(
+            "INSERT INTO changes (at, subject) SELECT ",
+            now_ms!(),
+            ", item FROM ",
+            texts!("$1")
+        );
+        query(sql).bind(json!(subjects).to_string()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn prune_changes(&mut self) -> Result<()> {
+        let sql = concat!("DELETE FROM changes WHERE at < ", now_ms!(), " - 86400000");
+        query(sql).execute(self).await?;
+        Ok(())
+    }
+}

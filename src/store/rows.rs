@@ -1,0 +1,228 @@
+//! Rows as the queries yield them, and how they become the nouns of `model`.
+
+use serde::Deserialize;
+use sqlx::FromRow;
+
+use super::StoredKey;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
+use crate::model::{
+    Credits, Identity, Key, Meta, Permission, Ratelimit, Refill, RefillInterval, Role, RootKey,
+};
+
+#[derive(FromRow)]
+pub struct RootKeyRow {
+    id: KeyId,
+    workspace_id: WorkspaceId,
+    workspace_enabled: bool,
+    start: String,
+    name: Option<String>,
+    permissions: String,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    revoked_at: Option<Timestamp>,
+}
+
+impl TryFrom<RootKeyRow> for RootKey {
+    type Error = Error;
+
+    fn try_from(row: RootKeyRow) -> Result<Self> {
+        Ok(Self {
+            permissions: json(&row.permissions)?,
+            id: row.id,
+            workspace_id: row.workspace_id,
+            workspace_enabled: row.workspace_enabled,
+            start: row.start,
+            name: row.name,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            revoked_at: row.revoked_at,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct CreditsRow {
+    pub credits: Option<i64>,
+    pub credits_version: i64,
+    pub refill_amount: Option<i64>,
+    pub refill_day: Option<i64>,
+    pub refilled: i64,
+}
+
+impl CreditsRow {
+    pub fn into_credits(self) -> Option<Credits> {
+        let interval = match self.refill_day.and_then(|day| u8::try_from(day).ok()) {
+            Some(day) => RefillInterval::Monthly { day },
+            None => RefillInterval::Daily,
+        };
+        Some(Credits {
+            balance: self.credits?,
+            version: self.credits_version,
+            refill: self.refill_amount.map(|amount| Refill { interval, amount }),
+            refilled: self.refilled,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct KeyRow {
+    id: KeyId,
+    workspace_id: WorkspaceId,
+    api_id: ApiId,
+    hash: String,
+    start: String,
+    prefix: Option<String>,
+    byte_length: i64,
+    name: Option<String>,
+    meta: Option<String>,
+    identity_id: Option<IdentityId>,
+    enabled: bool,
+    expires_at: Option<Timestamp>,
+    #[sqlx(flatten)]
+    credits: CreditsRow,
+    created_at: Timestamp,
+    updated_at: Option<Timestamp>,
+    ratelimits: String,
+    permissions: String,
+    role_ids: String,
+}
+
+impl TryFrom<KeyRow> for StoredKey {
+    type Error = Error;
+
+    fn try_from(row: KeyRow) -> Result<Self> {
+        Ok(Self {
+            ratelimits: ratelimits(&row.ratelimits)?,
+            permissions: permissions(&row.permissions)?,
+            role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),
+            key: Key {
+                id: row.id,
+                workspace_id: row.workspace_id,
+                api_id: row.api_id,
+                hash: row.hash,
+                start: row.start,
+                prefix: row.prefix,
+                byte_length: u8::try_from(row.byte_length).unwrap_or(u8::MAX),
+                name: row.name,
+                meta: row.meta.and_then(Meta::stored),
+                identity_id: row.identity_id,
+                enabled: row.enabled,
+                expires_at: row.expires_at,
+                credits: row.credits.into_credits(),
+                created_at: row.created_at,
+                updated_at: row.updated_at,
+            },
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct IdentityRow {
+    id: IdentityId,
+    external_id: String,
+    meta: Option<String>,
+    ratelimits: String,
+}
+
+impl TryFrom<IdentityRow> for Identity {
+    type Error = Error;
+
+    fn try_from(row: IdentityRow) -> Result<Self> {
+        Ok(Self {
+            ratelimits: ratelimits(&row.ratelimits)?,
+            id: row.id,
+            external_id: row.external_id,
+            meta: row.meta.and_then(Meta::stored),
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct RoleRow {
+    id: RoleId,
+    name: String,
+    description: Option<String>,
+    permissions: String,
+}
+
+impl TryFrom<RoleRow> for Role {
+    type Error = Error;
+
+    fn try_from(row: RoleRow) -> Result<Self> {
+        Ok(Self {
+            permissions: permissions(&row.permissions)?,
+            id: row.id,
+            name: row.name,
+            description: row.description,
+        })
+    }
+}
+
+#[derive(FromRow, Deserialize)]
+pub struct PermissionRow {
+    id: String,
+    slug: String,
+    name: String,
+    description: Option<String>,
+}
+
+impl From<PermissionRow> for Permission {
+    fn from(row: PermissionRow) -> Self {
+        Self {
+            id: PermissionId::from(row.id),
+            slug: row.slug,
+            name: row.name,
+            description: row.description,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RatelimitRow {
+    id: String,
+    name: String,
+    limit: i64,
+    duration_ms: i64,
+    auto_apply: Flag,
+}
+
+/// SQLite has no booleans, not in its JSON either.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Flag {
+    Word(bool),
+    Number(i64),
+}
+
+/// By name.
+fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
+    let mut limits: Vec<_> = json::<Vec<RatelimitRow>>(list)?
+        .into_iter()
+        .map(|row| Ratelimit {
+            id: RatelimitId::from(row.id),
+            name: row.name,
+            limit: row.limit,
+            duration_ms: row.duration_ms,
+            auto_apply: match row.auto_apply {
+                Flag::Word(word) => word,
+                Flag::Number(number) => number != 0,
+            },
+        })
+        .collect();
+    limits.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(limits)
+}
+
+/// By slug.
+fn permissions(list: &str) -> Result<Vec<Permission>> {
+    let mut permissions: Vec<Permission> =
+        json::<Vec<PermissionRow>>(list)?.into_iter().map(Permission::from).collect();
+    permissions.sort_by(|a, b| a.slug.cmp(&b.slug));
+    Ok(permissions)
+}
+
+fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| Error::Internal(format!("a stored list is broken: {e}")))
+}

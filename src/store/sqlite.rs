@@ -1,0 +1,73 @@
+//! The SQLite dialect: how to open, how to begin, and the few words that differ from Postgres.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Sqlite, SqlitePool, Transaction};
+
+/// The items of a JSON list as rows with one column, `item`.
+macro_rules! items {
+    ($list:literal) => {
+        concat!("(SELECT value AS item FROM json_each(", $list, ")) AS items")
+    };
+}
+/// The strings of a JSON list as rows with one column, `item`.
+macro_rules! texts {
+    ($list:literal) => {
+        concat!("(SELECT value AS item FROM json_each(", $list, ")) AS texts")
+    };
+}
+/// All values of an expression as one JSON list.
+macro_rules! array {
+    ($value:expr) => {
+        concat!("json_group_array(", $value, ")")
+    };
+}
+macro_rules! object {
+    ($fields:literal) => {
+        concat!("json_object(", $fields, ")")
+    };
+}
+/// The database's own time in unix milliseconds.
+macro_rules! now_ms {
+    () => {
+        "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+    };
+}
+/// Holds the selected row until the transaction ends; `BEGIN IMMEDIATE` does that already.
+macro_rules! locked {
+    ($select:literal) => {
+        $select
+    };
+}
+
+#[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
+#[path = "queries/mod.rs"]
+mod queries;
+
+type Connection = sqlx::SqliteConnection;
+
+/// Nothing that has been acknowledged is lost, power cut included: that is what `FULL` is for.
+pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5));
+    SqlitePoolOptions::new()
+        .max_connections(8)
+        .acquire_timeout(Duration::from_secs(5))
+        .test_before_acquire(false)
+        .connect_with(options)
+        .await
+}
+
+/// Takes the write lock at once: a transaction that reads first and wants it later fails when
+/// another one was faster, however long it is ready to wait.
+#[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]
+pub async fn begin(pool: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlite>> {
+    pool.begin_with("BEGIN IMMEDIATE").await
+}

@@ -1,0 +1,383 @@
+//! The command line, as an operator uses it: real processes, their output and their exit status.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use keyward::clock::Stopwatch;
+use serde_json::{Value, json};
+
+use crate::support::database::Database;
+use crate::support::process::{Server, free_port, get, keyward, run};
+use crate::support::{random, redis_url};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+
+fn embedded(data_dir: &Path) -> Command {
+    let mut command = keyward();
+    command.env("KEYWARD_DATA_DIR", data_dir).env("KEYWARD_DRAIN_SECONDS", "0");
+    command
+}
+
+fn json_of(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"))
+}
+
+/// Fails unless the command ended with this status and one sentence that says all of this.
+#[track_caller]
+fn refused(output: &Output, status: i32, words: &[&str]) {
+    let sentence = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{sentence}");
+    assert_eq!(sentence.trim().lines().count(), 1, "{sentence}");
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} is not in {sentence:?}");
+    }
+}
+
+#[test]
+fn the_first_start_prints_a_root_key_and_a_curl_that_works_and_the_second_keeps_everything() {
+    let data = tempfile::tempdir().unwrap();
+    let first = Server::start(embedded(data.path()));
+    let greeting = first.greeting.clone();
+    let root_key =
+        greeting.lines().map(str::trim).find(|line| line.starts_with("keyward_")).unwrap();
+    let curl = greeting.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
+
+    let pasted = Command::new("sh").args(["-c", curl]).output().unwrap();
+    let made: Value = serde_json::from_slice(&pasted.stdout).unwrap();
+    let api = made["data"]["apiId"].as_str().unwrap();
+    let (_, issued) = first.v2(
+        root_key,
+        "keys.createKey",
+        &json!({ "apiId": api, "credits": { "remaining": 9 } }),
+    );
+    let key = issued["data"]["key"].as_str().unwrap();
+    first.v2(root_key, "keys.verifyKey", &json!({ "key": key }));
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(0));
+    let second = Server::start(embedded(data.path()));
+
+    assert!(!second.greeting.contains("keyward_"), "{}", second.greeting);
+    let (status, verified) = second.v2(root_key, "keys.verifyKey", &json!({ "key": key }));
+    assert_eq!((status, &verified["data"]["code"]), (200, &json!("VALID")), "{verified}");
+    assert_eq!(verified["data"]["credits"], 7);
+}
+
+#[test]
+fn credits_and_keys_survive_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        Server::start(command)
+    };
+    let first = start();
+    let (_, api) = first.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let request = json!({ "apiId": api["data"]["apiId"], "credits": { "remaining": 100 } });
+    let (_, issued) = first.v2(ROOT_KEY, "keys.createKey", &request);
+    let verify = json!({ "key": issued["data"]["key"] });
+    for _ in 0..10 {
+        first.v2(ROOT_KEY, "keys.verifyKey", &verify);
+    }
+
+    first.signal("KILL");
+    first.wait();
+    let second = start();
+
+    let (_, verified) = second.v2(ROOT_KEY, "keys.verifyKey", &verify);
+    assert_eq!(verified["data"]["credits"], 89, "{verified}");
+}
+
+#[test]
+fn a_root_key_made_and_revoked_beside_a_running_server_is_seen_within_a_second() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(embedded(data.path()));
+    let create = ["root-key", "create", "--permission", "api.*.create_api", "--json"];
+
+    let made = json_of(&run(data.path(), &create));
+    let (id, key) = (made["keyId"].as_str().unwrap(), made["key"].as_str().unwrap());
+    let create_api = json!({ "name": "payments" });
+    assert_eq!(server.v2(key, "apis.createApi", &create_api).0, 200);
+    assert_eq!(server.v2(key, "permissions.createRole", &create_api).0, 403);
+    let listed = json_of(&run(data.path(), &["root-key", "list", "--json"]));
+    assert!(listed.as_array().unwrap().iter().any(|entry| entry["keyId"] == id), "{listed}");
+    assert!(!listed.to_string().contains(key));
+    let revoked = Stopwatch::new();
+    json_of(&run(data.path(), &["root-key", "revoke", id, "--json"]));
+
+    let answer = loop {
+        let (status, answer) = server.v2(key, "apis.createApi", &create_api);
+        if status != 200 {
+            break answer;
+        }
+        assert!(revoked.elapsed_ms() < 2_000, "still accepted");
+    };
+    assert!(answer["error"]["type"].as_str().unwrap().ends_with("/errors/root_key_revoked"));
+}
+
+#[test]
+fn a_workspace_sees_nothing_of_another() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+
+    let made = json_of(&run(data.path(), &["workspace", "create", "--name", "other", "--json"]));
+    let workspace = made["workspaceId"].as_str().unwrap();
+    let create = ["root-key", "create", "--workspace", workspace, "--all", "--json"];
+    let key = json_of(&run(data.path(), &create));
+    let key = key["key"].as_str().unwrap();
+
+    assert_eq!(server.v2(ROOT_KEY, "apis.getApi", &api["data"]).0, 200);
+    assert_eq!(server.v2(key, "apis.getApi", &api["data"]).0, 404);
+}
+
+#[test]
+fn a_root_key_of_a_workspace_that_does_not_exist_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+
+    let output = run(data.path(), &["root-key", "create", "--workspace", "ws_none", "--all"]);
+
+    refused(&output, 2, &["workspace ws_none does not exist"]);
+}
+
+#[test]
+fn a_permission_that_does_not_exist_is_refused_by_name() {
+    let data = tempfile::tempdir().unwrap();
+
+    let output = run(data.path(), &["root-key", "create", "--permission", "api.*.fly"]);
+
+    refused(&output, 2, &["api.*.fly", "create_key"]);
+}
+
+#[test]
+fn the_configured_root_key_is_made_once_and_not_shown() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        Server::start(command)
+    };
+
+    let first = start();
+    assert!(!first.greeting.contains(ROOT_KEY), "{}", first.greeting);
+    drop(first);
+    let second = start();
+
+    assert_eq!(second.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0, 200);
+    let listed = json_of(&run(data.path(), &["root-key", "list", "--json"]));
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_secret_can_come_from_a_file() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("root-key");
+    std::fs::write(&file, format!("{ROOT_KEY}\n")).unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY_FILE", &file);
+
+    let server = Server::start(command);
+
+    assert_eq!(server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0, 200);
+}
+
+#[test]
+fn one_url_without_the_other_is_refused() {
+    let only = |name: &str, url: &str| keyward().env(name, url).output().unwrap();
+
+    let words = ["KEYWARD_DATABASE_URL", "KEYWARD_REDIS_URL", "set both"];
+    refused(&only("KEYWARD_DATABASE_URL", "postgres://localhost/x"), 2, &words);
+    refused(&only("KEYWARD_REDIS_URL", "redis://localhost"), 2, &words);
+}
+
+#[test]
+fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
+    let long = "x".repeat(256);
+    for (name, value, words) in [
+        ("KEYWARD_LISTEN", "nowhere", &["\"nowhere\"", "127.0.0.1:3000"][..]),
+        ("KEYWARD_ROOT_KEY", "only_19_characters_", &["19", "20 to 255"]),
+        ("KEYWARD_ROOT_KEY", &long, &["256", "20 to 255"]),
+        ("KEYWARD_ROOT_KEY", "with spaces in the middle", &["spaces"]),
+        ("KEYWARD_DRAIN_SECONDS", "soon", &["\"soon\"", "0 to 3600"]),
+        ("KEYWARD_DRAIN_SECONDS", "3601", &["0 to 3600"]),
+        ("KEYWARD_DOCS_URL", "docs.example", &["https://"]),
+        ("KEYWARD_LOG", "=,=", &["info"]),
+        ("KEYWARD_LOG_FORMAT", "xml", &["text or json"]),
+        ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
+        ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
+        ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
+        ("KEYWARD_ROOT_KEY_FILE", "/does/not/exist", &["/does/not/exist"]),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let output = embedded(data.path()).env(name, value).output().unwrap();
+
+        let mut words = words.to_vec();
+        words.push(name);
+        refused(&output, 2, &words);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("only_19_characters_"));
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_refused() {
+    let url = format!("postgres://nobody@127.0.0.1:{}/none", free_port());
+    let output = keyward()
+        .env("KEYWARD_DATABASE_URL", url)
+        .env("KEYWARD_REDIS_URL", redis_url())
+        .output()
+        .unwrap();
+
+    refused(&output, 1, &["cannot reach the database", "KEYWARD_DATABASE_URL"]);
+}
+
+#[test]
+fn a_schema_newer_than_the_binary_is_refused() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let database = runtime.block_on(async {
+        let database = Database::create().await;
+        let sql = "INSERT INTO _sqlx_migrations
+            (version, description, success, checksum, execution_time)
+            VALUES (9999, 'from the future', TRUE, '', 0)";
+        sqlx::query(sql).execute(&mut database.connect().await).await.unwrap();
+        database
+    });
+
+    let output = keyward()
+        .env("KEYWARD_DATABASE_URL", &database.url)
+        .env("KEYWARD_REDIS_URL", redis_url())
+        .output()
+        .unwrap();
+
+    refused(&output, 1, &["9999", "newer than this keyward"]);
+}
+
+#[test]
+fn a_port_in_use_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+
+    let output = embedded(data.path()).env("KEYWARD_LISTEN", &address).output().unwrap();
+
+    refused(&output, 1, &[&address, "KEYWARD_LISTEN"]);
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("a-file");
+    std::fs::write(&file, "not a directory").unwrap();
+
+    let output = embedded(&file).output().unwrap();
+
+    refused(&output, 1, &["a-file", "KEYWARD_DATA_DIR"]);
+}
+
+#[test]
+fn a_database_file_that_is_none_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    std::fs::write(data.path().join("keyward.db"), "this is no database, ".repeat(100)).unwrap();
+
+    let output = embedded(data.path()).output().unwrap();
+
+    refused(&output, 1, &["database", "KEYWARD_DATA_DIR"]);
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let _first = Server::start(embedded(data.path()));
+
+    let output = embedded(data.path()).env("KEYWARD_LISTEN", "127.0.0.1:0").output().unwrap();
+
+    refused(&output, 1, &["another keyward", "KEYWARD_DATA_DIR"]);
+}
+
+#[test]
+fn health_tells_by_its_exit_status() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(embedded(data.path()));
+    let health =
+        |address: &str| keyward().arg("health").env("KEYWARD_LISTEN", address).output().unwrap();
+
+    assert!(health(&server.address.to_string()).status.success());
+    refused(&health(&format!("127.0.0.1:{}", free_port())), 1, &["not ready"]);
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_wrong_use() {
+    let output = keyward().arg("fly").output().unwrap();
+
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_printed_document_is_the_served_one() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(embedded(data.path()));
+
+    let printed = embedded(data.path())
+        .args(["openapi", "v2"])
+        .env("KEYWARD_LISTEN", server.address.to_string())
+        .output()
+        .unwrap();
+    let (_, served) = get(server.address, "/openapi.json").unwrap();
+
+    let served: Value = serde_json::from_str(&served).unwrap();
+    assert_eq!(json_of(&printed), served);
+    assert_eq!(served["openapi"], "3.1.0");
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_says_so_and_serves_on_while_it_drains() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_DRAIN_SECONDS", "2").env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+
+    server.signal("TERM");
+    let ready = loop {
+        let (status, text) = get(server.address, "/readyz").unwrap();
+        if status != 200 {
+            break (status, text);
+        }
+    };
+    let (status, _) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+
+    assert_eq!(ready.0, 503);
+    assert!(ready.1.contains("draining"), "{}", ready.1);
+    assert_eq!(status, 200);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn no_secret_reaches_the_log() {
+    let data = tempfile::tempdir().unwrap();
+    let log = data.path().join("log");
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY).env("KEYWARD_LOG", "trace");
+    command.env("KEYWARD_LOG_FORMAT", "json");
+    let server = Server::start_logging(command, &log);
+    let canary = format!("canary{}", random());
+    let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let (_, issued) =
+        server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api["data"]["apiId"] }));
+    let key = issued["data"]["key"].as_str().unwrap().to_owned();
+    server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
+    server.v2(ROOT_KEY, "keys.whoami", &json!({ "key": canary }));
+    let (_, fault) =
+        server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": [canary], "x": canary }));
+    server.v2(&canary, "keys.verifyKey", &json!({ "key": canary }));
+    server.signal("TERM");
+    server.wait();
+
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.len() > 1000, "the log is empty");
+    for secret in [ROOT_KEY, key.as_str(), canary.as_str()] {
+        assert!(!text.contains(secret), "{secret} is in the log");
+    }
+    assert!(!fault.to_string().contains(&canary), "{fault}");
+}

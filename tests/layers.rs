@@ -1,0 +1,77 @@
+//! Who may use whom. Arrows point one way: cli → http → rpc → domain → {store, limiter}; the alphabet
+//! is everybody's and uses no layer.
+
+use std::path::{Path, PathBuf};
+
+/// A layer's folder or file, and the modules of the crate that it must not name.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("src/model.rs", LAYERS),
+    ("src/id.rs", LAYERS),
+    ("src/clock.rs", LAYERS),
+    ("src/secret.rs", LAYERS),
+    ("src/error.rs", LAYERS),
+    ("src/config.rs", LAYERS),
+    ("src/store", &["app", "cli", "http", "rpc", "domain", "limiter", "stream"]),
+    ("src/limiter", &["app", "cli", "http", "rpc", "domain", "store", "stream"]),
+    ("src/domain", &["cli", "http", "rpc", "stream"]),
+    ("src/http.rs", &["cli", "store", "limiter", "stream"]),
+    ("src/rpc", &["cli", "http", "store", "limiter", "stream"]),
+];
+
+const LAYERS: &[&str] = &["app", "cli", "http", "rpc", "domain", "store", "limiter", "stream"];
+
+/// A crate, and where alone it may be named.
+const CONFINED: &[(&str, &[&str])] = &[
+    ("axum::", &["src/http.rs", "src/rpc"]),
+    ("hyper::", &["src/http.rs"]),
+    ("jsonschema::", &["src/rpc"]),
+    ("aide::", &["src/rpc"]),
+    ("redis::", &["src/limiter", "src/error.rs", "src/app.rs", "src/stream.rs"]),
+    ("sqlx::", &["src/store", "src/error.rs"]),
+];
+
+#[test]
+fn no_layer_names_one_above_it() {
+    for (layer, forbidden) in FORBIDDEN {
+        for (path, text) in sources(Path::new(layer)) {
+            for module in *forbidden {
+                let name = format!("crate::{module}::");
+                assert!(!text.contains(&name), "{} names {name}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crate_is_named_only_where_it_belongs() {
+    for (path, text) in sources(Path::new("src")) {
+        for (name, places) in CONFINED {
+            let belongs = places.iter().any(|place| path.starts_with(place));
+            let named =
+                text.lines().any(|line| line.trim_start().starts_with(&format!("use {name}")));
+            assert!(belongs || !named, "{} names {name}", path.display());
+        }
+    }
+}
+
+#[test]
+fn both_engines_have_the_same_migrations() {
+    let names = |folder: &str| {
+        let mut names: Vec<_> = std::fs::read_dir(folder)
+            .expect("the folder")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        names.sort();
+        names
+    };
+
+    assert_eq!(names("migrations/postgres"), names("migrations/sqlite"));
+}
+
+fn sources(path: &Path) -> Vec<(PathBuf, String)> {
+    if path.is_file() {
+        return vec![(path.to_owned(), std::fs::read_to_string(path).expect("a source"))];
+    }
+    let entries = std::fs::read_dir(path).expect("a folder");
+    entries.flat_map(|entry| sources(&entry.expect("an entry").path())).collect()
+}

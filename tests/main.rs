@@ -1,0 +1,35 @@
+//! One binary for all integration tests: the list.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod support;
+
+mod cli;
+mod faults;
+mod layers;
+mod limiter;
+mod replicas;
+mod stack;
+mod store;
+mod table;
+mod v2 {
+    mod authentication;
+    mod paths;
+
+    mod apis {
+        mod create_api;
+        mod delete_api;
+        mod get_api;
+    }
+    mod keys {
+        mod create_key;
+        mod delete_key;
+        mod get_key;
+        mod update_key;
+        mod verify_key;
+        mod whoami;
+    }
+    mod permissions {
+        mod create_permission;
+        mod create_role;
+    }
+}

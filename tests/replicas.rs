@@ -1,0 +1,206 @@
+//! Two replicas on one Postgres and one Redis: real processes, under load.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use keyward::clock::Stopwatch;
+use serde_json::{Value, json};
+
+use crate::support::database::Database;
+use crate::support::process::{Server, keyward, v2};
+use crate::support::{Keyward, Stack, random, redis_url};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+
+struct Pair {
+    one: Server,
+    other: Server,
+    _database: Database,
+}
+
+fn pair() -> Pair {
+    let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
+    let prefix = format!("t{}:", random());
+    let command = || -> Command {
+        let mut command = keyward();
+        command
+            .env("KEYWARD_DATABASE_URL", &database.url)
+            .env("KEYWARD_REDIS_URL", redis_url())
+            .env("KEYWARD_REDIS_PREFIX", &prefix)
+            .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+            // A machine that compiles meanwhile is slow.
+            .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
+            .env("KEYWARD_LOG", "warn");
+        command
+    };
+    Pair { one: Server::start(command()), other: Server::start(command()), _database: database }
+}
+
+/// Verifications on both replicas until it is dropped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    verified: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn on(pair: &Pair, key: &str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let verified = Arc::new(AtomicU64::new(0));
+        let threads = [pair.one.address, pair.other.address].map(|address| {
+            let (stop, verified, body) = (stop.clone(), verified.clone(), json!({ "key": key }));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let (status, answer) = v2(address, ROOT_KEY, "keys.verifyKey", &body).unwrap();
+                    assert_eq!(status, 200, "{answer}");
+                    verified.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        Self { stop, threads: threads.into(), verified }
+    }
+
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("every verification under load was answered");
+        }
+        self.verified.load(Ordering::Relaxed)
+    }
+}
+
+fn ok(server: &Server, operation: &str, body: &Value) -> Value {
+    let (status, answer) = server.v2(ROOT_KEY, operation, body);
+    assert_eq!(status, 200, "{operation}: {answer}");
+    answer["data"].clone()
+}
+
+/// How long until a replica's verification of the key comes to this code.
+fn until(server: &Server, key: &str, code: &str) -> Duration {
+    let began = Stopwatch::new();
+    let request = json!({ "key": key, "permissions": "read OR write" });
+    while ok(server, "keys.verifyKey", &request)["code"] != code {
+        assert!(began.elapsed() < Duration::from_secs(1), "still not {code}");
+    }
+    began.elapsed()
+}
+
+#[test]
+fn what_one_replica_changes_the_other_sees_within_a_quarter_of_a_second() {
+    let pair = pair();
+    let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+    let busy = ok(&pair.one, "keys.createKey", &json!({ "apiId": api }))["key"].clone();
+    let issued = ok(&pair.one, "keys.createKey", &json!({ "apiId": api, "permissions": [] }));
+    let (id, key) = (issued["keyId"].clone(), issued["key"].as_str().unwrap().to_owned());
+    let one_a_minute =
+        json!([{ "name": "one", "limit": 1, "duration": 3_600_000, "autoApply": true }]);
+    let changes = [
+        (json!({ "permissions": ["read"] }), "VALID"),
+        (json!({ "enabled": false }), "DISABLED"),
+        (json!({ "enabled": true }), "VALID"),
+        (json!({ "expires": 1000 }), "EXPIRED"),
+        (json!({ "expires": null }), "VALID"),
+        (json!({ "permissions": [] }), "INSUFFICIENT_PERMISSIONS"),
+        (json!({ "permissions": ["write"] }), "VALID"),
+        (json!({ "credits": { "remaining": 0 } }), "USAGE_EXCEEDED"),
+        (json!({ "credits": null }), "VALID"),
+    ];
+    let load = Load::on(&pair, busy.as_str().unwrap());
+
+    let mut took = Vec::new();
+    for round in 0..20 {
+        let (writer, reader) =
+            if round % 2 == 0 { (&pair.one, &pair.other) } else { (&pair.other, &pair.one) };
+        for (change, code) in &changes {
+            let mut request = change.clone();
+            request["keyId"] = id.clone();
+            ok(writer, "keys.updateKey", &request);
+            took.push(until(reader, &key, code));
+            // The replica that wrote it has seen it at once.
+            let request = json!({ "key": key, "permissions": "read OR write" });
+            assert_eq!(ok(writer, "keys.verifyKey", &request)["code"], *code);
+        }
+    }
+    let limit = json!({ "keyId": id, "ratelimits": one_a_minute });
+    ok(&pair.one, "keys.updateKey", &limit);
+    took.push(until(&pair.other, &key, "RATE_LIMITED"));
+    ok(&pair.one, "keys.deleteKey", &json!({ "keyId": id }));
+    took.push(until(&pair.other, &key, "NOT_FOUND"));
+    let verified = load.end();
+
+    took.sort();
+    let p99 = took[took.len() * 99 / 100];
+    assert!(p99 <= Duration::from_millis(250), "{p99:?} of {took:?}");
+    assert!(verified > 100, "{verified}");
+}
+
+#[test]
+fn a_key_that_one_replica_made_the_other_verifies_at_once() {
+    let pair = pair();
+    let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+
+    for _ in 0..50 {
+        let key = ok(&pair.one, "keys.createKey", &json!({ "apiId": api }))["key"].clone();
+        let verified = ok(&pair.other, "keys.verifyKey", &json!({ "key": key }));
+        assert_eq!(verified["code"], "VALID");
+    }
+}
+
+#[test]
+fn credits_and_limits_are_exact_over_two_replicas() {
+    let pair = pair();
+    let api = ok(&pair.one, "apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+    let limit = json!([{ "name": "all", "limit": 70, "duration": 86_400_000, "autoApply": true }]);
+    for (fields, admitted) in [
+        (json!({ "credits": { "remaining": 60 } }), 60),
+        (json!({ "ratelimits": limit }), 70),
+        (json!({ "credits": { "remaining": 1500 } }), 400),
+    ] {
+        let mut request = fields;
+        request["apiId"] = api.clone();
+        let key = ok(&pair.one, "keys.createKey", &request)["key"].clone();
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let address = if n % 2 == 0 { pair.one.address } else { pair.other.address };
+                let body = json!({ "key": key });
+                std::thread::spawn(move || {
+                    let ask = |_: &i32| {
+                        v2(address, ROOT_KEY, "keys.verifyKey", &body).unwrap().1["data"]["valid"]
+                            == true
+                    };
+                    (0..50).filter(ask).count()
+                })
+            })
+            .collect();
+        let valid: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+
+        assert_eq!(valid, admitted);
+    }
+}
+
+/// The race that loses invalidations: a load is under way while the key is revoked.
+#[tokio::test]
+async fn a_load_under_way_never_puts_a_revoked_key_back() {
+    for stack in [Stack::Embedded, Stack::Replica] {
+        let kw = Arc::new(Keyward::start(stack).await);
+        let api = kw.api().await;
+        for _ in 0..60 {
+            let key = kw.key_in(&api, json!({})).await;
+            let loads: Vec<_> = (0..4)
+                .map(|_| {
+                    let (kw, key) = (kw.clone(), key.key.clone());
+                    tokio::spawn(async move { kw.verify(&key).await })
+                })
+                .collect();
+            kw.v2("keys.updateKey", json!({ "keyId": key.id, "enabled": false })).await.data();
+
+            kw.verify(&key.key).await.is("DISABLED");
+            for load in loads {
+                load.await.unwrap().data();
+            }
+            kw.verify(&key.key).await.is("DISABLED");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A Postgres database for each test, cloned from a template that is migrated once.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use keyward::store::Store;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use super::{random, server};
+
+/// Any number: it only has to be the same for every test process.
+const LOCK: i64 = 7_305_811_921;
+
+pub struct Database {
+    pub url: String,
+    name: String,
+}
+
+impl Database {
+    pub async fn create() -> Self {
+        let mut admin = admin().await;
+        let template = template(&mut admin).await;
+        let name = format!("kw_{}", random());
+        let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is made");
+        Self { url: url_of(&name), name }
+    }
+
+    /// A database with nothing in it, not even a schema.
+    pub async fn empty() -> Self {
+        let name = format!("kw_{}", random());
+        let sql = format!("CREATE DATABASE {name}");
+        admin().await.execute(AssertSqlSafe(sql)).await.expect("the test's database is made");
+        Self { url: url_of(&name), name }
+    }
+
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.expect("the test's database answers")
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        // A runtime of its own: the test's may be gone already.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let _ = admin().await.execute(AssertSqlSafe(sql)).await;
+            });
+        });
+        let _ = dropping.join();
+    }
+}
+
+async fn admin() -> PgConnection {
+    let url = server("KEYWARD_TEST_DATABASE_URL");
+    PgConnection::connect(&url).await.expect("the Postgres of KEYWARD_TEST_DATABASE_URL answers")
+}
+
+/// The address of another database on the same server.
+fn url_of(name: &str) -> String {
+    let url = server("KEYWARD_TEST_DATABASE_URL");
+    let (base, query) =
+        url.split_once('?').map_or((url.as_str(), ""), |(base, query)| (base, query));
+    let (server, _) = base.rsplit_once('/').expect("a URL with a database");
+    if query.is_empty() { format!("{server}/{name}") } else { format!("{server}/{name}?{query}") }
+}
+
+/// The migrated template; whoever comes first makes it, and the rest wait. Its name tells the schema,
+/// so that a changed migration makes another one.
+async fn template(admin: &mut PgConnection) -> String {
+    let mut hasher = DefaultHasher::new();
+    for entry in std::fs::read_dir("migrations/postgres").expect("the migrations") {
+        let path = entry.expect("an entry").path();
+        std::fs::read_to_string(path).expect("a migration").hash(&mut hasher);
+    }
+    let name = format!("kw_tmpl_{:016x}", hasher.finish());
+    let lock = format!("SELECT pg_advisory_lock({LOCK})");
+    admin.execute(AssertSqlSafe(lock)).await.expect("the lock");
+    let exists: bool =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)")
+            .bind(&name)
+            .fetch_one(&mut *admin)
+            .await
+            .expect("the list of databases");
+    if !exists {
+        // Under another name until it is whole.
+        let draft = format!("kw_{}", random());
+        let sql = format!("CREATE DATABASE {draft}");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the template is made");
+        let store = Store::connect(&url_of(&draft), 2).await.expect("the template answers");
+        store.migrate().await.expect("the template is migrated");
+        store.close().await;
+        let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the template is named");
+    }
+    let unlock = format!("SELECT pg_advisory_unlock({LOCK})");
+    admin.execute(AssertSqlSafe(unlock)).await.expect("the lock is given back");
+    name
+}

@@ -1,0 +1,245 @@
+//! The test house: a whole server for each test, with its own database and its own names in Redis,
+//! and a clock that the test turns.
+
+pub mod database;
+pub mod process;
+pub mod seed;
+pub mod servers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use keyward::app::App;
+use keyward::clock::{Clock, Timestamp};
+use keyward::config::{Config, Engines, Settings};
+use keyward::domain::root_keys;
+use keyward::http;
+use keyward::secret::Plaintext;
+use keyward::store::Store;
+use keyward::stream;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use database::Database;
+
+/// Noon of a day that is neither the first nor the last of a month.
+pub const NOON: Timestamp = Timestamp(1_773_144_000_000);
+
+/// Which engines a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    /// SQLite and counters in the process.
+    Embedded,
+    /// Postgres and Redis.
+    Replica,
+}
+
+/// A running server, called in process.
+pub struct Keyward {
+    pub app: Arc<App>,
+    pub clock: Clock,
+    pub stack: Stack,
+    /// A root key of the default workspace with every permission.
+    pub root_key: String,
+    router: Router,
+    /// What keeps the caches true; ends with the server.
+    _tasks: JoinSet<()>,
+    place: Arc<Place>,
+}
+
+/// Where a server keeps its data; shared by its replicas.
+pub enum Place {
+    Directory(tempfile::TempDir),
+    Servers { database: Database, redis_url: String, prefix: String },
+}
+
+impl Keyward {
+    pub async fn start(stack: Stack) -> Self {
+        let place = match stack {
+            Stack::Embedded => Place::Directory(tempfile::tempdir().expect("a directory")),
+            Stack::Replica => Place::Servers {
+                database: Database::create().await,
+                redis_url: redis_url(),
+                prefix: format!("t{}:", random()),
+            },
+        };
+        Self::on(stack, Arc::new(place), Clock::set_to(NOON)).await
+    }
+
+    /// A second server on the same data and the same clock.
+    pub async fn replica(&self) -> Self {
+        Self::on(self.stack, self.place.clone(), self.clock.clone()).await
+    }
+
+    async fn on(stack: Stack, place: Arc<Place>, clock: Clock) -> Self {
+        let settings = settings(&place);
+        let store = App::open_store(&settings).await.expect("the store opens");
+        store.migrate().await.expect("the schema is migrated");
+        let root_key = format!("root_{}", random());
+        let (app, announcements) =
+            App::new(settings, store, clock.clone()).expect("the app is made");
+        let app = Arc::new(app);
+        let secret = Plaintext::from(root_key.clone());
+        root_keys::bootstrap(&app, Some(&secret)).await.expect("the root key is made");
+        app.freshness.heard_database();
+        let tasks = stream::start(&app, announcements);
+        let router = http::router(app.clone());
+        Self { app, clock, stack, root_key, router, _tasks: tasks, place }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.app.store
+    }
+
+    /// Calls an operation of version 2 with the root key that may do everything.
+    pub async fn v2(&self, operation: &str, body: Value) -> Reply {
+        self.v2_as(&self.root_key, operation, body).await
+    }
+
+    pub async fn v2_as(&self, root_key: &str, operation: &str, body: Value) -> Reply {
+        let request = post(operation)
+            .header("authorization", format!("Bearer {root_key}"))
+            .body(Body::from(body.to_string()))
+            .expect("a request");
+        self.send(request).await
+    }
+
+    /// Sends any request.
+    pub async fn send(&self, request: Request<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.expect("an answer");
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Reply { status: head.status, headers: head.headers, body, text }
+    }
+
+    /// Verifies a key, asking for nothing else.
+    pub async fn verify(&self, key: &str) -> Reply {
+        self.v2("keys.verifyKey", serde_json::json!({ "key": key })).await
+    }
+}
+
+/// A POST of JSON to an operation of version 2, to be given a header and a body.
+pub fn post(operation: &str) -> axum::http::request::Builder {
+    Request::builder()
+        .method(Method::POST)
+        .uri(format!("/v2/{operation}"))
+        .header("content-type", "application/json")
+}
+
+fn settings(place: &Place) -> Settings {
+    let mut settings = Config::default().check().expect("the defaults are valid");
+    // A machine that compiles at the same time is slow; the limit has its own test.
+    settings.redis_timeout_ms = 5_000;
+    settings.docs_url = "http://docs.test".into();
+    match place {
+        Place::Directory(directory) => {
+            settings.engines = Engines::Embedded { data_dir: directory.path().to_owned() };
+        }
+        Place::Servers { database, redis_url, prefix } => {
+            settings.engines = Engines::Replica {
+                database_url: database.url.clone(),
+                redis_url: redis_url.clone(),
+            };
+            settings.redis_prefix.clone_from(prefix);
+            settings.database_connections_max = 4;
+        }
+    }
+    settings
+}
+
+/// The Redis of the test run.
+pub fn redis_url() -> String {
+    server("KEYWARD_TEST_REDIS_URL")
+}
+
+/// The address of a server of the test run. Its absence is a failure, never a skip.
+pub fn server(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: run ./test, which starts the servers"))
+}
+
+/// Twelve letters that nobody else has.
+pub fn random() -> String {
+    keyward::id::RequestId::random().as_str()[4..16].to_lowercase()
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Value,
+    pub text: String,
+}
+
+impl Reply {
+    /// What was asked for; fails with the error where there is one.
+    #[track_caller]
+    pub fn data(&self) -> &Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        &self.body["data"]
+    }
+
+    /// A text within the data.
+    #[track_caller]
+    pub fn text_of(&self, field: &str) -> String {
+        self.data()[field].as_str().unwrap_or_else(|| panic!("{field}: {}", self.text)).to_owned()
+    }
+
+    /// Fails unless the verification came to this code.
+    #[track_caller]
+    pub fn is(&self, code: &str) {
+        assert_eq!(self.data()["code"], code, "{}", self.text);
+        assert_eq!(self.data()["valid"], code == "VALID", "{}", self.text);
+    }
+
+    /// Fails unless the answer is this error; gives back its `error` object.
+    #[track_caller]
+    pub fn error(&self, status: u16, name: &str) -> &Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        let error = &self.body["error"];
+        assert_eq!(error["status"], status, "{}", self.text);
+        assert_eq!(error["type"], format!("http://docs.test/errors/{name}"), "{}", self.text);
+        assert!(error["title"].is_string() && error["detail"].is_string(), "{}", self.text);
+        assert!(self.body["meta"]["requestId"].is_string(), "{}", self.text);
+        error
+    }
+
+    /// Fails unless the request was refused for this one fault; gives back its message.
+    #[track_caller]
+    pub fn fault(&self, location: &str) -> String {
+        let errors = self.error(400, "invalid_input")["errors"].clone();
+        let found = errors.as_array().into_iter().flatten().find(|e| e["location"] == location);
+        let found = found.unwrap_or_else(|| panic!("no fault at {location}: {}", self.text));
+        found["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Runs a test on both stacks: `both! { async fn a_rule_holds(kw) { … } }`.
+#[macro_export]
+macro_rules! both {
+    ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn rule($kw: $crate::support::Keyward) $body
+
+            #[tokio::test]
+            async fn embedded() {
+                rule($crate::support::Keyward::start($crate::support::Stack::Embedded).await).await;
+            }
+
+            #[tokio::test]
+            async fn replica() {
+                rule($crate::support::Keyward::start($crate::support::Stack::Replica).await).await;
+            }
+        }
+    )*};
+}

@@ -1,0 +1,144 @@
+//! Real processes: the binary, started as an operator starts it, and ended by its process id.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The binary with an empty environment but for what a test sets.
+pub fn keyward() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
+    command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+    command
+}
+
+/// A port that nothing listens on just now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A server that runs until it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    /// What it printed before it was ready.
+    pub greeting: String,
+    child: Child,
+}
+
+impl Server {
+    /// Starts `keyward serve` on a free port and waits until it is ready.
+    pub fn start(command: Command) -> Self {
+        Self::start_with(command, Stdio::inherit())
+    }
+
+    /// As [`Server::start`], with its log in a file.
+    pub fn start_logging(command: Command, log: &Path) -> Self {
+        Self::start_with(command, std::fs::File::create(log).expect("the log").into())
+    }
+
+    fn start_with(mut command: Command, log: Stdio) -> Self {
+        let mut child = command
+            .env("KEYWARD_LISTEN", "127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the server starts");
+        let mut out = BufReader::new(child.stdout.take().expect("its output"));
+        let mut greeting = String::new();
+        out.read_line(&mut greeting).expect("its first line");
+        let address = greeting.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+        let address: SocketAddr = address
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("the server did not start: {greeting:?}"));
+        let mut server = Self { address, greeting, child };
+        server.await_ready();
+        // The greeting is written at once, so the rest of it came with the first line.
+        server.greeting.push_str(&String::from_utf8_lossy(out.buffer()));
+        server
+    }
+
+    fn await_ready(&mut self) {
+        for _ in 0..500 {
+            if let Ok((200, _)) = get(self.address, "/readyz") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server at {} is not ready", self.address);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Calls an operation of version 2.
+    pub fn v2(&self, root_key: &str, operation: &str, body: &Value) -> (u16, Value) {
+        v2(self.address, root_key, operation, body).expect("an answer")
+    }
+
+    /// Sends a signal by name: `TERM`, `STOP`, `CONT`, `KILL`.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Waits for it to end by itself; its exit status.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+    assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
+}
+
+/// Runs a command of the binary to its end.
+pub fn run(data_dir: &Path, arguments: &[&str]) -> Output {
+    keyward().env("KEYWARD_DATA_DIR", data_dir).args(arguments).output().expect("it runs")
+}
+
+/// One POST over a connection of its own.
+pub fn v2(
+    address: SocketAddr,
+    root_key: &str,
+    operation: &str,
+    body: &Value,
+) -> std::io::Result<(u16, Value)> {
+    let body = body.to_string();
+    let request = format!(
+        "POST /v2/{operation} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+        Authorization: Bearer {root_key}\r\nContent-Type: application/json\r\n\
+        Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let (status, text) = exchange(address, request.as_bytes())?;
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
+}
+
+pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    exchange(address, request.as_bytes())
+}
+
+/// Sends bytes and reads the answer to its end: status and body.
+pub fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.write_all(request)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
+}

@@ -1,0 +1,187 @@
+//! What tests plant, in the words of the field.
+
+use keyward::domain::root_keys;
+use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId};
+use keyward::model::{Api, Key, Permission, Ratelimit, Role};
+use keyward::rpc::example;
+use keyward::secret::KeyHash;
+use keyward::store::{Owner, Store};
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+
+use super::{Keyward, NOON, Reply};
+
+/// A key that has been issued.
+#[derive(Debug, Clone)]
+pub struct Issued {
+    pub id: String,
+    pub key: String,
+}
+
+impl Keyward {
+    /// A new API.
+    pub async fn api(&self) -> String {
+        self.v2("apis.createApi", json!({ "name": "an API" })).await.text_of("apiId")
+    }
+
+    /// A new key in a new API, with these fields of `keys.createKey`.
+    pub async fn key(&self, fields: Value) -> Issued {
+        let api = self.api().await;
+        self.key_in(&api, fields).await
+    }
+
+    pub async fn key_in(&self, api: &str, fields: Value) -> Issued {
+        let reply = self.v2("keys.createKey", with(json!({ "apiId": api }), fields)).await;
+        Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
+    }
+
+    /// A new permission of this slug; its id.
+    pub async fn permission(&self, slug: &str) -> String {
+        let request = json!({ "name": slug, "slug": slug });
+        self.v2("permissions.createPermission", request).await.text_of("permissionId")
+    }
+
+    /// A new role with these permissions, made where they are missing; its id.
+    pub async fn role<const N: usize>(&self, name: &str, permissions: [&str; N]) -> String {
+        let request = json!({ "name": name, "permissions": permissions.as_slice() });
+        self.v2("permissions.createRole", request).await.text_of("roleId")
+    }
+
+    /// What `keys.getKey` tells of a key.
+    pub async fn get_key(&self, id: &str) -> Value {
+        self.v2("keys.getKey", json!({ "keyId": id })).await.data().clone()
+    }
+
+    /// Changes these fields of a key.
+    pub async fn update_key(&self, id: &str, fields: Value) -> Reply {
+        self.v2("keys.updateKey", with(json!({ "keyId": id }), fields)).await
+    }
+
+    /// Verifies a key, asking for this besides.
+    pub async fn verify_with(&self, key: &str, fields: Value) -> Reply {
+        self.v2("keys.verifyKey", with(json!({ "key": key }), fields)).await
+    }
+
+    /// What the audit log tells of the thing that has this id or name: events, sorted.
+    pub async fn events_of(&self, thing: &str) -> Vec<String> {
+        let sql = "SELECT event, targets FROM audit";
+        let rows: Vec<(String, String)> = match self.store() {
+            Store::Postgres(pool) => sqlx::query_as(sql).fetch_all(pool).await,
+            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_all(pool).await,
+        }
+        .expect("the audit log");
+        let names = |targets: &str| {
+            let targets: Vec<Value> = serde_json::from_str(targets).expect("targets");
+            targets.iter().any(|target| target["id"] == thing || target["name"] == thing)
+        };
+        let named = rows.into_iter().filter(|(_, targets)| names(targets));
+        let mut events: Vec<_> = named.map(|(event, _)| event).collect();
+        events.sort();
+        events
+    }
+
+    /// How many rows a table has.
+    pub async fn rows(&self, table: &'static str) -> i64 {
+        let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+        match self.store() {
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await,
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await,
+        }
+        .expect("a count")
+    }
+
+    /// A root key of the default workspace with just these permissions.
+    pub async fn root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
+        self.root_key_with(permissions.map(str::to_owned).to_vec()).await
+    }
+
+    pub async fn root_key_with(&self, permissions: Vec<String>) -> String {
+        let workspace = root_keys::default_workspace();
+        let made = root_keys::create(&self.app, &workspace, None, permissions).await;
+        made.expect("a root key").1.expose().to_owned()
+    }
+
+    /// Another workspace, and a root key that may do everything in it.
+    pub async fn other_workspace(&self) -> String {
+        let id = root_keys::create_workspace(&self.app, "another").await.expect("a workspace");
+        let all = root_keys::every_permission();
+        let made = root_keys::create(&self.app, &id, None, all).await;
+        made.expect("a root key").1.expose().to_owned()
+    }
+
+    /// Gives the identity of a key limits that all its keys share.
+    pub async fn identity_limits(&self, identity: &str, limits: &[(&str, i64, i64, bool)]) {
+        let limits: Vec<_> = limits
+            .iter()
+            .map(|(name, limit, duration_ms, auto_apply)| Ratelimit {
+                id: RatelimitId::random(),
+                name: (*name).to_owned(),
+                limit: *limit,
+                duration_ms: *duration_ms,
+                auto_apply: *auto_apply,
+            })
+            .collect();
+        let id = IdentityId::from(identity);
+        let mut tx = self.store().begin().await.expect("a transaction");
+        let workspace = root_keys::default_workspace();
+        tx.set_ratelimits(&workspace, Owner::Identity(&id), &limits).await.expect("limits");
+        tx.changed(keyward::store::freshness::Subject::Identity(id));
+        self.app.commit(tx).await.expect("a commit");
+    }
+
+    /// Everything that the examples of the documentation name.
+    pub async fn plant_examples(&self) {
+        let workspace_id = root_keys::default_workspace();
+        let api = Api {
+            id: ApiId::from(example::API),
+            workspace_id: workspace_id.clone(),
+            name: "payments".into(),
+            created_at: NOON,
+            deleted_at: None,
+        };
+        let key = Key {
+            id: KeyId::from(example::KEY_ID),
+            workspace_id: workspace_id.clone(),
+            api_id: api.id.clone(),
+            hash: KeyHash::of(example::KEY).base64(),
+            start: "prod_5YzK".into(),
+            prefix: Some("prod".into()),
+            byte_length: 16,
+            name: None,
+            meta: None,
+            identity_id: None,
+            enabled: true,
+            expires_at: None,
+            credits: None,
+            created_at: NOON,
+            updated_at: None,
+        };
+        let permission = Permission {
+            id: PermissionId::random(),
+            slug: example::PERMISSION.into(),
+            name: "Read documents".into(),
+            description: None,
+        };
+        let role = Role {
+            id: RoleId::random(),
+            name: example::ROLE.into(),
+            description: None,
+            permissions: vec![permission.clone()],
+        };
+        let mut tx = self.store().begin().await.expect("a transaction");
+        tx.insert_api(&api).await.expect("the API");
+        tx.insert_key(&key).await.expect("the key");
+        let permissions = std::slice::from_ref(&permission);
+        tx.insert_permissions(&workspace_id, permissions, NOON).await.expect("the permission");
+        tx.insert_role(&workspace_id, &role, NOON).await.expect("the role");
+        tx.set_key_permissions(&key.id, &[permission.id]).await.expect("the key's permission");
+        self.app.commit(tx).await.expect("a commit");
+    }
+}
+
+/// A request with these fields more.
+fn with(mut request: Value, fields: Value) -> Value {
+    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    request.as_object_mut().expect("a request").extend(fields);
+    request
+}

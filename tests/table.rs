@@ -1,0 +1,425 @@
+//! Walks every operation of the table. A new operation needs no line here: what it takes, needs and
+//! bounds is read from its row.
+
+use axum::body::Body;
+use keyward::domain::permission::Action;
+use keyward::rpc::{Needs, Row, v2};
+use keyward::store::Store;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply, post};
+
+/// Sends a body as it is.
+async fn send(kw: &Keyward, row: &Row, root_key: &str, body: impl Into<Body>) -> Reply {
+    let request = post(row.name)
+        .header("authorization", format!("Bearer {root_key}"))
+        .body(body.into())
+        .unwrap();
+    kw.send(request).await
+}
+
+async fn audit_entries(kw: &Keyward) -> i64 {
+    let sql = "SELECT COUNT(*) FROM audit";
+    match kw.store() {
+        Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+    }
+}
+
+/// A server with everything that the examples name, once for each operation: one may delete what the
+/// next one needs.
+async fn planted(kw: &Keyward) -> Keyward {
+    let fresh = Keyward::start(kw.stack).await;
+    fresh.plant_examples().await;
+    fresh
+}
+
+both! {
+    async fn the_published_example_is_accepted_and_a_change_is_audited(kw) {
+        for row in v2::table().rows {
+            let kw = planted(&kw).await;
+            let before = audit_entries(&kw).await;
+
+            let reply = kw.v2(row.name, (row.example)()).await;
+
+            assert_eq!(reply.status, 200, "{}: {}", row.name, reply.text);
+            let written = audit_entries(&kw).await - before;
+            assert_eq!(written > 0, row.writes, "{} wrote {written} entries", row.name);
+        }
+    }
+
+    async fn no_operation_answers_without_a_root_key(kw) {
+        for row in v2::table().rows {
+            let body = (row.example)().to_string();
+            for (header, name) in [
+                (None, "authentication_missing"),
+                (Some("Basic abc"), "authentication_malformed"),
+                (Some("Bearer"), "authentication_malformed"),
+                (Some("Bearer "), "authentication_malformed"),
+                (Some("Bearer two words"), "authentication_malformed"),
+                (Some("bearer nobody_knows_this_key"), "authentication_malformed"),
+                (Some("Bearer nobody_knows_this_key"), "root_key_not_found"),
+            ] {
+                let request = post(row.name);
+                let request = match header {
+                    Some(header) => request.header("authorization", header),
+                    None => request,
+                };
+                let reply = kw.send(request.body(Body::from(body.clone())).unwrap()).await;
+                assert_eq!(reply.error(401, name)["title"], "Unauthorized", "{}", row.name);
+            }
+        }
+    }
+
+    async fn a_stranger_learns_nothing_about_the_body(kw) {
+        for row in v2::table().rows {
+            let reply = send(&kw, &row, "nobody_knows_this_key", "{").await;
+            reply.error(401, "root_key_not_found");
+        }
+    }
+
+    async fn a_key_of_a_customer_is_no_root_key(kw) {
+        let key = kw.key(json!({})).await;
+
+        let reply = kw.v2_as(&key.key, "apis.createApi", json!({ "name": "mine now" })).await;
+
+        reply.error(401, "root_key_not_found");
+    }
+
+    async fn a_root_key_without_the_permission_is_refused(kw) {
+        kw.plant_examples().await;
+        for row in v2::table().rows {
+            let others = Action::ALL.iter().filter(|action| **action != row.needs.action());
+            let others: Vec<_> = others.map(|action| action.everywhere()).collect();
+            let root_key = kw.root_key_with(others).await;
+
+            let reply = kw.v2_as(&root_key, row.name, (row.example)()).await;
+
+            match row.needs {
+                Needs::Permission(action) => {
+                    let detail = reply.error(403, "insufficient_permissions")["detail"].clone();
+                    let detail = detail.as_str().unwrap();
+                    assert!(detail.contains(&action.everywhere()), "{}: {detail}", row.name);
+                }
+                Needs::Hidden(_) => assert_absent(&row, &reply),
+            }
+        }
+    }
+
+    async fn a_foreign_workspace_finds_nothing(kw) {
+        kw.plant_examples().await;
+        let stranger = kw.other_workspace().await;
+        for row in v2::table().rows {
+            let example = (row.example)();
+            let names = ["apiId", "keyId", "key"];
+            if !names.iter().any(|name| example.get(name).is_some()) {
+                continue;
+            }
+            let reply = kw.v2_as(&stranger, row.name, example).await;
+
+            assert_absent(&row, &reply);
+        }
+    }
+
+    async fn what_is_no_json_is_refused(kw) {
+        for row in v2::table().rows {
+            for body in ["", "{", "nonsense", "[1,2", "\u{feff}{}", "{\"a\":\"\\ud800\"}"] {
+                let reply = send(&kw, &row, &kw.root_key, body).await;
+                reply.fault("requestBody");
+            }
+            let bytes = vec![b'{', b'"', 0xff, 0xfe, b'"', b':', b'1', b'}'];
+            send(&kw, &row, &kw.root_key, bytes).await.fault("requestBody");
+        }
+    }
+
+    async fn what_is_json_but_no_object_is_refused(kw) {
+        for row in v2::table().rows {
+            for body in ["1", "null", "true", "\"text\"", "[]", "[{}]"] {
+                send(&kw, &row, &kw.root_key, body).await.fault("/type");
+            }
+        }
+    }
+
+    async fn a_body_of_another_media_type_is_refused(kw) {
+        for row in v2::table().rows {
+            let request = axum::http::Request::post(format!("/v2/{}", row.name))
+                .header("authorization", format!("Bearer {}", kw.root_key))
+                .header("content-type", "text/plain")
+                .body(Body::from((row.example)().to_string()))
+                .unwrap();
+
+            let message = kw.send(request).await.fault("requestBody");
+
+            assert!(message.contains("Content-Type"), "{message}");
+        }
+    }
+
+    async fn a_body_that_is_too_large_is_refused(kw) {
+        for row in v2::table().rows {
+            let spaces = |bytes: usize| " ".repeat(bytes);
+            let name = "request_body_too_large";
+
+            let over = send(&kw, &row, &kw.root_key, spaces(row.body_max_bytes + 1)).await;
+            let at = send(&kw, &row, &kw.root_key, spaces(row.body_max_bytes)).await;
+
+            let detail = over.error(413, name)["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(&row.body_max_bytes.to_string()), "{detail}");
+            at.fault("requestBody");
+        }
+    }
+
+    async fn a_body_that_is_nested_too_deeply_is_refused(kw) {
+        for row in v2::table().rows {
+            for levels in [65, 10_000] {
+                let deep = format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+                let message = send(&kw, &row, &kw.root_key, deep).await.fault("requestBody");
+                assert!(message.contains("64"), "{message}");
+            }
+        }
+    }
+
+    async fn a_field_that_does_not_exist_is_refused_by_name(kw) {
+        kw.plant_examples().await;
+        for row in v2::table().rows {
+            let mut body = (row.example)();
+            body["surprise"] = json!(1);
+
+            let message = kw.v2(row.name, body).await.fault("/additionalProperties");
+
+            assert!(message.contains("surprise"), "{message}");
+        }
+    }
+
+    async fn both_sides_of_every_bound_are_kept(kw) {
+        for row in v2::table().rows {
+            let kw = planted(&kw).await;
+            for case in cases(&(row.request)().to_value(), &(row.example)()) {
+                let reply = kw.v2(row.name, case.body.clone()).await;
+                let faults = reply.body["error"]["errors"].clone();
+                let refused = faults
+                    .as_array()
+                    .is_some_and(|faults| faults.iter().any(|f| f["location"] == *case.location));
+                assert!(reply.status.as_u16() < 500, "{}: {}", row.name, reply.text);
+                assert_eq!(
+                    refused, case.refused,
+                    "{} {}: {} -> {}", row.name, case.location,
+                    short(&case.body.to_string()), reply.text
+                );
+                if case.refused {
+                    assert_eq!(reply.status, 400, "{}", reply.text);
+                    let message = reply.fault(&case.location);
+                    assert!(message.contains(&case.field), "{}: {message}", case.location);
+                }
+            }
+        }
+    }
+
+    async fn another_method_is_told_the_right_one(kw) {
+        for row in v2::table().rows {
+            let request = axum::http::Request::get(format!("/v2/{}", row.name));
+
+            let reply = kw.send(request.body(Body::empty()).unwrap()).await;
+
+            reply.error(405, "method_not_allowed");
+            assert_eq!(reply.headers["allow"], "POST");
+        }
+    }
+}
+
+/// Fails unless the answer is that of something that never was.
+fn assert_absent(row: &Row, reply: &Reply) {
+    if row.name == "keys.verifyKey" {
+        assert_eq!(*reply.data(), json!({ "valid": false, "code": "NOT_FOUND" }));
+    } else {
+        assert_eq!(reply.status, 404, "{}: {}", row.name, reply.text);
+    }
+}
+
+/// A body on one side of a bound.
+struct Case {
+    body: Value,
+    /// Where the bound stands in the schema.
+    location: String,
+    /// The field's name, which a refusal must tell.
+    field: String,
+    refused: bool,
+}
+
+/// Both sides of each bound of a schema: the body is the example with one value exchanged.
+fn cases(schema: &Value, example: &Value) -> Vec<Case> {
+    let mut cases = Vec::new();
+    walk(schema, "", &mut Vec::new(), &mut |schema, location, path| {
+        for (keyword, value, refused) in probes(schema) {
+            let mut body = example.clone();
+            put(&mut body, path, value);
+            let field = path.last().cloned().unwrap_or_default();
+            cases.push(Case { body, location: format!("{location}/{keyword}"), field, refused });
+        }
+    });
+    for field in schema["required"].as_array().into_iter().flatten() {
+        let mut body = example.clone();
+        let field = field.as_str().unwrap().to_owned();
+        body.as_object_mut().unwrap().remove(&field);
+        cases.push(Case { body, location: "/required".into(), field, refused: true });
+    }
+    cases
+}
+
+type Visit<'a> = &'a mut dyn FnMut(&Value, &str, &[String]);
+
+fn walk(schema: &Value, location: &str, path: &mut Vec<String>, visit: Visit<'_>) {
+    visit(schema, location, path);
+    let is_meta = schema["additionalProperties"] == true;
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        if is_meta {
+            continue;
+        }
+        path.push(name.clone());
+        walk(inner, &format!("{location}/properties/{name}"), path, visit);
+        path.pop();
+    }
+    if let Some(items) = schema.get("items") {
+        path.push("0".into());
+        walk(items, &format!("{location}/items"), path, visit);
+        path.pop();
+    }
+}
+
+/// Values just outside and just inside each bound of one schema.
+fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
+    let mut probes = Vec::new();
+    let bound = |name: &str| schema[name].as_i64();
+    let text = |length: i64| json!("a".repeat(usize::try_from(length.max(0)).unwrap()));
+    if let Some(min) = bound("minLength").filter(|min| *min > 0) {
+        probes.push(("minLength", text(min - 1), true));
+        probes.push(("minLength", text(min), false));
+    }
+    if let Some(max) = bound("maxLength") {
+        probes.push(("maxLength", text(max + 1), true));
+        probes.push(("maxLength", text(max), false));
+    }
+    if schema.get("pattern").is_some() {
+        probes.push(("pattern", json!("aaaaaaaa\u{0}"), true));
+    }
+    if let Some(min) = bound("minimum") {
+        probes.push(("minimum", json!(min - 1), true));
+        probes.push(("minimum", json!(min), false));
+    }
+    if let Some(max) = bound("maximum") {
+        let over = json!(u64::try_from(max).unwrap() + 1);
+        probes.push(("maximum", over, true));
+        probes.push(("maximum", json!(max), false));
+    }
+    if let Some(max) = bound("maxItems") {
+        let item = instance(&schema["items"]);
+        let list = |items: i64| json!(vec![item.clone(); usize::try_from(items).unwrap()]);
+        probes.push(("maxItems", list(max + 1), true));
+        probes.push(("maxItems", list(max), false));
+    }
+    if let Some(max) = bound("maxProperties") {
+        let object =
+            |fields: i64| Value::Object((0..fields).map(|n| (format!("f{n}"), json!(n))).collect());
+        probes.push(("maxProperties", object(max + 1), true));
+        probes.push(("maxProperties", object(max), false));
+    }
+    probes.push(("type", wrong_type(schema), true));
+    if schema["type"] == "integer" && bound("minimum").is_some_and(|min| min <= 16) {
+        probes.push(("type", json!(16.0), false));
+        probes.push(("type", json!(16.5), true));
+    }
+    probes
+}
+
+/// A value that the schema's type does not take; null where it may not be.
+fn wrong_type(schema: &Value) -> Value {
+    let nullable = schema["type"].as_array().is_some_and(|types| types.contains(&json!("null")));
+    if nullable || schema.get("anyOf").is_some() { json!([[]]) } else { Value::Null }
+}
+
+/// Any value that the schema takes.
+fn instance(schema: &Value) -> Value {
+    let first = |types: &Value| types.as_array().map_or(types.clone(), |types| types[0].clone());
+    match first(&schema["type"]).as_str() {
+        Some("string") => {
+            json!("a".repeat(usize::try_from(schema["minLength"].as_i64().unwrap_or(1)).unwrap()))
+        }
+        Some("integer") => schema["minimum"].clone(),
+        Some("boolean") => json!(true),
+        Some("array") => json!([]),
+        _ => {
+            let required = schema["required"].as_array().into_iter().flatten();
+            let field = |name: &Value| {
+                let name = name.as_str().unwrap();
+                (name.to_owned(), instance(&schema["properties"][name]))
+            };
+            Value::Object(required.map(field).collect())
+        }
+    }
+}
+
+/// Puts a value at a path; what is missing on the way is made.
+fn put(body: &mut Value, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else {
+        *body = value;
+        return;
+    };
+    if let Ok(at) = first.parse::<usize>() {
+        if !body.is_array() {
+            *body = json!([]);
+        }
+        let list = body.as_array_mut().unwrap();
+        while list.len() <= at {
+            list.push(Value::Null);
+        }
+        put(&mut list[at], rest, value);
+    } else {
+        if !body.is_object() {
+            *body = json!({});
+        }
+        put(&mut body[first.as_str()], rest, value);
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(300).collect()
+}
+
+#[test]
+fn every_operation_has_its_test_file() {
+    for row in v2::table().rows {
+        let (service, procedure) = row.name.split_once('.').unwrap();
+        let snake: String = procedure
+            .chars()
+            .flat_map(|c| {
+                let gap = c.is_uppercase().then_some('_');
+                gap.into_iter().chain(c.to_lowercase())
+            })
+            .collect();
+        let path = format!("tests/v2/{service}/{snake}.rs");
+        assert!(std::path::Path::new(&path).is_file(), "{path} is missing");
+    }
+}
+
+#[test]
+fn the_openapi_document_is_the_accepted_one() {
+    let document = keyward::rpc::document(&v2::table(), "http://127.0.0.1:3000");
+    insta::assert_json_snapshot!("openapi_v2", document);
+}
+
+#[test]
+fn error_codes_are_never_renamed() {
+    let lines: Vec<_> = keyward::error::Code::ALL
+        .iter()
+        .map(|code| format!("{} {} {}", code.status(), code.name(), code.title()))
+        .collect();
+    insta::assert_snapshot!("errors", lines.join("\n"));
+}
+
+#[test]
+fn every_error_code_is_explained() {
+    for code in keyward::error::Code::ALL {
+        let section = keyward::http::error_section(*code);
+        assert!(section.is_some_and(|text| text.len() > 40), "{}", code.name());
+    }
+}

@@ -1,0 +1,77 @@
+//! Root keys that were good once.
+
+use keyward::domain::root_keys::{self, default_workspace};
+use keyward::id::KeyId;
+use keyward::model::RootKey;
+use keyward::secret::KeyHash;
+use keyward::store::Store;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, NOON, Reply};
+
+async fn call(kw: &Keyward, root_key: &str) -> Reply {
+    kw.v2_as(root_key, "apis.createApi", json!({ "name": "payments" })).await
+}
+
+both! {
+    async fn a_revoked_root_key_is_refused_at_once(kw) {
+        let all = root_keys::every_permission();
+        let made = root_keys::create(&kw.app, &default_workspace(), None, all).await;
+        let (id, secret) = made.unwrap();
+        call(&kw, secret.expose()).await.data();
+
+        root_keys::revoke(&kw.app, &id).await.unwrap();
+
+        let error = call(&kw, secret.expose()).await;
+        assert_eq!(error.error(401, "root_key_revoked")["title"], "Unauthorized");
+    }
+
+    async fn a_root_key_expires_after_its_last_millisecond(kw) {
+        let key = RootKey {
+            id: KeyId::random(),
+            workspace_id: default_workspace(),
+            workspace_enabled: true,
+            start: "root".into(),
+            name: None,
+            permissions: root_keys::every_permission(),
+            created_at: NOON,
+            expires_at: Some(NOON.plus_ms(1000)),
+            revoked_at: None,
+        };
+        let mut tx = kw.store().begin().await.unwrap();
+        tx.insert_root_key(&key, &KeyHash::of("root_1").base64()).await.unwrap();
+        tx.commit().await.unwrap();
+
+        kw.clock.advance_ms(1000);
+        let at = call(&kw, "root_1").await;
+        kw.clock.advance_ms(1);
+        let after = call(&kw, "root_1").await;
+
+        at.data();
+        assert_eq!(after.error(401, "root_key_expired")["title"], "Unauthorized");
+    }
+
+    async fn a_root_key_of_a_disabled_workspace_is_refused(kw) {
+        let stranger = kw.other_workspace().await;
+        let sql = "UPDATE workspaces SET enabled = FALSE WHERE id <> 'ws_default'";
+        match kw.store() {
+            Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+        }
+
+        let disabled = call(&kw, &stranger).await;
+        let enabled = call(&kw, &kw.root_key).await;
+
+        assert_eq!(disabled.error(403, "workspace_disabled")["title"], "Forbidden");
+        enabled.data();
+    }
+
+    async fn a_root_key_is_known_by_every_letter_of_it(kw) {
+        let root_key = kw.root_key(["api.*.create_api"]).await;
+
+        for wrong in [root_key.to_uppercase(), root_key[1..].to_owned(), format!("{root_key}a")] {
+            call(&kw, &wrong).await.error(401, "root_key_not_found");
+        }
+    }
+}

@@ -1,0 +1,641 @@
+use axum::body::Body;
+use futures_util::future::join_all;
+use keyward::secret::KeyHash;
+use keyward::store::Store;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, NOON, Stack, post};
+
+/// How many random bytes are in a key that has no prefix.
+fn random_bytes(key: &str) -> usize {
+    bs58::decode(key).into_vec().expect("base58").len()
+}
+
+/// Fails unless nothing at all was made by a refused request.
+async fn assert_nothing_made(kw: &Keyward) {
+    for table in ["keys", "identities", "ratelimits", "key_permissions", "key_roles"] {
+        assert_eq!(kw.rows(table).await, 0, "{table}");
+    }
+}
+
+both! {
+    async fn the_reply_is_the_id_and_the_key(kw) {
+        let api = kw.api().await;
+
+        let reply = kw.v2("keys.createKey", json!({ "apiId": api })).await;
+
+        let fields: Vec<_> = reply.data().as_object().unwrap().keys().collect();
+        let id = reply.text_of("keyId");
+        assert_eq!(fields, ["key", "keyId"]);
+        assert!(id.starts_with("key_") && id.len() >= 20, "{id}");
+        kw.verify(&reply.text_of("key")).await.is("VALID");
+    }
+
+    async fn a_key_of_nothing_but_an_api_has_the_defaults(kw) {
+        let key = kw.key(json!({})).await;
+
+        let told = kw.get_key(&key.id).await;
+
+        assert_eq!(
+            told,
+            json!({
+                "keyId": key.id, "start": key.key[..4], "enabled": true, "createdAt": NOON.0,
+            })
+        );
+        assert_eq!(random_bytes(&key.key), 16);
+    }
+
+    async fn every_field_is_told_by_get_key(kw) {
+        kw.permission("documents.read").await;
+        kw.role("editor", ["documents.write"]).await;
+        let key = kw
+            .key(json!({
+                "prefix": "prod",
+                "name": "for billing",
+                "byteLength": 32,
+                "externalId": "user_1234",
+                "meta": { "plan": "pro" },
+                "roles": ["editor"],
+                "permissions": ["documents.read"],
+                "expires": NOON.0 + 1,
+                "credits": {
+                    "remaining": 7,
+                    "refill": { "interval": "monthly", "amount": 100, "refillDay": 31 },
+                },
+                "ratelimits": [
+                    { "name": "requests", "limit": 60, "duration": 60_000, "autoApply": true },
+                ],
+                "enabled": false,
+                "recoverable": false,
+            }))
+            .await;
+
+        let mut told = kw.get_key(&key.id).await;
+
+        let (identity, limit) = (told["identity"]["id"].take(), told["ratelimits"][0]["id"].take());
+        assert!(identity.as_str().unwrap().starts_with("id_"), "{identity}");
+        assert!(limit.as_str().unwrap().starts_with("rl_"), "{limit}");
+        assert_eq!(
+            told,
+            json!({
+                "keyId": key.id,
+                "start": key.key[..9],
+                "enabled": false,
+                "name": "for billing",
+                "meta": { "plan": "pro" },
+                "createdAt": NOON.0,
+                "expires": NOON.0 + 1,
+                "permissions": ["documents.read", "documents.write"],
+                "roles": ["editor"],
+                "credits": {
+                    "remaining": 7,
+                    "refill": { "interval": "monthly", "amount": 100, "refillDay": 31 },
+                },
+                "identity": { "id": null, "externalId": "user_1234" },
+                "ratelimits": [
+                    {
+                        "id": null, "name": "requests", "limit": 60, "duration": 60_000,
+                        "autoApply": true,
+                    },
+                ],
+            })
+        );
+    }
+
+    async fn a_prefix_and_an_underscore_precede_the_key(kw) {
+        for prefix in ["p", "prod", "a_b__", "ABCDEFGHIJ_12345"] {
+            let key = kw.key(json!({ "prefix": prefix })).await;
+
+            let random = key.key.strip_prefix(&format!("{prefix}_")).unwrap();
+            assert_eq!(random_bytes(random), 16);
+            let start = format!("{prefix}_{}", &random[..4]);
+            assert_eq!(kw.get_key(&key.id).await["start"], start);
+        }
+    }
+
+    async fn byte_length_is_the_number_of_random_bytes(kw) {
+        for length in [16, 17, 255] {
+            let key = kw.key(json!({ "byteLength": length })).await;
+
+            assert_eq!(random_bytes(&key.key), length);
+            kw.verify(&key.key).await.is("VALID");
+        }
+    }
+
+    async fn no_two_keys_are_the_same(kw) {
+        let api = kw.api().await;
+
+        let (first, second) = (kw.key_in(&api, json!({})).await, kw.key_in(&api, json!({})).await);
+
+        assert_ne!(first.key, second.key);
+        assert_ne!(first.id, second.id);
+    }
+
+    async fn of_the_key_itself_only_the_hash_is_kept(kw) {
+        let key = kw.key(json!({ "name": "for billing" })).await;
+
+        let sql = "SELECT hash, start FROM keys";
+        let (hash, start): (String, String) = match kw.store() {
+            Store::Postgres(pool) => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+        };
+        assert_eq!(hash, KeyHash::of(&key.key).base64());
+        assert_eq!(start, key.key[..4]);
+    }
+
+    async fn a_name_is_kept_to_the_letter(kw) {
+        let name = " Schlüssel \"für\" 支付\n🦀\u{301} ' -- ; \\u0041 $1 ";
+
+        let key = kw.key(json!({ "name": name })).await;
+
+        assert_eq!(kw.get_key(&key.id).await["name"], name);
+        assert_eq!(kw.verify(&key.key).await.data()["name"], name);
+    }
+
+    async fn meta_is_given_back_as_it_was_given(kw) {
+        let meta = r#"{
+            "z":1.0, "a":[null,true,{"ü":"🦀\n\"\\"}], "n":12345678901234567890, "":{}, "e":-1e-7
+        }"#;
+        let body = format!(r#"{{"apiId":"{}","meta":{meta}}}"#, kw.api().await);
+        let request =
+            post("keys.createKey").header("authorization", format!("Bearer {}", kw.root_key));
+
+        let made = kw.send(request.body(Body::from(body)).unwrap()).await;
+
+        let meta: Value = serde_json::from_str(meta).unwrap();
+        assert_eq!(kw.get_key(&made.text_of("keyId")).await["meta"], meta);
+        assert_eq!(kw.verify(&made.text_of("key")).await.data()["meta"], meta);
+    }
+
+    async fn an_empty_meta_is_left_out(kw) {
+        let key = kw.key(json!({ "meta": {} })).await;
+
+        assert_eq!(kw.get_key(&key.id).await.get("meta"), None);
+        assert_eq!(kw.verify(&key.key).await.data().get("meta"), None);
+    }
+
+    async fn keys_of_one_external_id_share_an_identity(kw) {
+        let first = kw.key(json!({ "externalId": "user_1" })).await;
+        let second = kw.key(json!({ "externalId": "user_1" })).await;
+        let other = kw.key(json!({ "externalId": "User_1" })).await;
+
+        let identity = async |id: &str| kw.get_key(id).await["identity"].clone();
+        assert_eq!(identity(&first.id).await, identity(&second.id).await);
+        assert_ne!(identity(&first.id).await["id"], identity(&other.id).await["id"]);
+        assert_eq!(identity(&other.id).await["externalId"], "User_1");
+        assert_eq!(kw.rows("identities").await, 2);
+    }
+
+    async fn keys_made_at_once_for_one_external_id_share_an_identity(kw) {
+        let api = kw.api().await;
+
+        let keys =
+            join_all((0..8).map(|_| kw.key_in(&api, json!({ "externalId": "user_1" })))).await;
+
+        assert_eq!(kw.rows("identities").await, 1);
+        for key in keys {
+            assert_eq!(kw.get_key(&key.id).await["identity"]["externalId"], "user_1");
+        }
+    }
+
+    async fn a_role_that_does_not_exist_is_named_and_nothing_is_made(kw) {
+        let api = kw.api().await;
+        kw.role("editor", []).await;
+
+        let reply = kw
+            .v2(
+                "keys.createKey",
+                json!({
+                    "apiId": api,
+                    "externalId": "user_1",
+                    "roles": ["writer", "editor", "Editor"],
+                    "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
+                }),
+            )
+            .await;
+
+        let detail = reply.error(404, "role_not_found")["detail"].clone();
+        let detail = detail.as_str().unwrap();
+        assert!(detail.contains("writer") && detail.contains("Editor"), "{detail}");
+        assert!(!detail.contains("editor"), "{detail}");
+        assert_nothing_made(&kw).await;
+    }
+
+    async fn a_permission_that_does_not_exist_is_named_and_nothing_is_made(kw) {
+        let api = kw.api().await;
+        kw.permission("documents.read").await;
+
+        let reply = kw
+            .v2(
+                "keys.createKey",
+                json!({
+                    "apiId": api,
+                    "externalId": "user_1",
+                    "permissions": ["documents.write", "documents.read", "Documents.read"],
+                    "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
+                }),
+            )
+            .await;
+
+        let detail = reply.error(404, "permission_not_found")["detail"].clone();
+        let detail = detail.as_str().unwrap();
+        assert!(
+            detail.contains("documents.write") && detail.contains("Documents.read"),
+            "{detail}"
+        );
+        assert!(!detail.contains("documents.read"), "{detail}");
+        assert_nothing_made(&kw).await;
+        assert_eq!(kw.rows("permissions").await, 1);
+    }
+
+    async fn missing_roles_and_missing_permissions_are_all_named(kw) {
+        let api = kw.api().await;
+        let request =
+            json!({ "apiId": api, "roles": ["writer"], "permissions": ["documents.read"] });
+
+        let reply = kw.v2("keys.createKey", request).await;
+
+        assert_eq!(reply.status, 404, "{}", reply.text);
+        let detail = reply.body["error"]["detail"].as_str().unwrap();
+        assert!(detail.contains("writer") && detail.contains("documents.read"), "{detail}");
+    }
+
+    async fn what_is_named_twice_is_given_once(kw) {
+        kw.permission("documents.read").await;
+        kw.role("editor", []).await;
+
+        let key = kw
+            .key(json!({
+                "permissions": ["documents.read", "documents.read"],
+                "roles": ["editor", "editor"],
+            }))
+            .await;
+
+        let told = kw.get_key(&key.id).await;
+        assert_eq!(told["permissions"], json!(["documents.read"]));
+        assert_eq!(told["roles"], json!(["editor"]));
+    }
+
+    async fn permissions_of_key_and_roles_are_told_once_each_and_sorted(kw) {
+        kw.role("zoo keeper", ["b", "a.z", "B"]).await;
+        kw.role("Editor", ["a.z", "c"]).await;
+        kw.permission("a.b").await;
+
+        let key = kw
+            .key(json!({
+                "permissions": ["c", "a.b", "B"],
+                "roles": ["zoo keeper", "Editor"],
+            }))
+            .await;
+
+        let told = kw.get_key(&key.id).await;
+        assert_eq!(told["permissions"], json!(["B", "a.b", "a.z", "b", "c"]));
+        assert_eq!(told["roles"], json!(["Editor", "zoo keeper"]));
+    }
+
+    async fn giving_roles_and_permissions_needs_no_further_permission(kw) {
+        kw.role("editor", ["documents.read"]).await;
+        let api = kw.api().await;
+        let root_key = kw.root_key(["api.*.create_key"]).await;
+        let request =
+            json!({ "apiId": api, "roles": ["editor"], "permissions": ["documents.read"] });
+
+        let reply = kw.v2_as(&root_key, "keys.createKey", request).await;
+
+        reply.data();
+    }
+
+    async fn a_key_may_be_made_that_has_expired_already(kw) {
+        let past = kw.key(json!({ "expires": NOON.0 - 1 })).await;
+        let epoch = kw.key(json!({ "expires": 0 })).await;
+
+        kw.verify(&past.key).await.is("EXPIRED");
+        kw.verify(&epoch.key).await.is("EXPIRED");
+        assert_eq!(kw.get_key(&past.id).await["expires"], NOON.0 - 1);
+        assert_eq!(kw.get_key(&epoch.id).await.get("expires"), None);
+    }
+
+    async fn a_key_may_be_made_that_is_disabled(kw) {
+        let key = kw.key(json!({ "enabled": false })).await;
+
+        kw.verify(&key.key).await.is("DISABLED");
+    }
+
+    async fn a_key_may_be_made_without_uses(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
+
+        assert_eq!(kw.get_key(&key.id).await["credits"], json!({ "remaining": 0 }));
+        kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+    }
+
+    async fn remaining_null_is_unlimited(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": null } })).await;
+
+        assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
+        assert_eq!(kw.verify(&key.key).await.data().get("credits"), None);
+    }
+
+    async fn a_daily_refill_is_told_without_a_day(kw) {
+        let credits = json!({ "remaining": 5, "refill": { "interval": "daily", "amount": 10 } });
+
+        let key = kw.key(json!({ "credits": credits })).await;
+
+        assert_eq!(kw.get_key(&key.id).await["credits"], credits);
+    }
+
+    async fn the_largest_balance_is_told_exactly(kw) {
+        let credits = json!({
+            "remaining": i64::MAX, "refill": { "interval": "daily", "amount": i64::MAX },
+        });
+
+        let key = kw.key(json!({ "credits": credits })).await;
+
+        assert_eq!(kw.get_key(&key.id).await["credits"], credits);
+    }
+
+    async fn a_refill_that_makes_no_sense_is_refused(kw) {
+        let api = kw.api().await;
+        let refill = "/properties/credits/properties/refill";
+        let day = "/properties/credits/properties/refill/properties/refillDay";
+        for (credits, location) in [
+            (json!({ "remaining": null, "refill": { "interval": "daily", "amount": 1 } }), refill),
+            (json!({ "remaining": 1, "refill": { "interval": "monthly", "amount": 1 } }), day),
+            (
+                json!({
+                    "remaining": 1,
+                    "refill": { "interval": "daily", "amount": 1, "refillDay": 1 },
+                }),
+                day,
+            ),
+        ] {
+            let reply = kw.v2("keys.createKey", json!({ "apiId": api, "credits": credits })).await;
+
+            reply.fault(location);
+        }
+        assert_nothing_made(&kw).await;
+    }
+
+    async fn limits_are_told_by_name_in_order(kw) {
+        let key = kw
+            .key(json!({ "ratelimits": [
+            { "name": "writes", "limit": 5, "duration": 1000, "autoApply": false },
+            { "name": "Zürich 支付", "limit": i64::MAX, "duration": i64::MAX, "autoApply": true },
+            { "name": "reads", "limit": 1, "duration": 86_400_000 },
+        ] }))
+            .await;
+
+        let told = kw.get_key(&key.id).await["ratelimits"].clone();
+
+        let told: Vec<_> = told
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|limit| {
+                assert_eq!(limit.as_object().unwrap().len(), 5);
+                json!([limit["name"], limit["limit"], limit["duration"], limit["autoApply"]])
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                json!(["Zürich 支付", i64::MAX, i64::MAX, true]),
+                json!(["reads", 1, 86_400_000, false]),
+                json!(["writes", 5, 1000, false]),
+            ]
+        );
+    }
+
+    async fn of_two_limits_with_one_name_the_last_counts(kw) {
+        let key = kw
+            .key(json!({ "ratelimits": [
+            { "name": "requests", "limit": 1, "duration": 1000, "autoApply": true },
+            { "name": "Requests", "limit": 2, "duration": 2000 },
+            { "name": "requests", "limit": 3, "duration": 3000 },
+        ] }))
+            .await;
+
+        let told = kw.get_key(&key.id).await["ratelimits"].clone();
+        let limits: Vec<_> =
+            told.as_array().unwrap().iter().map(|limit| limit["limit"].clone()).collect();
+        assert_eq!(limits, [2, 3]);
+    }
+
+    async fn a_limit_may_carry_fields_that_nobody_knows(kw) {
+        let limit = json!({ "name": "requests", "limit": 1, "duration": 1000, "async": true });
+
+        let key = kw.key(json!({ "ratelimits": [limit] })).await;
+
+        assert_eq!(kw.get_key(&key.id).await["ratelimits"][0].get("async"), None);
+    }
+
+    async fn credits_may_carry_no_field_that_nobody_knows(kw) {
+        let api = kw.api().await;
+        let (credits, refill) = ("/properties/credits", "/properties/credits/properties/refill");
+        for (body, location) in [
+            (json!({ "remaining": 1, "surprise": 1 }), credits),
+            (
+                json!({
+                    "remaining": 1,
+                    "refill": { "interval": "daily", "amount": 1, "surprise": 1 },
+                }),
+                refill,
+            ),
+        ] {
+            let reply = kw.v2("keys.createKey", json!({ "apiId": api, "credits": body })).await;
+
+            let message = reply.fault(&format!("{location}/additionalProperties"));
+            assert!(message.contains("surprise"), "{message}");
+        }
+    }
+
+    async fn fields_of_version_1_are_refused(kw) {
+        let api = kw.api().await;
+        for (field, value) in [
+            ("ownerId", json!("user_1")),
+            ("remaining", json!(1)),
+            ("refill", json!({ "interval": "daily", "amount": 1 })),
+            ("ratelimit", json!({ "limit": 1, "duration": 1000 })),
+            ("environment", json!("live")),
+        ] {
+            let reply = kw.v2("keys.createKey", json!({ "apiId": api, field: value })).await;
+
+            let message = reply.fault("/additionalProperties");
+            assert!(message.contains(field), "{message}");
+        }
+    }
+
+    async fn a_recoverable_key_needs_a_vault(kw) {
+        let api = kw.api().await;
+
+        let reply = kw.v2("keys.createKey", json!({ "apiId": api, "recoverable": true })).await;
+
+        assert_eq!(reply.error(412, "precondition_failed")["title"], "Precondition Failed");
+        assert_nothing_made(&kw).await;
+    }
+
+    async fn a_missing_api_is_told_before_a_missing_vault_and_that_before_a_missing_role(kw) {
+        let request = |api: &str| json!({ "apiId": api, "recoverable": true, "roles": ["nobody"] });
+
+        let nowhere = kw.v2("keys.createKey", request("api_nowhere")).await;
+        let here = kw.v2("keys.createKey", request(&kw.api().await)).await;
+
+        nowhere.error(404, "api_not_found");
+        here.error(412, "precondition_failed");
+    }
+
+    async fn an_api_that_does_not_exist_is_not_found(kw) {
+        let reply = kw.v2("keys.createKey", json!({ "apiId": "api_nowhere" })).await;
+
+        let error = reply.error(404, "api_not_found");
+        assert!(error["detail"].as_str().unwrap().contains("api_nowhere"), "{error}");
+    }
+
+    async fn who_may_not_create_is_told_what_a_stranger_is_told(kw) {
+        let api = kw.api().await;
+        let grants = ["api.*.read_key", "api.*.read_api", "api.api_other.create_key"];
+        let root_key = kw.root_key(grants).await;
+
+        let real = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": api })).await;
+        let none = kw.v2("keys.createKey", json!({ "apiId": "api_nowhere" })).await;
+
+        let real = real.error(404, "api_not_found").to_string();
+        let none = none.error(404, "api_not_found").to_string();
+        assert_eq!(real.replace(&api, "api_nowhere"), none);
+        assert_nothing_made(&kw).await;
+    }
+
+    async fn a_permission_for_one_api_creates_in_no_other(kw) {
+        let (own, other) = (kw.api().await, kw.api().await);
+        let root_key = kw.root_key([&*format!("api.{own}.create_key")]).await;
+
+        let made = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": own })).await;
+        let refused = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": other })).await;
+
+        made.data();
+        refused.error(404, "api_not_found");
+    }
+
+    async fn a_number_without_fraction_is_a_whole_number(kw) {
+        let body = format!(
+            r#"{{
+                "apiId": "{}", "byteLength": 16.0, "expires": 4102444800000.0,
+                "credits": {{
+                    "remaining": 1.5e1,
+                    "refill": {{ "interval": "monthly", "amount": 1e2, "refillDay": 15.0 }}
+                }},
+                "ratelimits": [{{ "name": "requests", "limit": 60.0, "duration": 6E4 }}]
+            }}"#,
+            kw.api().await,
+        );
+        let request =
+            post("keys.createKey").header("authorization", format!("Bearer {}", kw.root_key));
+
+        let made = kw.send(request.body(Body::from(body)).unwrap()).await;
+
+        let told = kw.get_key(&made.text_of("keyId")).await;
+        assert_eq!(random_bytes(&made.text_of("key")), 16);
+        assert_eq!(told["expires"], 4_102_444_800_000_i64);
+        assert_eq!(
+            told["credits"],
+            json!({
+                "remaining": 15,
+                "refill": { "interval": "monthly", "amount": 100, "refillDay": 15 },
+            })
+        );
+        assert_eq!(told["ratelimits"][0]["limit"], 60);
+        assert_eq!(told["ratelimits"][0]["duration"], 60_000);
+    }
+
+    async fn a_number_past_the_64_bit_range_is_refused(kw) {
+        let api = kw.api().await;
+        for number in ["9223372036854775808", "9223372036854775808.0", "1e19", "1e400"] {
+            let body = format!(r#"{{"apiId":"{api}","credits":{{"remaining":{number}}}}}"#);
+            let request =
+                post("keys.createKey").header("authorization", format!("Bearer {}", kw.root_key));
+
+            let reply = kw.send(request.body(Body::from(body)).unwrap()).await;
+
+            reply.error(400, "invalid_input");
+        }
+        assert_nothing_made(&kw).await;
+    }
+
+    async fn of_two_fields_with_one_name_the_last_counts(kw) {
+        let body = format!(
+            r#"{{
+                "apiId": "api_nowhere", "apiId": "{}", "name": 1, "name": "second",
+                "meta": {{ "first": 1 }}, "meta": {{ "second": [2.0, "zwei"] }},
+                "credits": {{ "remaining": 1, "remaining": 2 }}
+            }}"#,
+            kw.api().await,
+        );
+        let request =
+            post("keys.createKey").header("authorization", format!("Bearer {}", kw.root_key));
+
+        let made = kw.send(request.body(Body::from(body)).unwrap()).await;
+
+        let told = kw.get_key(&made.text_of("keyId")).await;
+        assert_eq!(told["name"], "second");
+        assert_eq!(told["meta"], json!({ "second": [2.0, "zwei"] }));
+        assert_eq!(told["credits"]["remaining"], 2);
+    }
+
+    async fn the_creation_is_in_the_audit_log(kw) {
+        kw.role("editor", []).await;
+        kw.permission("documents.read").await;
+        kw.permission("documents.write").await;
+
+        let plain = kw.key(json!({})).await;
+        let full = kw
+            .key(json!({
+                "name": "for billing",
+                "roles": ["editor"],
+                "permissions": ["documents.read", "documents.write"],
+            }))
+            .await;
+
+        assert_eq!(kw.events_of(&plain.id).await, ["key.create"]);
+        assert_eq!(
+            kw.events_of(&full.id).await,
+            [
+                "authorization.connect_permission_and_key",
+                "authorization.connect_permission_and_key",
+                "authorization.connect_role_and_key",
+                "key.create",
+            ]
+        );
+        assert_eq!(kw.events_of("for billing").await.len(), 4);
+    }
+
+    async fn neither_the_reply_of_others_nor_the_audit_log_holds_the_key(kw) {
+        let key = kw.key(json!({ "name": "for billing" })).await;
+
+        let got = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+        let verified = kw.verify(&key.key).await;
+
+        assert!(!got.text.contains(&key.key) && !verified.text.contains(&key.key));
+        let sql = "SELECT targets FROM audit";
+        let entries: Vec<String> = match kw.store() {
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+        };
+        assert!(!entries.iter().any(|entry| entry.contains(&key.key)));
+    }
+}
+
+#[tokio::test]
+async fn what_one_replica_made_the_other_verifies_at_once() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let other = kw.replica().await;
+    kw.role("editor", ["documents.read"]).await;
+
+    for _ in 0..3 {
+        let key = kw.key(json!({ "externalId": "user_1", "roles": ["editor"] })).await;
+        let reply = other.verify_with(&key.key, json!({ "permissions": "documents.read" })).await;
+
+        reply.is("VALID");
+        assert_eq!(reply.data()["identity"]["externalId"], "user_1");
+        assert_eq!(other.get_key(&key.id).await, kw.get_key(&key.id).await);
+    }
+}

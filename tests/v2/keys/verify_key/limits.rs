@@ -1,0 +1,532 @@
+//! Rate limits: which are checked, and how they count.
+
+use serde_json::{Value, json};
+
+use super::valid_at_once;
+use crate::both;
+use crate::support::seed::Issued;
+use crate::support::{Keyward, NOON, Stack};
+
+const MINUTE: i64 = 60_000;
+
+/// A key with one limit, a minute long.
+async fn limited_key(kw: &Keyward, limit: i64, auto_apply: bool) -> Issued {
+    kw.key(json!({ "ratelimits": [
+        { "name": "requests", "limit": limit, "duration": MINUTE, "autoApply": auto_apply },
+    ] }))
+    .await
+}
+
+/// A request for one limit.
+fn limit(name: &str, cost: i64) -> Value {
+    json!({ "ratelimits": [{ "name": name, "cost": cost }] })
+}
+
+/// A request for a limit that is made for this call.
+fn ad_hoc(limit: i64, duration: i64, cost: i64) -> Value {
+    json!({ "ratelimits": [
+        { "name": "requests", "limit": limit, "duration": duration, "cost": cost },
+    ] })
+}
+
+/// Two keys of an identity that has these limits.
+async fn keys_of_identity(kw: &Keyward, limits: &[(&str, i64, i64, bool)]) -> [Issued; 2] {
+    let first = kw.key(json!({ "externalId": "user_1" })).await;
+    let second = kw.key(json!({ "externalId": "user_1" })).await;
+    let identity = kw.get_key(&first.id).await["identity"]["id"].clone();
+    kw.identity_limits(identity.as_str().unwrap(), limits).await;
+    [first, second]
+}
+
+both! {
+    async fn a_limit_admits_as_many_as_it_says_and_no_more(kw) {
+        let key = limited_key(&kw, 3, true).await;
+
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            let reply = kw.verify(&key.key).await;
+            let limit = &reply.data()["ratelimits"][0];
+            told.push(json!([reply.data()["code"], limit["remaining"], limit["exceeded"]]));
+        }
+
+        assert_eq!(
+            told,
+            [
+                json!(["VALID", 2, false]),
+                json!(["VALID", 1, false]),
+                json!(["VALID", 0, false]),
+                json!(["RATE_LIMITED", 0, true]),
+                json!(["RATE_LIMITED", 0, true]),
+            ]
+        );
+    }
+
+    async fn a_limit_that_does_not_apply_by_itself_is_checked_when_it_is_asked_for(kw) {
+        let key = limited_key(&kw, 1, false).await;
+
+        for _ in 0..3 {
+            let unasked = kw.verify(&key.key).await;
+            unasked.is("VALID");
+            assert_eq!(unasked.data().get("ratelimits"), None);
+        }
+        let asked = kw.verify_with(&key.key, limit("requests", 1)).await;
+
+        asked.is("VALID");
+        assert_eq!(asked.data()["ratelimits"][0]["autoApply"], false);
+        kw.verify_with(&key.key, limit("requests", 1)).await.is("RATE_LIMITED");
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn a_limit_that_is_asked_for_costs_one_unless_said(kw) {
+        let key = limited_key(&kw, 10, false).await;
+
+        let reply =
+            kw.verify_with(&key.key, json!({ "ratelimits": [{ "name": "requests" }] })).await;
+
+        assert_eq!(reply.data()["ratelimits"][0]["remaining"], 9);
+    }
+
+    async fn a_cost_that_just_fits_is_taken_and_one_more_takes_nothing(kw) {
+        let key = limited_key(&kw, 10, false).await;
+
+        let over = kw.verify_with(&key.key, limit("requests", 11)).await;
+        let at = kw.verify_with(&key.key, limit("requests", 10)).await;
+
+        over.is("RATE_LIMITED");
+        assert_eq!(over.data()["ratelimits"][0]["remaining"], 0);
+        at.is("VALID");
+        assert_eq!(at.data()["ratelimits"][0]["remaining"], 0);
+    }
+
+    async fn a_cost_above_the_limit_is_refused_however_large_both_are(kw) {
+        let key = kw.key(json!({})).await;
+        for limit in [1, (1 << 45) - 1, 1 << 45, i64::MAX - 1] {
+            kw.verify_with(&key.key, ad_hoc(limit, MINUTE, limit + 1)).await.is("RATE_LIMITED");
+        }
+    }
+
+    async fn a_request_changes_the_cost_of_a_limit_that_applies_by_itself(kw) {
+        let key = limited_key(&kw, 10, true).await;
+
+        let reply = kw.verify_with(&key.key, limit("requests", 4)).await;
+
+        let limits = reply.data()["ratelimits"].as_array().unwrap();
+        assert_eq!(limits.len(), 1);
+        assert_eq!((&limits[0]["remaining"], &limits[0]["autoApply"]), (&json!(6), &json!(true)));
+        assert_eq!(kw.verify(&key.key).await.data()["ratelimits"][0]["remaining"], 5);
+    }
+
+    async fn cost_0_only_looks_and_passes_at_the_limit(kw) {
+        let key = limited_key(&kw, 2, true).await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let before = kw.verify_with(&key.key, limit("requests", 0)).await;
+        kw.verify(&key.key).await.is("VALID");
+        let after = kw.verify_with(&key.key, limit("requests", 0)).await;
+
+        before.is("VALID");
+        assert_eq!(before.data()["ratelimits"][0]["remaining"], 1);
+        after.is("VALID");
+        assert_eq!(after.data()["ratelimits"][0]["remaining"], 0);
+        kw.verify(&key.key).await.is("RATE_LIMITED");
+    }
+
+    async fn several_limits_are_taken_together_or_not_at_all(kw) {
+        let key = kw
+            .key(json!({ "ratelimits": [
+            { "name": "wide", "limit": 10, "duration": MINUTE, "autoApply": true },
+            { "name": "narrow", "limit": 1, "duration": MINUTE, "autoApply": true },
+        ] }))
+            .await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let refused = kw.verify(&key.key).await;
+
+        let tell = |at: usize| {
+            let limit = &refused.data()["ratelimits"][at];
+            json!([limit["name"], limit["remaining"], limit["exceeded"]])
+        };
+        refused.is("RATE_LIMITED");
+        assert_eq!(tell(0), json!(["narrow", 0, true]));
+        assert_eq!(tell(1), json!(["wide", 9, false]));
+        let look = json!({ "ratelimits": [
+            { "name": "wide", "cost": 0 }, { "name": "narrow", "cost": 0 },
+        ] });
+        assert_eq!(kw.verify_with(&key.key, look).await.data()["ratelimits"][1]["remaining"], 9);
+    }
+
+    async fn limits_are_told_by_name_in_order(kw) {
+        let key = kw
+            .key(json!({ "externalId": "user_1", "ratelimits": [
+            { "name": "writes", "limit": 10, "duration": MINUTE, "autoApply": true },
+            { "name": "Zürich", "limit": 10, "duration": MINUTE, "autoApply": true },
+            { "name": "hidden", "limit": 10, "duration": MINUTE },
+        ] }))
+            .await;
+        let identity = kw.get_key(&key.id).await["identity"]["id"].clone();
+        kw.identity_limits(identity.as_str().unwrap(), &[("reads", 10, MINUTE, true)]).await;
+
+        let reply = kw
+            .verify_with(
+                &key.key,
+                json!({ "ratelimits": [
+            { "name": "spontaneous", "limit": 1, "duration": MINUTE },
+        ] }),
+            )
+            .await;
+
+        let limits = reply.data()["ratelimits"].as_array().unwrap();
+        let names: Vec<_> = limits.iter().map(|limit| limit["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["Zürich", "reads", "spontaneous", "writes"]);
+    }
+
+    async fn a_limit_can_be_made_for_one_call(kw) {
+        let key = kw.key(json!({})).await;
+
+        let admitted = kw.verify_with(&key.key, ad_hoc(5, MINUTE, 5)).await;
+        let refused = kw.verify_with(&key.key, ad_hoc(5, MINUTE, 1)).await;
+
+        admitted.is("VALID");
+        assert_eq!(
+            admitted.data()["ratelimits"],
+            json!([{
+                "id": "", "name": "requests", "limit": 5, "duration": MINUTE,
+                "reset": NOON.0 + MINUTE, "remaining": 0, "exceeded": false, "autoApply": false,
+            }])
+        );
+        refused.is("RATE_LIMITED");
+        assert_eq!(refused.data()["ratelimits"][0]["exceeded"], true);
+        assert_eq!(kw.verify(&key.key).await.data().get("ratelimits"), None);
+    }
+
+    async fn a_limit_made_for_one_call_stands_in_for_the_one_of_its_name(kw) {
+        let key = limited_key(&kw, 1, true).await;
+
+        let reply = kw.verify_with(&key.key, ad_hoc(20, 2 * MINUTE, 5)).await;
+
+        let limits = reply.data()["ratelimits"].as_array().unwrap();
+        assert_eq!(limits.len(), 1);
+        assert_eq!((&limits[0]["id"], &limits[0]["limit"]), (&json!(""), &json!(20)));
+        assert_eq!((&limits[0]["remaining"], &limits[0]["autoApply"]), (&json!(15), &json!(false)));
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn limit_or_duration_alone_say_nothing(kw) {
+        let key = limited_key(&kw, 10, false).await;
+
+        for item in [
+            json!({ "name": "requests", "limit": 1, "cost": 2 }),
+            json!({ "name": "requests", "duration": 1, "cost": 2 }),
+            json!({ "name": "requests", "limit": 0, "cost": 2 }),
+        ] {
+            let reply = kw.verify_with(&key.key, json!({ "ratelimits": [item] })).await;
+
+            reply.is("VALID");
+            let limit = &reply.data()["ratelimits"][0];
+            assert_eq!((&limit["limit"], &limit["duration"]), (&json!(10), &json!(MINUTE)));
+        }
+    }
+
+    async fn a_limit_that_nobody_knows_is_named_and_spends_nothing(kw) {
+        let key = kw
+            .key(json!({
+                "credits": { "remaining": 1 },
+                "ratelimits": [
+                    { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
+                ],
+            }))
+            .await;
+
+        for item in [
+            json!({ "name": "Requests" }),
+            json!({ "name": "Requests", "limit": 5 }),
+            json!({ "name": "Requests", "duration": MINUTE }),
+        ] {
+            let reply = kw.verify_with(&key.key, json!({ "ratelimits": [item] })).await;
+
+            let error = reply.error(412, "precondition_failed");
+            assert_eq!(error["title"], "Precondition Failed");
+            assert!(error["detail"].as_str().unwrap().contains("Requests"), "{error}");
+        }
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn of_two_items_with_one_name_the_last_counts(kw) {
+        let key = limited_key(&kw, 10, true).await;
+        let ad_hoc_last = json!({ "ratelimits": [
+            { "name": "requests", "cost": 1 },
+            { "name": "requests", "limit": 20, "duration": 2 * MINUTE, "cost": 2 },
+        ] });
+        let stored_last = json!({ "ratelimits": [
+            { "name": "requests", "limit": 20, "duration": 2 * MINUTE, "cost": 2 },
+            { "name": "requests", "cost": 3 },
+        ] });
+
+        for (request, left) in [(ad_hoc_last, 18), (stored_last, 7)] {
+            let reply = kw.verify_with(&key.key, request).await;
+
+            let limits = reply.data()["ratelimits"].as_array().unwrap();
+            assert_eq!(limits.len(), 1);
+            assert_eq!(limits[0]["remaining"], left);
+        }
+    }
+
+    async fn a_limit_of_0_admits_nothing(kw) {
+        let key = limited_key(&kw, 10, true).await;
+
+        for cost in [0, 1] {
+            let reply = kw.verify_with(&key.key, ad_hoc(0, MINUTE, cost)).await;
+
+            reply.is("RATE_LIMITED");
+            let limit = &reply.data()["ratelimits"][0];
+            assert_eq!((&limit["limit"], &limit["remaining"]), (&json!(0), &json!(0)));
+            assert_eq!(limit["exceeded"], true);
+        }
+    }
+
+    async fn a_window_made_for_one_call_is_a_second_long_at_least(kw) {
+        let key = kw.key(json!({})).await;
+
+        let under = kw.verify_with(&key.key, ad_hoc(5, 999, 1)).await;
+        let at = kw.verify_with(&key.key, ad_hoc(5, 1000, 1)).await;
+
+        let message = under.fault("/properties/ratelimits/items/properties/duration");
+        assert!(message.contains("duration") && message.contains("1000"), "{message}");
+        at.is("VALID");
+    }
+
+    async fn limits_of_a_key_are_counted_for_that_key(kw) {
+        let fields = json!({ "externalId": "user_1", "ratelimits": [
+            { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
+        ] });
+        let (first, second) = (kw.key(fields.clone()).await, kw.key(fields).await);
+
+        kw.verify(&first.key).await.is("VALID");
+
+        kw.verify(&second.key).await.is("VALID");
+        kw.verify(&first.key).await.is("RATE_LIMITED");
+    }
+
+    async fn limits_of_an_identity_are_shared_by_its_keys(kw) {
+        let [first, second] = keys_of_identity(&kw, &[("requests", 2, MINUTE, true)]).await;
+
+        let counts = [
+            kw.verify(&first.key).await,
+            kw.verify(&second.key).await,
+            kw.verify(&first.key).await,
+            kw.verify(&second.key).await,
+        ];
+
+        let codes: Vec<_> = counts.iter().map(|reply| reply.data()["code"].clone()).collect();
+        assert_eq!(codes, ["VALID", "VALID", "RATE_LIMITED", "RATE_LIMITED"]);
+        assert_eq!(counts[1].data()["ratelimits"][0]["remaining"], 0);
+        assert_eq!(
+            counts[0].data()["ratelimits"][0]["id"],
+            counts[0].data()["identity"]["ratelimits"][0]["id"],
+        );
+    }
+
+    async fn limits_of_an_identity_can_be_asked_for_by_name(kw) {
+        let [first, second] = keys_of_identity(&kw, &[("tokens", 10, MINUTE, false)]).await;
+
+        let unasked = kw.verify(&first.key).await;
+        let asked = kw.verify_with(&first.key, limit("tokens", 7)).await;
+        let refused = kw.verify_with(&second.key, limit("tokens", 4)).await;
+
+        assert_eq!(unasked.data().get("ratelimits"), None);
+        assert_eq!(asked.data()["ratelimits"][0]["remaining"], 3);
+        refused.is("RATE_LIMITED");
+    }
+
+    async fn limits_of_one_identity_are_no_matter_to_another(kw) {
+        let [first, _] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
+        let stranger = kw.key(json!({ "externalId": "user_2" })).await;
+        kw.verify(&first.key).await.is("VALID");
+
+        kw.update_key(&first.id, json!({ "externalId": "user_2" })).await.data();
+
+        assert_eq!(kw.verify(&first.key).await.data().get("ratelimits"), None);
+        kw.verify(&stranger.key).await.is("VALID");
+    }
+
+    async fn a_limit_of_the_key_hides_that_of_its_identity(kw) {
+        let [key, other] =
+            keys_of_identity(&kw, &[("requests", 1, MINUTE, true), ("tokens", 9, MINUTE, true)])
+                .await;
+        let own = json!({ "name": "requests", "limit": 5, "duration": MINUTE });
+        kw.update_key(&key.id, json!({ "ratelimits": [own] })).await.data();
+        kw.verify(&other.key).await.is("VALID");
+
+        let unasked = kw.verify(&key.key).await;
+        let asked = kw.verify_with(&key.key, limit("requests", 5)).await;
+
+        let names = |limits: &Value| {
+            let limits = limits.as_array().unwrap().iter();
+            limits.map(|limit| limit["name"].clone()).collect::<Vec<_>>()
+        };
+        unasked.is("VALID");
+        assert_eq!(names(&unasked.data()["ratelimits"]), ["tokens"]);
+        assert_eq!(names(&unasked.data()["identity"]["ratelimits"]), ["tokens"]);
+        asked.is("VALID");
+        assert_eq!(asked.data()["ratelimits"][0]["limit"], 5);
+    }
+
+    async fn a_limit_made_for_one_call_is_counted_for_the_key(kw) {
+        let [first, second] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
+
+        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 5)).await.is("VALID");
+
+        kw.verify_with(&second.key, ad_hoc(5, MINUTE, 5)).await.is("VALID");
+        kw.verify_with(&first.key, ad_hoc(5, MINUTE, 1)).await.is("RATE_LIMITED");
+        kw.verify(&first.key).await.is("VALID");
+    }
+
+    async fn the_end_of_the_current_window_is_told(kw) {
+        let key = limited_key(&kw, 10, true).await;
+
+        let mut resets = Vec::new();
+        for ms in [0, 1, MINUTE - 2, 1, MINUTE] {
+            kw.clock.advance_ms(ms);
+            let reply = kw.verify(&key.key).await;
+            resets.push(reply.data()["ratelimits"][0]["reset"].as_i64().unwrap() - NOON.0);
+        }
+
+        assert_eq!(resets, [MINUTE, MINUTE, MINUTE, 2 * MINUTE, 3 * MINUTE]);
+    }
+
+    async fn the_window_slides(kw) {
+        let key = limited_key(&kw, 10, true).await;
+        kw.verify_with(&key.key, limit("requests", 10)).await.is("VALID");
+
+        // What was taken in the window before counts by the share that is still covered.
+        let mut codes = Vec::new();
+        for ms in [MINUTE - 1, 1, 1, 5_999, 1] {
+            kw.clock.advance_ms(ms);
+            codes.push(kw.verify(&key.key).await.text_of("code"));
+        }
+        kw.clock.advance_ms(MINUTE - 6_001 - 1);
+        let late = kw.verify_with(&key.key, limit("requests", 0)).await;
+
+        assert_eq!(codes, ["RATE_LIMITED", "RATE_LIMITED", "VALID", "RATE_LIMITED", "VALID"]);
+        assert_eq!(late.data()["ratelimits"][0]["remaining"], 8);
+    }
+
+    async fn after_two_windows_nothing_counts_any_more(kw) {
+        let key = limited_key(&kw, 10, true).await;
+        kw.verify_with(&key.key, limit("requests", 10)).await.is("VALID");
+
+        kw.clock.advance_ms(2 * MINUTE);
+
+        let reply = kw.verify_with(&key.key, limit("requests", 10)).await;
+        reply.is("VALID");
+    }
+
+    async fn a_changed_limit_keeps_the_count_and_a_changed_duration_does_not(kw) {
+        let key = limited_key(&kw, 10, true).await;
+        kw.verify_with(&key.key, limit("requests", 5)).await.is("VALID");
+        let change = |limit: i64, duration: i64| {
+            json!({ "ratelimits": [
+            { "name": "requests", "limit": limit, "duration": duration, "autoApply": true },
+        ] })
+        };
+
+        kw.update_key(&key.id, change(5, MINUTE)).await.data();
+        kw.verify(&key.key).await.is("RATE_LIMITED");
+        kw.update_key(&key.id, change(7, MINUTE)).await.data();
+        let raised = kw.verify(&key.key).await;
+        kw.update_key(&key.id, change(5, 2 * MINUTE)).await.data();
+        let longer = kw.verify(&key.key).await;
+
+        assert_eq!(raised.data()["ratelimits"][0]["remaining"], 1);
+        assert_eq!(longer.data()["ratelimits"][0]["remaining"], 4);
+    }
+
+    async fn each_name_and_each_duration_counts_for_itself(kw) {
+        let key = kw.key(json!({})).await;
+        let item = |name: &str, duration: i64| {
+            json!({ "ratelimits": [
+            { "name": name, "limit": 1, "duration": duration },
+        ] })
+        };
+
+        for (name, duration) in [
+            ("requests", MINUTE),
+            ("Requests", MINUTE),
+            ("requests", 2 * MINUTE),
+            ("requests:60000", MINUTE),
+        ] {
+            kw.verify_with(&key.key, item(name, duration)).await.is("VALID");
+            kw.verify_with(&key.key, item(name, duration)).await.is("RATE_LIMITED");
+        }
+    }
+
+    async fn a_refusal_by_limits_spends_no_credits(kw) {
+        let key = kw
+            .key(json!({
+                "credits": { "remaining": 5 },
+                "ratelimits": [
+                    { "name": "requests", "limit": 1, "duration": MINUTE, "autoApply": true },
+                ],
+            }))
+            .await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let refused = kw.verify(&key.key).await;
+
+        refused.is("RATE_LIMITED");
+        assert_eq!(refused.data()["credits"], 4);
+        assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 4);
+    }
+
+    async fn limits_that_change_apply_at_once(kw) {
+        let key = limited_key(&kw, 1, true).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.is("RATE_LIMITED");
+
+        kw.update_key(&key.id, json!({ "ratelimits": [] })).await.data();
+
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn twenty_at_once_find_a_limit_of_ten_open_ten_times(kw) {
+        let key = limited_key(&kw, 10, true).await;
+
+        let valid = valid_at_once(&[&kw], &key.key, 20, json!({})).await;
+
+        assert_eq!(valid, 10);
+    }
+
+    async fn a_limit_of_an_identity_holds_for_keys_at_once(kw) {
+        let [first, second] = keys_of_identity(&kw, &[("requests", 10, MINUTE, true)]).await;
+
+        let (one, two) = futures_util::future::join(
+            valid_at_once(&[&kw], &first.key, 10, json!({})),
+            valid_at_once(&[&kw], &second.key, 10, json!({})),
+        )
+        .await;
+
+        assert_eq!(one + two, 10);
+    }
+}
+
+#[tokio::test]
+async fn twenty_at_once_on_two_replicas_find_a_limit_of_ten_open_ten_times() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let other = kw.replica().await;
+    let key = limited_key(&kw, 10, true).await;
+
+    let valid = valid_at_once(&[&kw, &other], &key.key, 20, json!({})).await;
+
+    assert_eq!(valid, 10);
+}
+
+#[tokio::test]
+async fn replicas_share_the_limits_of_an_identity() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let other = kw.replica().await;
+    let [first, second] = keys_of_identity(&kw, &[("requests", 1, MINUTE, true)]).await;
+
+    kw.verify(&first.key).await.is("VALID");
+
+    other.verify(&second.key).await.is("RATE_LIMITED");
+}

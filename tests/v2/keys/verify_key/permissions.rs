@@ -1,0 +1,156 @@
+//! What a key is asked to be allowed.
+
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::Keyward;
+use crate::support::seed::Issued;
+
+/// A key that has a and b itself, and b and c through a role.
+async fn key_with_a_b_and_c(kw: &Keyward) -> Issued {
+    kw.role("editor", ["b", "c"]).await;
+    kw.permission("a").await;
+    kw.key(json!({ "roles": ["editor"], "permissions": ["a", "b"] })).await
+}
+
+both! {
+    async fn a_query_holds_for_what_the_key_has_itself_or_through_a_role(kw) {
+        let key = key_with_a_b_and_c(&kw).await;
+
+        for (query, holds) in [
+            ("a", true),
+            ("b", true),
+            ("c", true),
+            ("d", false),
+            ("a AND c", true),
+            ("a AND d", false),
+            ("d OR c", true),
+            ("d OR e", false),
+            ("a OR d AND e", true),
+            ("(a OR d) AND e", false),
+            ("d AND e OR c", true),
+            ("d AND (e OR c)", false),
+            ("a AND (d OR (e OR (b AND c)))", true),
+            ("((((((((((a))))))))))", true),
+            ("a and b Or d", true),
+            ("aNd_d OR a", true),
+            (" \t\r\na\n AND\tb ", true),
+            ("(a)AND(b)", true),
+        ] {
+            let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
+
+            assert_eq!(reply.data()["valid"], holds, "{query}: {}", reply.text);
+            reply.is(if holds { "VALID" } else { "INSUFFICIENT_PERMISSIONS" });
+        }
+    }
+
+    async fn names_are_compared_letter_by_letter(kw) {
+        for slug in ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"] {
+            kw.permission(slug).await;
+        }
+        let key = kw
+            .key(json!({
+                "permissions": ["docs.*", "Docs.Read", "a:b-c_d.e", "and_more"],
+            }))
+            .await;
+
+        for (query, holds) in [
+            ("docs.*", true),
+            ("docs.read", false),
+            ("Docs.Read", true),
+            ("docs.Read", false),
+            ("Docs.*", false),
+            ("*", false),
+            ("Docs", false),
+            ("a:b-c_d.e", true),
+            ("a:b-c_d", false),
+            ("a/b", false),
+            ("and_more", true),
+        ] {
+            let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
+
+            assert_eq!(reply.data()["valid"], holds, "{query}: {}", reply.text);
+        }
+    }
+
+    async fn who_asks_for_nothing_needs_nothing(kw) {
+        let key = kw.key(json!({})).await;
+
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn permissions_and_roles_are_told_whether_or_not_they_are_asked_for(kw) {
+        let key = key_with_a_b_and_c(&kw).await;
+
+        let unasked = kw.verify(&key.key).await;
+        let asked = kw.verify_with(&key.key, json!({ "permissions": "a" })).await;
+
+        assert_eq!(unasked.data()["permissions"], json!(["a", "b", "c"]));
+        assert_eq!(unasked.data()["roles"], json!(["editor"]));
+        assert_eq!(unasked.data(), asked.data());
+    }
+
+    async fn a_query_that_is_none_is_refused_with_the_place_of_the_fault(kw) {
+        let key = kw.key(json!({})).await;
+
+        for (query, at) in [
+            (" ", 1),
+            ("a AND", 5),
+            ("AND a", 0),
+            ("a OR OR b", 5),
+            ("(a AND b", 8),
+            ("a)", 1),
+            ("a AND ()", 7),
+            ("a b", 2),
+            ("a (b)", 2),
+            ("NOT a", 4),
+            ("a && b", 2),
+            ("\"a\"", 0),
+            ("a AND ü", 6),
+            ("a\u{0}", 1),
+        ] {
+            let reply = kw.verify_with(&key.key, json!({ "permissions": query })).await;
+
+            let error = reply.error(400, "permissions_query_syntax_error");
+            assert_eq!(error["title"], "Bad Request");
+            assert_eq!(error["errors"], Value::Array(Vec::new()));
+            let detail = error["detail"].as_str().unwrap();
+            assert!(detail.contains(&format!("byte {at})")), "{query:?}: {detail}");
+        }
+    }
+
+    async fn a_query_that_is_refused_spends_nothing(kw) {
+        let key = kw
+            .key(json!({
+                "credits": { "remaining": 1 },
+                "ratelimits": [
+                    { "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true },
+                ],
+            }))
+            .await;
+
+        kw.verify_with(&key.key, json!({ "permissions": "(" }))
+            .await
+            .error(400, "permissions_query_syntax_error");
+        let missing = kw.verify_with(&key.key, json!({ "permissions": "a" })).await;
+
+        missing.is("INSUFFICIENT_PERMISSIONS");
+        assert_eq!(missing.data()["credits"], 1);
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    async fn a_query_of_a_thousand_characters_is_no_danger(kw) {
+        kw.permission("a").await;
+        let key = kw.key(json!({ "permissions": ["a"] })).await;
+
+        let deep = format!("{}aa OR a{}", "(".repeat(496), ")".repeat(496));
+        let wide = format!("{}a", "x OR ".repeat(199));
+        let never = "(".repeat(1000);
+
+        kw.verify_with(&key.key, json!({ "permissions": deep })).await.is("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": wide })).await.is("VALID");
+        kw.verify_with(&key.key, json!({ "permissions": never }))
+            .await
+            .error(400, "permissions_query_syntax_error");
+    }
+}
