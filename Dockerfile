@@ -1,0 +1,32 @@
+# syntax=docker/dockerfile:1
+
+# Keyward in a container. Alone, it is embedded and keeps its data in a volume:
+#
+#   docker build --tag keyward .
+#   docker run --publish 127.0.0.1:3000:3000 --volume keyward:/var/lib/keyward keyward
+#
+# With KEYWARD_DATABASE_URL and KEYWARD_REDIS_URL it is a replica that keeps nothing; docker-compose.yml shows that.
+
+FROM rust:1-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+# The caches keep the dependencies built while Keyward changes. A file copied in may be older than what the cache holds,
+# so touching the roots makes cargo look again.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    touch src/lib.rs src/main.rs \
+    && CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo build --release --locked --bin keyward \
+    && cp target/release/keyward /usr/local/bin/keyward
+
+FROM debian:bookworm-slim
+RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/keyward --create-home keyward
+COPY --from=build /usr/local/bin/keyward /usr/local/bin/keyward
+# By number, so that an orchestrator can see that it is not root.
+USER 10001
+WORKDIR /var/lib/keyward
+ENV KEYWARD_LISTEN=0.0.0.0:3000 KEYWARD_DATA_DIR=/var/lib/keyward
+EXPOSE 3000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --start-interval=500ms CMD ["keyward", "health"]
+ENTRYPOINT ["keyward"]
+CMD ["serve"]

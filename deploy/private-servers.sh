@@ -1,0 +1,394 @@
+# shellcheck shell=bash
+# Private PostgreSQL, Redis and other servers, which live as long as the script that sources this file (their owner).
+#
+# Every server listens on a free port of 127.0.0.1, behind a random password, because other users of the machine reach
+# the loopback too. Data, logs and process ids stand in $SERVERS_DIR. Each process leads a process group of its own, so
+# that Ctrl-C reaches the owner alone and the owner ends things in order. A watchdog does so when the owner is killed.
+#
+# It keeps to bash 3.2, which is what macOS has, and to bash's own /dev/tcp, because a bare Debian has no curl.
+
+# Debian keeps haproxy where an ordinary user's PATH does not look; tests that start it inherit this PATH.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+say() {
+    printf '%s\n' "$*" >&2
+}
+
+die() {
+    say "$*"
+    exit 1
+}
+
+# The environment of the person who runs a script does not decide what its servers connect to.
+forget_keyward_settings() {
+    local name
+    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL ROOT_KEY MASTER_KEY; do
+        unset "KEYWARD_$name" "KEYWARD_${name}_FILE"
+    done
+}
+
+random_hex() { # BYTES
+    od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
+}
+
+# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy) is there, and sets POSTGRES_BIN and REDIS_SERVER.
+need_programs() { # PROGRAM...
+    local program missing=()
+    for program in "$@"; do
+        "has_$program" || missing+=("$program")
+    done
+    if [ ${#missing[@]} -eq 0 ]; then
+        return
+    fi
+
+    say "Installing what is missing: ${missing[*]}."
+    install_programs "${missing[@]}" || say "The installation failed."
+    for program in "${missing[@]}"; do
+        "has_$program" || die "$program is missing and could not be installed with apt-get or brew: install it, then run this again."
+    done
+}
+
+has_compiler() {
+    command -v cc >/dev/null
+}
+
+# The last directory found wins: one on PATH before Debian's, and there the highest version.
+has_postgres() {
+    local bin
+    POSTGRES_BIN=
+    for bin in /usr/local/opt/postgresql*/bin /opt/homebrew/opt/postgresql*/bin \
+        $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -t/ -k5,5n) "$(dirname "$(command -v initdb)")"; do
+        if [ -x "$bin/initdb" ] && [ -x "$bin/postgres" ]; then
+            POSTGRES_BIN=$bin
+        fi
+    done
+    [ -n "$POSTGRES_BIN" ]
+}
+
+has_redis() {
+    REDIS_SERVER=$(command -v redis-server || command -v valkey-server)
+}
+
+has_haproxy() {
+    command -v haproxy >/dev/null
+}
+
+install_programs() { # PROGRAM...
+    local program packages=()
+    if command -v apt-get >/dev/null; then
+        for program in "$@"; do
+            case $program in
+                compiler) packages+=(gcc libc6-dev) ;;
+                postgres) packages+=(postgresql) ;;
+                redis) packages+=(redis-server) ;;
+                *) packages+=("$program") ;;
+            esac
+        done
+        as_root bash -c "$(declare -f install_without_services); install_without_services \"\$@\"" bash "${packages[@]}"
+    elif command -v brew >/dev/null; then
+        for program in "$@"; do
+            case $program in
+                compiler) die "A C compiler is missing: run xcode-select --install, then run this again." ;;
+                postgres) packages+=(postgresql@17) ;;
+                *) packages+=("$program") ;;
+            esac
+        done
+        brew install "${packages[@]}" >&2
+    else
+        return 1
+    fi
+}
+
+as_root() { # COMMAND...
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        say "Installing packages takes root or sudo."
+        return 1
+    fi
+}
+
+# Debian's packages make and start system services; the programs are all that is wanted. This runs as root in a bash of
+# its own, so that what it forbids is allowed again however it ends.
+install_without_services() { # PACKAGE...
+    exec >&2 </dev/null
+    local policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.d service
+    MADE=()
+    trap 'rm -f "${MADE[@]}"' EXIT
+    trap 'exit 1' HUP INT TERM
+    if [ ! -e "$policy" ]; then
+        MADE+=("$policy")
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    if [[ " $* " = *" postgresql "* ]]; then
+        MADE+=("$clusters/keyward-test.conf")
+        mkdir -p "$clusters"
+        echo 'create_main_cluster = false' >"$clusters/keyward-test.conf"
+    fi
+
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update || echo "apt-get update failed; installing from the lists that are there."
+    apt-get -qq install --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" || return
+
+    for service in "$@"; do
+        case $service in
+            redis-server | haproxy) update-rc.d "$service" disable ;;
+        esac
+    done
+}
+
+# Makes $SERVERS_DIR and promises that it and every process in it are gone when the owner is.
+open_servers_dir() {
+    local parent=${TMPDIR:-/tmp}
+    if [ "$(id -u)" -eq 0 ]; then
+        # PostgreSQL then runs as another user, who cannot reach below a directory of root's.
+        parent=/tmp
+    fi
+    SERVERS_DIR=$(mktemp -d "${parent%/}/keyward.XXXXXX")
+    if [ "$(id -u)" -eq 0 ]; then
+        chmod 711 "$SERVERS_DIR"
+    fi
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    trap close_servers_dir EXIT
+    start_watchdog
+}
+
+# The owner holds the only writing end of a pipe, so reading it comes to an end when the owner does, even by SIGKILL.
+start_watchdog() {
+    mkfifo -m 600 "$SERVERS_DIR/owner"
+    exec 9<>"$SERVERS_DIR/owner"
+    set -m
+    (
+        trap '' HUP INT TERM
+        trap - EXIT
+        read -r <"$SERVERS_DIR/owner" || true
+        remove_servers_dir
+    ) 9>&- </dev/null >/dev/null 2>&1 &
+    set +m
+    WATCHDOG=$!
+}
+
+close_servers_dir() {
+    trap '' HUP INT TERM
+    remove_servers_dir
+    exec 9>&-
+    wait "$WATCHDOG" 2>/dev/null || true
+}
+
+# The databases end last, so that what used them can say goodbye.
+remove_servers_dir() {
+    local file name first=()
+    for file in "$SERVERS_DIR"/*.pid; do
+        name=$(basename "$file" .pid)
+        case $name in
+            '*' | postgres | redis) ;;
+            *) first+=("$name") ;;
+        esac
+    done
+    if [ ${#first[@]} -gt 0 ]; then
+        end_processes TERM 30 "${first[@]}"
+    fi
+    # PostgreSQL takes SIGTERM as: wait until every client has gone. SIGINT is its orderly stop.
+    end_processes INT 10 postgres redis
+    rm -rf "$SERVERS_DIR"
+}
+
+# Sets PORT to a port of the loopback on which nothing listens. It stays below the ports that outgoing connections get.
+PORT=$((20000 + RANDOM % 10000))
+next_free_port() {
+    PORT=$((PORT + 1))
+    while (: <>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; do
+        PORT=$((PORT + 1))
+    done
+}
+
+# Starts COMMAND; its output goes to $SERVERS_DIR/NAME.log.
+launch() { # NAME COMMAND...
+    local name=$1
+    shift
+    set -m
+    "$@" </dev/null >>"$SERVERS_DIR/$name.log" 2>&1 9>&- &
+    set +m
+    echo $! >"$SERVERS_DIR/$name.pid"
+    # The shell then says nothing when the process is killed.
+    disown
+}
+
+# Runs COMMAND to its end with the owner's own output. A signal to the owner ends it at once, which a command that the
+# shell runs in the foreground would put off.
+run_command() { # COMMAND...
+    local status=0
+    set -m
+    "$@" </dev/null 9>&- &
+    set +m
+    echo $! >"$SERVERS_DIR/command.pid"
+    wait $! || status=$?
+    end_processes TERM 5 command
+    return "$status"
+}
+
+process_id() { # NAME
+    cat "$SERVERS_DIR/$1.pid" 2>/dev/null
+}
+
+# A process that has ended but that a careless process 1 has not yet collected (a zombie) does not run.
+is_running() { # NAME
+    local id stat
+    id=$(process_id "$1") && kill -0 "$id" 2>/dev/null || return
+    if [ -e "/proc/$id/stat" ]; then
+        read -r stat 2>/dev/null <"/proc/$id/stat" || return
+        [[ $stat != *') Z '* ]]
+    fi
+}
+
+# Asks the processes to end, also those that a test has stopped, waits, and kills what is still there, with all they
+# started in their process groups.
+end_processes() { # SIGNAL SECONDS NAME...
+    local signal=$1 tries=$(($2 * 20)) name
+    shift 2
+    for name in "$@"; do
+        if is_running "$name"; then
+            kill "-$signal" -- "-$(process_id "$name")" 2>/dev/null || true
+            kill -CONT -- "-$(process_id "$name")" 2>/dev/null || true
+        fi
+    done
+    for name in "$@"; do
+        [ -e "$SERVERS_DIR/$name.pid" ] || continue
+        while is_running "$name" && [ "$tries" -gt 0 ]; do
+            sleep 0.05
+            tries=$((tries - 1))
+        done
+        kill -KILL -- "-$(process_id "$name")" 2>/dev/null || true
+        rm -f "$SERVERS_DIR/$name.pid"
+    done
+}
+
+# Waits until COMMAND succeeds, which shows that process NAME serves; its log tells why if it does not.
+wait_until_ready() { # NAME SECONDS COMMAND...
+    local name=$1 tries=$(($2 * 20))
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        if ! is_running "$name" || [ "$tries" -eq 0 ]; then
+            tail -n 20 "$SERVERS_DIR/$name.log" >&2
+            "$@" >&2 || true
+            die "$name did not start: above stand the end of its log and the answer to a last attempt to reach it."
+        fi
+        sleep 0.05
+        tries=$((tries - 1))
+    done
+}
+
+# Makes and starts a PostgreSQL and sets DATABASE_URL. SETTINGs are lines of postgresql.conf.
+start_postgres() { # SETTING...
+    local password dir=$SERVERS_DIR/postgres
+    password=$(random_hex 16)
+    next_free_port
+    POSTGRES_PORT=$PORT
+    DATABASE_URL=postgres://keyward:$password@127.0.0.1:$PORT/keyward
+
+    # The password goes over the loopback in clear: SCRAM would cost each of a test run's many connections 4096 hashes.
+    (
+        umask 077
+        mkdir "$dir"
+        printf '%s\n' "$password" >"$dir/password"
+        own_for_postgres "$dir" "$dir/password"
+        as_postgres_user "$POSTGRES_BIN/initdb" --pgdata="$dir/data" --username=keyward --pwfile="$dir/password" \
+            --auth=password --encoding=UTF8 --no-locale --no-sync >"$SERVERS_DIR/postgres.log" 2>&1
+    ) || {
+        cat "$SERVERS_DIR/postgres.log" >&2
+        die "PostgreSQL's initdb failed; what it said stands above."
+    }
+    printf '%s\n' "listen_addresses = '127.0.0.1'" "port = $PORT" "unix_socket_directories = ''" "$@" \
+        >>"$dir/data/postgresql.conf"
+
+    launch_postgres
+    wait_until_ready postgres 30 query_postgres postgres 'SELECT 1'
+    query_postgres postgres 'CREATE DATABASE keyward' >/dev/null
+}
+
+# Without a valid locale, PostgreSQL on macOS becomes multithreaded and then refuses to start.
+launch_postgres() {
+    launch postgres as_postgres_user env LC_ALL=C "$POSTGRES_BIN/postgres" -D "$SERVERS_DIR/postgres/data"
+}
+
+query_postgres() { # DATABASE SQL
+    PATH=$POSTGRES_BIN:$PATH PGPASSWORD=$(password_of "$DATABASE_URL") psql --no-psqlrc --quiet \
+        --host=127.0.0.1 --port="$POSTGRES_PORT" --username=keyward --dbname="$1" --command="$2"
+}
+
+# PostgreSQL refuses to run as root. This replaces the shell that calls it, so that the process id is the server's.
+as_postgres_user() { # COMMAND...
+    cd "$SERVERS_DIR" || exit
+    if [ "$(id -u)" -ne 0 ]; then
+        exec "$@"
+    elif command -v setpriv >/dev/null; then
+        exec setpriv --reuid="$(postgres_user)" --regid="$(id -g "$(postgres_user)")" --clear-groups -- "$@"
+    fi
+    echo "PostgreSQL refuses to run as root and setpriv is missing: run this as an ordinary user."
+    exit 1
+}
+
+own_for_postgres() { # PATH...
+    if [ "$(id -u)" -eq 0 ]; then
+        chown "$(postgres_user)" "$@"
+    fi
+}
+
+postgres_user() {
+    if id -u postgres >/dev/null 2>&1; then
+        echo postgres
+    else
+        echo nobody
+    fi
+}
+
+# Makes and starts a Redis and sets REDIS_URL. SETTINGs are lines of redis.conf.
+start_redis() { # SETTING...
+    local password
+    password=$(random_hex 16)
+    next_free_port
+    REDIS_PORT=$PORT
+    REDIS_URL=redis://default:$password@127.0.0.1:$PORT/0
+
+    mkdir -m 700 "$SERVERS_DIR/redis"
+    (
+        umask 077
+        printf '%s\n' 'bind 127.0.0.1' "port $PORT" "requirepass $password" "dir $SERVERS_DIR/redis" "$@" \
+            >"$SERVERS_DIR/redis/redis.conf"
+    )
+    launch_redis
+    wait_until_ready redis 10 ping_redis
+}
+
+launch_redis() {
+    launch redis "$REDIS_SERVER" "$SERVERS_DIR/redis/redis.conf"
+}
+
+ping_redis() (
+    exec 3<>"/dev/tcp/127.0.0.1/$REDIS_PORT"
+    printf 'AUTH %s\r\nPING\r\n' "$(password_of "$REDIS_URL")" >&3
+    read -r -t 2 _ <&3
+    read -r -t 2 reply <&3
+    [ "$reply" = $'+PONG\r' ]
+)
+
+password_of() { # URL
+    local rest=${1#*://*:}
+    printf '%s' "${rest%%@*}"
+}
+
+# Starts BINARY as a server on 127.0.0.1:PORT and gives it the VARIABLE=VALUEs.
+launch_keyward() { # NAME BINARY PORT VARIABLE=VALUE...
+    local name=$1 binary=$2 port=$3
+    shift 3
+    launch "$name" env KEYWARD_LISTEN="127.0.0.1:$port" "$@" "$binary" serve
+}
+
+wait_for_keyward() { # NAME BINARY PORT
+    wait_until_ready "$1" 60 env KEYWARD_LISTEN="127.0.0.1:$3" "$2" health
+}
