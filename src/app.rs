@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -19,7 +18,7 @@ use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Counters, Keyspace};
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
-use crate::store::cache::{Cached, Rows};
+use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
 use crate::store::{Store, StoredKey, Tx};
 
@@ -50,19 +49,17 @@ pub struct Caches {
     pub identities: Rows<IdentityId, Identity>,
     pub roles: Rows<RoleId, Role>,
     pub root_keys: Rows<KeyHash, Authority>,
-    pub last_root_key: ArcSwapOption<(KeyHash, Arc<Cached<Authority>>)>,
 }
 
 impl Caches {
     fn new(freshness: &Arc<Freshness>, keys_max: u64) -> Self {
         let new_key = |hash: &KeyHash| Some(Subject::NewKey(hash.fingerprint()));
         Self {
-            views: Rows::new(freshness, keys_max, new_key),
-            keys: Rows::new(freshness, keys_max, new_key),
-            identities: Rows::new(freshness, keys_max, |_| None),
-            roles: Rows::new(freshness, keys_max, |_| None),
-            root_keys: Rows::new(freshness, keys_max, new_key),
-            last_root_key: ArcSwapOption::empty(),
+            views: Rows::new(freshness, keys_max, 1 << 16, new_key),
+            keys: Rows::new(freshness, keys_max, 0, new_key),
+            identities: Rows::new(freshness, keys_max, 0, |_| None),
+            roles: Rows::new(freshness, keys_max, 0, |_| None),
+            root_keys: Rows::new(freshness, keys_max, 1 << 8, new_key),
         }
     }
 }

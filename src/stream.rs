@@ -76,8 +76,7 @@ impl Reading {
                 app.freshness.changed_text(&row.subject);
             }
         }
-        let newest = rows.iter().map(|row| row.at).max().unwrap_or(0);
-        let settled = rows.iter().take_while(|row| row.at < newest - LATE_MS).last();
+        let settled = rows.iter().take_while(|row| row.at < row.now - LATE_MS).last();
         if let Some(settled) = settled {
             self.settled = settled.seq;
             self.seen.retain(|seq| *seq > settled.seq);

@@ -14,7 +14,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/store", &["app", "cli", "http", "rpc", "domain", "limiter", "stream"]),
     ("src/limiter", &["app", "cli", "http", "rpc", "domain", "store", "stream"]),
     ("src/domain", &["cli", "http", "rpc", "stream"]),
-    ("src/http.rs", &["cli", "store", "limiter", "stream"]),
+    ("src/http", &["cli", "store", "limiter", "stream"]),
     ("src/rpc", &["cli", "http", "store", "limiter", "stream"]),
 ];
 
@@ -22,8 +22,8 @@ const LAYERS: &[&str] = &["app", "cli", "http", "rpc", "domain", "store", "limit
 
 /// A crate, and where alone it may be named.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("axum::", &["src/http.rs", "src/rpc"]),
-    ("hyper::", &["src/http.rs"]),
+    ("axum::", &["src/http", "src/rpc"]),
+    ("hyper::", &["src/http"]),
     ("jsonschema::", &["src/rpc"]),
     ("aide::", &["src/rpc"]),
     ("redis::", &["src/limiter", "src/error.rs", "src/app.rs", "src/stream.rs"]),

@@ -1,13 +1,12 @@
-//! One binary for all integration tests: the list.
+//! One binary for all integration tests but those that measure time, which stand in `alone`.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod support;
 
 mod cli;
-mod faults;
+mod invalidation;
 mod layers;
 mod limiter;
-mod replicas;
 mod stack;
 mod store;
 mod table;

@@ -171,6 +171,11 @@ impl RedisCounters {
         if let Some(lane) = &*self.lane.load() {
             return Ok(MultiplexedConnection::clone(lane));
         }
+        // Boxed: a call that finds its lane, as nearly all do, does not carry this around.
+        Box::pin(self.fetch()).await
+    }
+
+    async fn fetch(&self) -> Result<MultiplexedConnection> {
         let _one_at_a_time = self.fetching.lock().await;
         if let Some(lane) = &*self.lane.load() {
             return Ok(MultiplexedConnection::clone(lane));

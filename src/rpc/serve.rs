@@ -1,8 +1,11 @@
 //! The one straight line that every request walks: authenticate, read, decode, run, reply.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -35,7 +38,8 @@ pub struct Peer(pub SocketAddr);
 pub async fn serve<O: Operation>(app: Arc<App>, request: Request<Body>) -> Response<Body> {
     let request_id = RequestId::random();
     // A panic is our fault and ends this request, not those that share its connection.
-    let answered = AssertUnwindSafe(answer::<O>(&app, request)).catch_unwind().await;
+    let answer = pin!(answer::<O>(&app, request));
+    let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let answered =
         answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
     match answered {
@@ -64,9 +68,19 @@ async fn answer<O: Operation>(app: &App, request: Request<Body>) -> Result<O::Re
     let request: O = decode(&body)?;
     let caller = Caller { authority, origin };
     // Counters have a limit of their own, so this is the database's.
-    tokio::time::timeout(RUN_TIMEOUT, request.run(app, &caller))
+    within(RUN_TIMEOUT, pin!(request.run(app, &caller)))
         .await
         .unwrap_or(Err(Error::StoreTimeout(RUN_TIMEOUT.as_secs())))
+}
+
+/// The future's outcome, unless it takes longer. One that is ready at once, as most are, costs no
+/// timer.
+async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    match at_once {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => tokio::time::timeout(limit, future).await.ok(),
+    }
 }
 
 /// The token of `Authorization: Bearer <token>`; the scheme is written so and not otherwise.
@@ -109,10 +123,10 @@ async fn read(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes
         return Err(too_large());
     }
     let whole = Limited::new(body, max_bytes).collect();
-    match tokio::time::timeout(Duration::from_secs(BODY_SECONDS), whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Error::invalid(decode::BODY, "the body could not be read to its end")),
-        Err(_) => Err(Error::BodyTimeout(BODY_SECONDS)),
+    match within(Duration::from_secs(BODY_SECONDS), pin!(whole)).await {
+        Some(Ok(body)) => Ok(body.to_bytes()),
+        Some(Err(e)) if e.is::<LengthLimitError>() => Err(too_large()),
+        Some(Err(_)) => Err(Error::invalid(decode::BODY, "the body could not be read to its end")),
+        None => Err(Error::BodyTimeout(BODY_SECONDS)),
     }
 }

@@ -46,6 +46,8 @@ pub struct Change {
     /// The database's own time, in unix milliseconds.
     pub at: i64,
     pub subject: String,
+    /// When it was read, by the same clock.
+    pub now: i64,
 }
 
 /// An audit entry as it is written.

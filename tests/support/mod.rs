@@ -4,7 +4,6 @@
 pub mod database;
 pub mod process;
 pub mod seed;
-pub mod servers;
 
 use std::sync::Arc;
 

@@ -108,7 +108,7 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
     let plan = match decide(&view.value, &request, query.as_ref(), app.clock.now())? {
         Ok(plan) => plan,
         Err(code) => {
-            let credits = credits::known_balance(app, key).await;
+            let credits = Box::pin(credits::known_balance(app, key)).await;
             return Ok(Verified { code, view: Some(view), credits, ratelimits: Vec::new() });
         }
     };

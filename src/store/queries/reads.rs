@@ -203,7 +203,11 @@ impl Reads for Connection {
     }
 
     async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>> {
-        let sql = "SELECT seq, at, subject FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000";
+        let sql = concat!(
+            "SELECT seq, at, subject, ",
+            now_ms!(),
+            " AS now FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000"
+        );
         Ok(query_as(sql).bind(seq).fetch_all(self).await?)
     }
 

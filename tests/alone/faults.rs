@@ -6,9 +6,10 @@ use std::time::Duration;
 use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
 
+use crate::alone;
+use crate::servers::{Proxy, Redis};
 use crate::support::database::Database;
 use crate::support::process::{Server, get, keyward};
-use crate::support::servers::{Proxy, Redis};
 use crate::support::{random, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
@@ -85,6 +86,7 @@ fn heals(server: &Server, key: &str) {
 
 #[test]
 fn a_restarted_redis_is_noticed_by_nobody() {
+    let _turn = alone();
     let (database, mut redis) = (database(), Redis::start());
     let server = replica(&database.url, &redis.url());
     let key = key(&server, &limited());
@@ -100,6 +102,7 @@ fn a_restarted_redis_is_noticed_by_nobody() {
 
 #[test]
 fn without_redis_a_limited_key_is_refused_at_once_and_an_unlimited_one_verifies() {
+    let _turn = alone();
     let (database, mut redis) = (database(), Redis::start());
     let server = replica(&database.url, &redis.url());
     let (limited, unlimited) = (key(&server, &limited()), key(&server, &json!({})));
@@ -119,6 +122,7 @@ fn without_redis_a_limited_key_is_refused_at_once_and_an_unlimited_one_verifies(
 
 #[test]
 fn a_redis_that_accepts_and_never_answers_holds_no_request() {
+    let _turn = alone();
     let (database, redis) = (database(), Redis::start());
     let server = replica(&database.url, &redis.url());
     let (limited, unlimited) = (key(&server, &limited()), key(&server, &json!({})));
@@ -136,6 +140,7 @@ fn a_redis_that_accepts_and_never_answers_holds_no_request() {
 
 #[test]
 fn a_replica_starts_while_redis_is_away() {
+    let _turn = alone();
     let (database, mut redis) = (database(), Redis::start());
     redis.kill();
 
@@ -150,6 +155,7 @@ fn a_replica_starts_while_redis_is_away() {
 
 #[test]
 fn without_postgres_a_cached_key_verifies_and_an_unknown_one_is_not_called_unknown() {
+    let _turn = alone();
     let database = database();
     let (proxied, proxy) = proxied(&database);
     let server = replica(&proxied, &redis_url());

@@ -1,5 +1,7 @@
 //! The server: what listens, which paths there are, and how it stops.
 
+mod patience;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +15,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,9 +26,8 @@ use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
 use crate::rpc::{self, Peer, reply};
+use patience::{Patience, Watched};
 
-/// How long a request's head may take to arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long requests in flight may take to finish when the server stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is read of a request's head.
@@ -95,7 +96,7 @@ async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Re
 
 /// The text of a code's section, as it stands in the document.
 pub fn error_section(code: Code) -> Option<&'static str> {
-    let document = include_str!("../docs/errors.md");
+    let document = include_str!("../../docs/errors.md");
     let heading = format!("\n## {}\n", code.name());
     let (_, rest) = document.split_once(&heading)?;
     Some(rest.split("\n## ").next().unwrap_or(rest).trim())
@@ -158,21 +159,30 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
 
 fn accept(stream: TcpStream, peer: SocketAddr, router: Router, connections: &GracefulShutdown) {
     let _ = stream.set_nodelay(true);
+    let patience = Patience::new();
+    let stream = Watched { stream: TokioIo::new(stream), patience: patience.clone() };
+    let waiting = patience.clone();
     let service = hyper::service::service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        patience.busy();
         request.extensions_mut().insert(Peer(peer));
-        let router = router.clone();
-        router.oneshot(request.map(Body::new))
+        let (router, patience) = (router.clone(), patience.clone());
+        async move {
+            let answer = router.oneshot(request.map(Body::new)).await;
+            patience.rest();
+            answer
+        }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
         .pipeline_flush(true)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     let connection = connections.watch(connection);
     tokio::spawn(async move {
-        if let Err(e) = connection.await {
-            tracing::debug!(error = %e, "a connection broke: {e}");
+        tokio::select! {
+            ended = connection => if let Err(e) = ended {
+                tracing::debug!(error = %e, "a connection broke: {e}");
+            },
+            () = waiting.runs_out() => tracing::debug!("a connection kept us waiting"),
         }
     });
 }

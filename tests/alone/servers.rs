@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::process::{free_port, signal};
+use crate::support::process::{free_port, signal};
 
 /// A Redis without persistence.
 pub struct Redis {
