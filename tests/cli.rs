@@ -7,7 +7,7 @@ use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
 
 use crate::support::database::Database;
-use crate::support::process::{Server, free_port, get, keyward, run};
+use crate::support::process::{Server, exchange, free_port, get, keyward, run};
 use crate::support::{random, redis_url};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
@@ -351,6 +351,17 @@ fn a_server_that_is_told_to_stop_says_so_and_serves_on_while_it_drains() {
     assert!(ready.1.contains("draining"), "{}", ready.1);
     assert_eq!(status, 200);
     assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_head_that_cannot_be_read_is_answered() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(embedded(data.path()));
+    let headers = "X: y\r\n".repeat(101);
+    let many = format!("GET /livez HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+
+    assert_eq!(exchange(server.address, many.as_bytes()).unwrap().0, 431);
+    assert_eq!(exchange(server.address, b"no request at all\r\n\r\n").unwrap().0, 400);
 }
 
 #[test]

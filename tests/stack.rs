@@ -16,6 +16,8 @@ impl LocalStack {
     fn start() -> Self {
         let mut child = Command::new("deploy/local-stack")
             .args(["--json", "--port", "0", "--binary", env!("CARGO_BIN_EXE_keyward")])
+            // A machine that compiles meanwhile is slow.
+            .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
             .stdout(Stdio::piped())
             .spawn()
             .expect("deploy/local-stack starts");

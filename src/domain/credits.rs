@@ -112,7 +112,9 @@ impl Spending<'_> {
                 return self.outcome(last).await;
             }
             let need = self.cost - last.1.units;
-            let Some(drawn) = withdraw(self.app, self.key, need, self.cost).await? else {
+            // A second time, others have been at the purse: bring all of it.
+            let wanted = if self.drawn.is_some() { self.cost } else { need };
+            let Some(drawn) = withdraw(self.app, self.key, need, wanted).await? else {
                 // Not metered any more: what the caller knows of the key is out of date.
                 return unmetered(self.app, self.windows).await;
             };
@@ -210,6 +212,7 @@ fn block(app: &App, balance: i64, need: i64, wanted: i64) -> i64 {
         () if shared && balance >= BLOCK_FROM && balance > wanted => {
             wanted.max((balance / 10).min(BLOCK_MAX))
         }
+        () if balance >= wanted => wanted,
         () => need,
     }
 }

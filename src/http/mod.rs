@@ -172,10 +172,9 @@ fn accept(stream: TcpStream, peer: SocketAddr, router: Router, connections: &Gra
             answer
         }
     });
-    let connection = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true)
-        .serve_connection(stream, service);
+    // Without pipeline_flush, with which hyper drops its answer to a head that it cannot read.
+    let connection =
+        http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).serve_connection(stream, service);
     let connection = connections.watch(connection);
     tokio::spawn(async move {
         tokio::select! {

@@ -1,7 +1,7 @@
 //! Replies: the envelope of version 2, and errors in the form that its clients read.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
@@ -78,6 +78,10 @@ pub fn failure(docs_url: &str, request_id: &RequestId, error: &Error) -> Respons
     let mut response = json(status, &Failure { meta, error: problem });
     if code == Code::ServiceUnavailable {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+    }
+    if code == Code::RequestTimeout {
+        // The rest of the body would be taken for the next request.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

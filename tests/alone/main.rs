@@ -9,6 +9,7 @@ mod support;
 mod faults;
 mod replicas;
 mod servers;
+mod slow;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

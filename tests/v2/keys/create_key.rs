@@ -1,3 +1,5 @@
+mod refused;
+
 use axum::body::Body;
 use futures_util::future::join_all;
 use keyward::secret::KeyHash;
@@ -10,13 +12,6 @@ use crate::support::{Keyward, NOON, Stack, post};
 /// How many random bytes are in a key that has no prefix.
 fn random_bytes(key: &str) -> usize {
     bs58::decode(key).into_vec().expect("base58").len()
-}
-
-/// Fails unless nothing at all was made by a refused request.
-async fn assert_nothing_made(kw: &Keyward) {
-    for table in ["keys", "identities", "ratelimits", "key_permissions", "key_roles"] {
-        assert_eq!(kw.rows(table).await, 0, "{table}");
-    }
 }
 
 both! {
@@ -199,68 +194,6 @@ both! {
         }
     }
 
-    async fn a_role_that_does_not_exist_is_named_and_nothing_is_made(kw) {
-        let api = kw.api().await;
-        kw.role("editor", []).await;
-
-        let reply = kw
-            .v2(
-                "keys.createKey",
-                json!({
-                    "apiId": api,
-                    "externalId": "user_1",
-                    "roles": ["writer", "editor", "Editor"],
-                    "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
-                }),
-            )
-            .await;
-
-        let detail = reply.error(404, "role_not_found")["detail"].clone();
-        let detail = detail.as_str().unwrap();
-        assert!(detail.contains("writer") && detail.contains("Editor"), "{detail}");
-        assert!(!detail.contains("editor"), "{detail}");
-        assert_nothing_made(&kw).await;
-    }
-
-    async fn a_permission_that_does_not_exist_is_named_and_nothing_is_made(kw) {
-        let api = kw.api().await;
-        kw.permission("documents.read").await;
-
-        let reply = kw
-            .v2(
-                "keys.createKey",
-                json!({
-                    "apiId": api,
-                    "externalId": "user_1",
-                    "permissions": ["documents.write", "documents.read", "Documents.read"],
-                    "ratelimits": [{ "name": "requests", "limit": 1, "duration": 1000 }],
-                }),
-            )
-            .await;
-
-        let detail = reply.error(404, "permission_not_found")["detail"].clone();
-        let detail = detail.as_str().unwrap();
-        assert!(
-            detail.contains("documents.write") && detail.contains("Documents.read"),
-            "{detail}"
-        );
-        assert!(!detail.contains("documents.read"), "{detail}");
-        assert_nothing_made(&kw).await;
-        assert_eq!(kw.rows("permissions").await, 1);
-    }
-
-    async fn missing_roles_and_missing_permissions_are_all_named(kw) {
-        let api = kw.api().await;
-        let request =
-            json!({ "apiId": api, "roles": ["writer"], "permissions": ["documents.read"] });
-
-        let reply = kw.v2("keys.createKey", request).await;
-
-        assert_eq!(reply.status, 404, "{}", reply.text);
-        let detail = reply.body["error"]["detail"].as_str().unwrap();
-        assert!(detail.contains("writer") && detail.contains("documents.read"), "{detail}");
-    }
-
     async fn what_is_named_twice_is_given_once(kw) {
         kw.permission("documents.read").await;
         kw.role("editor", []).await;
@@ -354,28 +287,6 @@ both! {
         assert_eq!(kw.get_key(&key.id).await["credits"], credits);
     }
 
-    async fn a_refill_that_makes_no_sense_is_refused(kw) {
-        let api = kw.api().await;
-        let refill = "/properties/credits/properties/refill";
-        let day = "/properties/credits/properties/refill/properties/refillDay";
-        for (credits, location) in [
-            (json!({ "remaining": null, "refill": { "interval": "daily", "amount": 1 } }), refill),
-            (json!({ "remaining": 1, "refill": { "interval": "monthly", "amount": 1 } }), day),
-            (
-                json!({
-                    "remaining": 1,
-                    "refill": { "interval": "daily", "amount": 1, "refillDay": 1 },
-                }),
-                day,
-            ),
-        ] {
-            let reply = kw.v2("keys.createKey", json!({ "apiId": api, "credits": credits })).await;
-
-            reply.fault(location);
-        }
-        assert_nothing_made(&kw).await;
-    }
-
     async fn limits_are_told_by_name_in_order(kw) {
         let key = kw
             .key(json!({ "ratelimits": [
@@ -429,93 +340,6 @@ both! {
         assert_eq!(kw.get_key(&key.id).await["ratelimits"][0].get("async"), None);
     }
 
-    async fn credits_may_carry_no_field_that_nobody_knows(kw) {
-        let api = kw.api().await;
-        let (credits, refill) = ("/properties/credits", "/properties/credits/properties/refill");
-        for (body, location) in [
-            (json!({ "remaining": 1, "surprise": 1 }), credits),
-            (
-                json!({
-                    "remaining": 1,
-                    "refill": { "interval": "daily", "amount": 1, "surprise": 1 },
-                }),
-                refill,
-            ),
-        ] {
-            let reply = kw.v2("keys.createKey", json!({ "apiId": api, "credits": body })).await;
-
-            let message = reply.fault(&format!("{location}/additionalProperties"));
-            assert!(message.contains("surprise"), "{message}");
-        }
-    }
-
-    async fn fields_of_version_1_are_refused(kw) {
-        let api = kw.api().await;
-        for (field, value) in [
-            ("ownerId", json!("user_1")),
-            ("remaining", json!(1)),
-            ("refill", json!({ "interval": "daily", "amount": 1 })),
-            ("ratelimit", json!({ "limit": 1, "duration": 1000 })),
-            ("environment", json!("live")),
-        ] {
-            let reply = kw.v2("keys.createKey", json!({ "apiId": api, field: value })).await;
-
-            let message = reply.fault("/additionalProperties");
-            assert!(message.contains(field), "{message}");
-        }
-    }
-
-    async fn a_recoverable_key_needs_a_vault(kw) {
-        let api = kw.api().await;
-
-        let reply = kw.v2("keys.createKey", json!({ "apiId": api, "recoverable": true })).await;
-
-        assert_eq!(reply.error(412, "precondition_failed")["title"], "Precondition Failed");
-        assert_nothing_made(&kw).await;
-    }
-
-    async fn a_missing_api_is_told_before_a_missing_vault_and_that_before_a_missing_role(kw) {
-        let request = |api: &str| json!({ "apiId": api, "recoverable": true, "roles": ["nobody"] });
-
-        let nowhere = kw.v2("keys.createKey", request("api_nowhere")).await;
-        let here = kw.v2("keys.createKey", request(&kw.api().await)).await;
-
-        nowhere.error(404, "api_not_found");
-        here.error(412, "precondition_failed");
-    }
-
-    async fn an_api_that_does_not_exist_is_not_found(kw) {
-        let reply = kw.v2("keys.createKey", json!({ "apiId": "api_nowhere" })).await;
-
-        let error = reply.error(404, "api_not_found");
-        assert!(error["detail"].as_str().unwrap().contains("api_nowhere"), "{error}");
-    }
-
-    async fn who_may_not_create_is_told_what_a_stranger_is_told(kw) {
-        let api = kw.api().await;
-        let grants = ["api.*.read_key", "api.*.read_api", "api.api_other.create_key"];
-        let root_key = kw.root_key(grants).await;
-
-        let real = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": api })).await;
-        let none = kw.v2("keys.createKey", json!({ "apiId": "api_nowhere" })).await;
-
-        let real = real.error(404, "api_not_found").to_string();
-        let none = none.error(404, "api_not_found").to_string();
-        assert_eq!(real.replace(&api, "api_nowhere"), none);
-        assert_nothing_made(&kw).await;
-    }
-
-    async fn a_permission_for_one_api_creates_in_no_other(kw) {
-        let (own, other) = (kw.api().await, kw.api().await);
-        let root_key = kw.root_key([&*format!("api.{own}.create_key")]).await;
-
-        let made = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": own })).await;
-        let refused = kw.v2_as(&root_key, "keys.createKey", json!({ "apiId": other })).await;
-
-        made.data();
-        refused.error(404, "api_not_found");
-    }
-
     async fn a_number_without_fraction_is_a_whole_number(kw) {
         let body = format!(
             r#"{{
@@ -545,20 +369,6 @@ both! {
         );
         assert_eq!(told["ratelimits"][0]["limit"], 60);
         assert_eq!(told["ratelimits"][0]["duration"], 60_000);
-    }
-
-    async fn a_number_past_the_64_bit_range_is_refused(kw) {
-        let api = kw.api().await;
-        for number in ["9223372036854775808", "9223372036854775808.0", "1e19", "1e400"] {
-            let body = format!(r#"{{"apiId":"{api}","credits":{{"remaining":{number}}}}}"#);
-            let request =
-                post("keys.createKey").header("authorization", format!("Bearer {}", kw.root_key));
-
-            let reply = kw.send(request.body(Body::from(body)).unwrap()).await;
-
-            reply.error(400, "invalid_input");
-        }
-        assert_nothing_made(&kw).await;
     }
 
     async fn of_two_fields_with_one_name_the_last_counts(kw) {

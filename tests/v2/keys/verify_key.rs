@@ -13,7 +13,6 @@ use crate::support::{Keyward, NOON, Reply, Stack, post};
 
 /// Verifies a key at once as often as said, the servers taking turns; how often it was valid.
 async fn valid_at_once(servers: &[&Keyward], key: &str, times: usize, request: Value) -> usize {
-    let _ = tracing_subscriber::fmt().with_env_filter("warn").try_init();
     let verifications =
         (0..times).map(|n| servers[n % servers.len()].verify_with(key, request.clone()));
     let replies = join_all(verifications).await;

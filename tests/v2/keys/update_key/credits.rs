@@ -245,25 +245,3 @@ async fn a_balance_that_one_replica_sets_binds_the_other_at_once() {
         other.verify_with(&key.key, cost(set)).await.is("VALID");
     }
 }
-
-#[tokio::test]
-async fn a_change_of_the_refill_among_verifications_of_another_replica_loses_no_credit() {
-    let kw = Keyward::start(Stack::Replica).await;
-    let other = kw.replica().await;
-    let key = kw.key(json!({ "credits": { "remaining": 5_000 } })).await;
-
-    let change = |amount: i64| json!({ "credits": { "refill": daily(amount) } });
-    let (verified, changed) = join(
-        join_all((0..20).map(|_| other.verify(&key.key))),
-        join_all((1..=4).map(|amount| kw.update_key(&key.id, change(amount)))),
-    )
-    .await;
-
-    for reply in verified {
-        reply.is("VALID");
-    }
-    for reply in changed {
-        reply.data();
-    }
-    assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 4_980);
-}

@@ -1,0 +1,66 @@
+//! Clients that keep the server waiting.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use keyward::clock::Stopwatch;
+
+use crate::alone;
+use crate::support::process::{Server, get, keyward};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+
+/// Sends this and nothing more: what is answered until the server closes, and after how long.
+fn say_no_more(address: SocketAddr, bytes: String) -> std::thread::JoinHandle<(String, Duration)> {
+    std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        stream.write_all(bytes.as_bytes()).unwrap();
+        let began = Stopwatch::new();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server closes the connection");
+        (answer, began.elapsed())
+    })
+}
+
+#[test]
+fn a_head_has_ten_seconds_and_a_body_thirty_and_a_connection_may_rest() {
+    let _turn = alone();
+    let data = tempfile::tempdir().unwrap();
+    let mut command = keyward();
+    command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let mut resting = TcpStream::connect(server.address).unwrap();
+    let request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"ok\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("an answer");
+            answer.extend(byte);
+        }
+    };
+    ask(&mut resting);
+
+    let head = say_no_more(server.address, "GET /livez HTTP/1.1\r\nHost: x\r\nX-Half: ".into());
+    let body = say_no_more(
+        server.address,
+        format!(
+            "POST /v2/apis.createApi HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ROOT_KEY}\r\n\
+            Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{\"name\":"
+        ),
+    );
+    let (head_answer, head_took) = head.join().unwrap();
+    let others = get(server.address, "/livez").unwrap().0;
+    let (body_answer, body_took) = body.join().unwrap();
+    ask(&mut resting);
+
+    assert_eq!(head_answer, "");
+    assert!((10..16).contains(&head_took.as_secs()), "{head_took:?}");
+    assert!(body_answer.starts_with("HTTP/1.1 408 "), "{body_answer}");
+    assert!(body_answer.contains("/errors/request_timeout"), "{body_answer}");
+    assert!((29..36).contains(&body_took.as_secs()), "{body_took:?}");
+    assert_eq!(others, 200);
+}

@@ -1,0 +1,131 @@
+//! Identities, and the limits of keys and identities.
+
+use super::*;
+
+both_stores! {
+    async fn an_identity_is_made_once_for_an_external_id(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let ensure = async |workspace: &WorkspaceId, external_id: &str| {
+            let act = async |tx: &mut Tx| tx.ensure_identity(workspace, external_id, NOON).await;
+            commit(&store, act).await.unwrap()
+        };
+
+        let first = ensure(&workspace, "user_1").await;
+        let second = ensure(&workspace, "user_1").await;
+        let shouted = ensure(&workspace, "USER_1").await;
+        let foreign = ensure(&other, "user_1").await;
+
+        assert_eq!(first, second);
+        assert!(first != shouted && first != foreign);
+        assert_eq!(count(&store, "identities").await, 3);
+    }
+
+    async fn an_identity_that_many_make_at_once_is_one(store) {
+        let workspace = workspace(&store).await;
+        let ensure =
+            || commit(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+
+        let mut ids: Vec<_> =
+            join_all((0..16).map(|_| ensure())).await.into_iter().map(Result::unwrap).collect();
+
+        ids.dedup();
+        assert_eq!(ids.len(), 1);
+        assert_eq!(count(&store, "identities").await, 1);
+    }
+
+    async fn an_identity_is_found_in_its_workspace_with_its_limits(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let limits = [a_limit("b", 1), a_limit("B", i64::MAX), a_limit("a", 3)];
+        let id = commit(&store, async |tx| {
+            let id = tx.ensure_identity(&workspace, "user.1-x", NOON).await?;
+            tx.set_ratelimits(&workspace, Owner::Identity(&id), &limits).await?;
+            Ok(id)
+        })
+        .await
+        .unwrap();
+
+        let mut reader = store.read().await.unwrap();
+        let found = reader.identity(&workspace, &id).await.unwrap().expect("the identity");
+
+        assert_eq!((&found.id, found.external_id.as_str()), (&id, "user.1-x"));
+        assert!(found.meta.is_none());
+        assert_eq!(found.ratelimits, [limits[1].clone(), limits[2].clone(), limits[0].clone()]);
+        assert!(reader.identity(&other, &id).await.unwrap().is_none());
+        let shouted = IdentityId::from(id.as_str().to_uppercase());
+        assert!(reader.identity(&workspace, &shouted).await.unwrap().is_none());
+    }
+
+    async fn limits_are_kept_field_by_field(store) {
+        let key = key(&store, None).await;
+        let limits = [
+            Ratelimit {
+                limit: i64::MAX,
+                duration_ms: i64::MAX,
+                auto_apply: true,
+                ..a_limit(ODD, 1)
+            },
+            Ratelimit { auto_apply: false, ..a_limit("requests", 1) },
+        ];
+
+        commit(&store, async |tx| {
+            tx.set_ratelimits(&key.workspace_id, Owner::Key(&key.id), &limits).await
+        })
+        .await
+        .unwrap();
+
+        let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        assert_eq!(found.ratelimits, limits);
+    }
+
+    async fn limits_are_replaced_by_name_and_keep_their_id(store) {
+        let key = key(&store, None).await;
+        let set = async |limits: &[Ratelimit]| {
+            let owner = Owner::Key(&key.id);
+            let act = async |tx: &mut Tx| tx.set_ratelimits(&key.workspace_id, owner, limits).await;
+            commit(&store, act).await.unwrap();
+            store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits
+        };
+        let (kept, gone) = (a_limit("kept", 1), a_limit("gone", 1));
+
+        set(&[kept.clone(), gone]).await;
+        let change = Ratelimit { limit: 2, duration_ms: 3, auto_apply: true, ..a_limit("kept", 0) };
+        let (added, shouted) = (a_limit("added", 1), a_limit("KEPT", 9));
+        let replaced = set(&[change.clone(), added.clone(), shouted.clone()]).await;
+        let none = set(&[]).await;
+
+        assert_eq!(replaced, [shouted, added, Ratelimit { id: kept.id, ..change }]);
+        assert!(none.is_empty());
+        assert_eq!(count(&store, "ratelimits").await, 0);
+    }
+
+    async fn limits_of_one_owner_are_no_matter_to_another(store) {
+        let (key, other) = (key(&store, None).await, key(&store, None).await);
+        let workspace = &key.workspace_id;
+        let (own, theirs, shared) =
+            (a_limit("requests", 1), a_limit("requests", 2), a_limit("requests", 3));
+        let id = commit(&store, async |tx| {
+            let id = tx.ensure_identity(workspace, "user_1", NOON).await?;
+            tx.set_ratelimits(workspace, Owner::Identity(&id), std::slice::from_ref(&shared))
+                .await?;
+            let owner = Owner::Key(&other.id);
+            tx.set_ratelimits(&other.workspace_id, owner, std::slice::from_ref(&theirs)).await?;
+            Ok(id)
+        })
+        .await
+        .unwrap();
+
+        commit(&store, async |tx| {
+            tx.set_ratelimits(workspace, Owner::Key(&key.id), &[]).await?;
+            tx.set_ratelimits(workspace, Owner::Key(&key.id), std::slice::from_ref(&own)).await
+        })
+        .await
+        .unwrap();
+
+        let mut reader = store.read().await.unwrap();
+        let limits = reader.key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits;
+        assert_eq!(limits, [own]);
+        let limits = reader.key_by_hash(&other.hash).await.unwrap().unwrap().ratelimits;
+        assert_eq!(limits, [theirs]);
+        assert_eq!(reader.identity(workspace, &id).await.unwrap().unwrap().ratelimits, [shared]);
+    }
+}

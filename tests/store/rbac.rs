@@ -1,0 +1,198 @@
+//! Permissions and roles, and which keys have them.
+
+use super::*;
+
+both_stores! {
+    async fn permissions_are_found_by_slug_in_order(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let odd =
+            Permission { name: ODD.into(), description: Some(ODD.into()), ..a_permission("b") };
+        let all = [a_permission("c"), odd.clone(), a_permission("B"), a_permission("a.*")];
+        commit(&store, async |tx| {
+            tx.insert_permissions(&workspace, &all, NOON).await?;
+            tx.insert_permissions(&other, &[a_permission("d"), a_permission("b")], NOON).await
+        })
+        .await
+        .unwrap();
+
+        let wanted = ["d", "b", "B", "c", "A.*", "a", "b"].map(str::to_owned);
+        let mut reader = store.read().await.unwrap();
+        let found = reader.permissions_with(&workspace, &wanted).await.unwrap();
+        let none = reader.permissions_with(&workspace, &[]).await.unwrap();
+
+        assert_eq!(found, [all[2].clone(), odd, all[0].clone()]);
+        assert!(none.is_empty());
+    }
+
+    async fn of_several_permissions_those_are_added_whose_slug_is_free(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let insert = async |workspace: &WorkspaceId, slugs: &[&str]| {
+            let permissions: Vec<_> = slugs.iter().map(|slug| a_permission(slug)).collect();
+            let act =
+                async |tx: &mut Tx| tx.insert_permissions(workspace, &permissions, NOON).await;
+            let mut added = commit(&store, act).await.unwrap();
+            added.sort();
+            added
+        };
+
+        let first = insert(&workspace, &["b", "a"]).await;
+        let second = insert(&workspace, &["c", "b", "B"]).await;
+        let none = insert(&workspace, &["a", "b"]).await;
+        let foreign = insert(&other, &["a"]).await;
+
+        assert_eq!(
+            (first, second),
+            (vec!["a".into(), "b".into()], vec!["B".into(), "c".to_owned()])
+        );
+        assert_eq!((none, foreign), (Vec::new(), vec!["a".to_owned()]));
+        assert_eq!(count(&store, "permissions").await, 5);
+    }
+
+    async fn a_permission_that_is_there_stays_as_it_was(store) {
+        let workspace = workspace(&store).await;
+        let (first, second) =
+            (a_permission("a"), Permission { name: "n".into(), ..a_permission("a") });
+        for permission in [&first, &second] {
+            let list = std::slice::from_ref(permission);
+            commit(&store, async |tx| tx.insert_permissions(&workspace, list, NOON).await)
+                .await
+                .unwrap();
+        }
+
+        let found = store.read().await.unwrap().permissions_with(&workspace, &["a".into()]).await;
+
+        assert_eq!(found.unwrap(), [first]);
+    }
+
+    async fn a_permission_that_many_make_at_once_is_one(store) {
+        let workspace = workspace(&store).await;
+        let make = async |permission: Permission| {
+            let list = [permission, a_permission("shared")];
+            commit(&store, async |tx| tx.insert_permissions(&workspace, &list, NOON).await).await
+        };
+
+        let added = join_all((0..8).map(|n| make(a_permission(&format!("own.{n}"))))).await;
+
+        let added: Vec<_> = added.into_iter().flat_map(Result::unwrap).collect();
+        assert_eq!(added.iter().filter(|slug| *slug == "shared").count(), 1);
+        assert_eq!(count(&store, "permissions").await, 9);
+    }
+
+    async fn roles_are_found_by_id_and_by_name_with_their_permissions(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let permissions = ["c", "B", "b", "unused"].map(a_permission);
+        let [c, b, small_b, _] = permissions.clone();
+        let editor = Role {
+            description: Some(ODD.into()),
+            ..a_role(ODD, &[c.clone(), b.clone(), small_b.clone()])
+        };
+        let (reader, shouted) = (a_role("reader", std::slice::from_ref(&c)), a_role("Reader", &[]));
+        let foreign = a_role("reader", &[]);
+        commit(&store, async |tx| {
+            tx.insert_permissions(&workspace, &permissions, NOON).await?;
+            for role in [&editor, &reader, &shouted] {
+                tx.insert_role(&workspace, role, NOON).await?;
+            }
+            tx.insert_role(&other, &foreign, NOON).await
+        })
+        .await
+        .unwrap();
+
+        let mut connection = store.read().await.unwrap();
+        let ids = [&reader, &editor, &foreign, &shouted].map(|role| role.id.clone());
+        let by_id = connection.roles(&workspace, &ids).await.unwrap();
+        let names = ["reader", "READER", "nobody", ODD].map(str::to_owned);
+        let by_name = connection.roles_named(&workspace, &names).await.unwrap();
+
+        let editor = Role { permissions: vec![b, small_b, c], ..editor };
+        assert_eq!(by_id, [editor.clone(), shouted, reader.clone()]);
+        assert_eq!(by_name, [editor, reader]);
+        assert!(connection.roles(&workspace, &[]).await.unwrap().is_empty());
+        assert!(connection.roles_named(&workspace, &[]).await.unwrap().is_empty());
+    }
+
+    async fn a_name_of_a_role_is_taken_once_in_a_workspace(store) {
+        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
+        let insert = async |workspace: &WorkspaceId, name: &str| {
+            let role = a_role(name, &[]);
+            commit(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await
+        };
+        insert(&workspace, "editor").await.unwrap();
+
+        let taken = insert(&workspace, "editor").await.unwrap_err();
+
+        assert!(taken.violates("roles_name_unique"), "{taken}");
+        assert!(!taken.violates("permissions_slug_unique"), "{taken}");
+        insert(&workspace, "Editor").await.unwrap();
+        insert(&other, "editor").await.unwrap();
+    }
+
+    async fn an_id_that_is_taken_is_not_mistaken_for_a_name_that_is(store) {
+        let key = key(&store, None).await;
+        let workspace = &key.workspace_id;
+        let (role, permission) = (a_role("editor", &[]), a_permission("documents.read"));
+        commit(&store, async |tx| {
+            tx.insert_role(workspace, &role, NOON).await?;
+            tx.insert_permissions(workspace, std::slice::from_ref(&permission), NOON).await
+        })
+        .await
+        .unwrap();
+
+        let same = Key { hash: "another".into(), ..key.clone() };
+        let same = commit(&store, async |tx| tx.insert_key(&same).await).await.unwrap_err();
+        let role = Role { name: "another".into(), ..role };
+        let role = commit(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await;
+        let permission = [Permission { slug: "another".into(), ..permission }];
+        let insert = async |tx: &mut Tx| tx.insert_permissions(workspace, &permission, NOON).await;
+        let permission = commit(&store, insert).await;
+
+        assert!(!same.violates("keys_hash_unique"), "{same}");
+        assert!(!role.unwrap_err().violates("roles_name_unique"));
+        assert!(!permission.unwrap_err().violates("permissions_slug_unique"));
+    }
+
+    async fn permissions_of_a_key_are_replaced(store) {
+        let key = key(&store, None).await;
+        let all = ["c", "B", "b"].map(a_permission);
+        let [c, b, small_b] = all.clone();
+        let set = async |permissions: &[&Permission]| {
+            let ids: Vec<_> = permissions.iter().map(|p| p.id.clone()).collect();
+            let act = async |tx: &mut Tx| tx.set_key_permissions(&key.id, &ids).await;
+            commit(&store, act).await.unwrap();
+            store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().permissions
+        };
+        commit(&store, async |tx| tx.insert_permissions(&key.workspace_id, &all, NOON).await)
+            .await
+            .unwrap();
+
+        assert_eq!(set(&[&c, &small_b, &b]).await, [b.clone(), small_b, c.clone()]);
+        assert_eq!(set(&[&c]).await, [c]);
+        assert!(set(&[]).await.is_empty());
+    }
+
+    async fn roles_of_a_key_are_replaced(store) {
+        let key = key(&store, None).await;
+        let roles = ["editor", "reader"].map(|name| a_role(name, &[]));
+        let set = async |ids: &[RoleId]| {
+            commit(&store, async |tx| tx.set_key_roles(&key.id, ids).await).await.unwrap();
+            let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap();
+            let mut ids = stored.unwrap().role_ids;
+            ids.sort();
+            ids
+        };
+        commit(&store, async |tx| {
+            for role in &roles {
+                tx.insert_role(&key.workspace_id, role, NOON).await?;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let mut both = roles.clone().map(|role| role.id);
+        both.sort();
+
+        assert_eq!(set(&both).await, both);
+        assert_eq!(set(&both[..1]).await, both[..1]);
+        assert!(set(&[]).await.is_empty());
+    }
+}
