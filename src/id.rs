@@ -5,18 +5,29 @@ use rand::Rng as _;
 /// The alphabet of identifiers: no look-alikes, nothing that a shell or a URL would mind.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// Makes `prefix` followed by `length` random characters: six bits at a time, and those that name no
-/// letter are thrown away, so that each letter is as likely as any other.
+/// How many random characters an identifier has: about 128 bits.
+const LENGTH: usize = 22;
+
+/// How many of them 64 random bits yield, and how many numbers that takes.
+const LETTERS: usize = 10;
+const NUMBERS: u64 = 58_u64.pow(10);
+
+/// Makes `prefix` followed by random characters, each as likely as any other.
 #[expect(clippy::disallowed_methods, reason = "identifiers are made here")]
-fn random(prefix: &str, length: usize) -> String {
+fn random(prefix: &str) -> String {
     let mut rng = rand::rng();
-    let mut id = String::with_capacity(prefix.len() + length);
+    let mut id = String::with_capacity(prefix.len() + LENGTH);
     id.push_str(prefix);
-    while id.len() < prefix.len() + length {
-        let bits = rng.next_u64();
-        let letters = (0..10).filter_map(|n| ALPHABET.get((bits >> (6 * n) & 63) as usize));
-        let missing = prefix.len() + length - id.len();
-        id.extend(letters.take(missing).map(|letter| char::from(*letter)));
+    while id.len() < prefix.len() + LENGTH {
+        let mut bits = rng.next_u64();
+        if bits >= u64::MAX / NUMBERS * NUMBERS {
+            // The last, broken round of the numbers would make some of them likelier.
+            continue;
+        }
+        for _ in 0..LETTERS.min(prefix.len() + LENGTH - id.len()) {
+            id.push(char::from(ALPHABET[(bits % 58) as usize]));
+            bits /= 58;
+        }
     }
     id
 }
@@ -32,9 +43,9 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// A new one: 22 characters, about 128 bits.
+            /// A new one.
             pub fn random() -> Self {
-                Self(random($prefix, 22))
+                Self(random($prefix))
             }
 
             pub fn as_str(&self) -> &str {

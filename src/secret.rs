@@ -3,6 +3,8 @@
 //! Only `SHA-256(key)` is ever stored. A fast hash is right for keys of 128 random bits and more:
 //! there is nothing to guess.
 
+use std::hash::{Hash, Hasher};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rand::Rng as _;
@@ -77,12 +79,12 @@ impl std::fmt::Debug for Plaintext {
 
 /// `SHA-256` of a whole key. Two keys are the same key when these are equal; comparing them tells an
 /// attacker nothing, because nobody can steer a hash towards another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    pub fn of(key: &str) -> Self {
-        Self(Sha256::digest(key.as_bytes()).into())
+    pub fn of(key: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(key).into())
     }
 
     /// As it is stored: standard base64 with padding, 44 characters.
@@ -93,6 +95,13 @@ impl KeyHash {
     /// The first eight bytes: enough to find a cache entry, useless to anybody else.
     pub fn fingerprint(&self) -> u64 {
         self.0[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+/// A part of a hash is a hash.
+impl Hash for KeyHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.fingerprint());
     }
 }
 

@@ -1,17 +1,32 @@
 //! Who asks: a root key, its workspace and what it may do, and from where.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::permission::{Action, Grants};
 use crate::error::{Error, Result};
 use crate::id::{ApiId, WorkspaceId};
 use crate::model::RootKey;
 
-/// A root key that has been found, with its permissions ready to ask.
+/// A root key that has been found, with its permissions ready to ask. It never changes: a root key
+/// that has changed is another authority.
 #[derive(Debug)]
 pub struct Authority {
     pub key: RootKey,
     pub grants: Grants,
+    /// No two authorities of this process have the same; never 0.
+    number: u64,
+}
+
+impl Authority {
+    pub fn new(key: RootKey, grants: Grants) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self { key, grants, number: LAST.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 /// From where a request came; for the audit log.

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::limiter::{
-    Counted, Counters, Engine as _, Purse, PurseState, Spend, Take, Taken, Window,
+    Counters, Engine as _, Purse, PurseState, Spend, Standing, Take, Taken, Window,
 };
 use crate::model::{Credits, Key};
 
@@ -34,7 +34,7 @@ const ATTEMPTS: u8 = 8;
 #[derive(Debug)]
 pub struct Outcome {
     pub taken: bool,
-    pub windows: Vec<Counted>,
+    pub windows: Vec<Standing>,
     /// What is left, bank and purse; absent for an unlimited key.
     pub credits: Option<i64>,
 }
@@ -48,7 +48,20 @@ struct Withdrawal {
 /// Takes `cost` credits and all `windows`, or nothing. One call to the counters, and none to the bank,
 /// where the purse holds enough.
 pub async fn take(app: &App, key: &Key, windows: Vec<Window>, cost: i64) -> Result<Outcome> {
-    let Some(credits) = key.credits else { return unmetered(app, windows).await };
+    match key.credits {
+        None => unmetered(app, windows).await,
+        // Boxed: a key without credits does not carry it around.
+        Some(credits) => Box::pin(metered(app, key, credits, windows, cost)).await,
+    }
+}
+
+async fn metered(
+    app: &App,
+    key: &Key,
+    credits: Credits,
+    windows: Vec<Window>,
+    cost: i64,
+) -> Result<Outcome> {
     let mut spending = Spending { app, key: &key.id, cost, credits, windows, drawn: None };
     let first = spending.attempt().await?;
     if !spending.is_short(&first) {
@@ -66,8 +79,10 @@ async fn unmetered(app: &App, windows: Vec<Window>) -> Result<Outcome> {
     if windows.is_empty() {
         return Ok(Outcome { taken: true, windows: Vec::new(), credits: None });
     }
-    let taken = app.counters.take(&Take { windows, spend: None }, app.clock.fixed()).await?;
-    Ok(Outcome { taken: taken.taken, windows: taken.windows, credits: None })
+    let take = Take { windows, spend: None };
+    let taken = app.counters.take(&take, app.clock.fixed()).await?;
+    let windows = taken.standings(&take.windows);
+    Ok(Outcome { taken: taken.taken, windows, credits: None })
 }
 
 /// A take that may have to go to the bank.
@@ -126,8 +141,9 @@ impl Spending<'_> {
     }
 
     async fn outcome(self, (taken, purse): (Taken, Purse)) -> Result<Outcome> {
+        let windows = taken.standings(&self.windows);
         let credits = left(self.app, self.key, purse, self.drawn).await?;
-        Ok(Outcome { taken: taken.taken, windows: taken.windows, credits })
+        Ok(Outcome { taken: taken.taken, windows, credits })
     }
 }
 

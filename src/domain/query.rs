@@ -6,19 +6,6 @@
 
 use crate::error::{Error, Result};
 
-/// A query that has been parsed: its tokens in postfix order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
-    postfix: Vec<Step>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Has(Box<str>),
-    And,
-    Or,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
     Name(&'a str),
@@ -36,50 +23,31 @@ enum Pending {
     Open,
 }
 
-impl Query {
-    /// Parses a query. The error tells the fault and the byte at which it stands.
-    pub fn parse(text: &str) -> Result<Self> {
-        let mut parser = Parser { postfix: Vec::new(), pending: Vec::new(), wants_operand: true };
-        let mut rest = Tokens { text, at: 0 };
-        while let Some((at, token)) = rest.next()? {
-            parser.take(at, token, text)?;
-        }
-        parser.finish(text)
+/// Whether a query holds for a key of which `has` tells its permissions. The error tells the fault
+/// and the byte at which it stands, whatever the key has.
+pub fn holds(query: &str, has: impl Fn(&str) -> bool) -> Result<bool> {
+    let (values, pending) = (Vec::with_capacity(8), Vec::with_capacity(8));
+    let mut evaluation = Evaluation { text: query, values, pending, wants_operand: true };
+    let mut rest = Tokens { text: query, at: 0 };
+    while let Some((at, token)) = rest.next()? {
+        evaluation.take(at, token, &has)?;
     }
-
-    /// Whether the query holds for a key that has these permissions.
-    pub fn holds(&self, has: impl Fn(&str) -> bool) -> bool {
-        let mut stack = Vec::with_capacity(8);
-        for step in &self.postfix {
-            let value = match step {
-                Step::Has(name) => has(name),
-                // Both sides are there: the parser has put them before their operator.
-                Step::And => {
-                    let (right, left) = (stack.pop(), stack.pop());
-                    right == Some(true) && left == Some(true)
-                }
-                Step::Or => {
-                    let (right, left) = (stack.pop(), stack.pop());
-                    right == Some(true) || left == Some(true)
-                }
-            };
-            stack.push(value);
-        }
-        stack.pop() == Some(true)
-    }
+    evaluation.finish()
 }
 
-struct Parser {
-    postfix: Vec<Step>,
+struct Evaluation<'a> {
+    text: &'a str,
+    /// What the operators that still wait are applied to.
+    values: Vec<bool>,
     pending: Vec<Pending>,
     wants_operand: bool,
 }
 
-impl Parser {
-    fn take(&mut self, at: usize, token: Token<'_>, text: &str) -> Result<()> {
+impl Evaluation<'_> {
+    fn take(&mut self, at: usize, token: Token<'_>, has: impl Fn(&str) -> bool) -> Result<()> {
         match (token, self.wants_operand) {
             (Token::Name(name), true) => {
-                self.postfix.push(Step::Has(name.into()));
+                self.values.push(has(name));
                 self.wants_operand = false;
             }
             (Token::Open, true) => self.pending.push(Pending::Open),
@@ -93,7 +61,8 @@ impl Parser {
                 return fault(at, "AND or OR is missing before this");
             }
             (Token::And | Token::Or | Token::Close, true) => {
-                return fault(at, &format!("a permission is missing before {:?}", shown(text, at)));
+                let what = shown(self.text, at);
+                return fault(at, &format!("a permission is missing before {what:?}"));
             }
         }
         Ok(())
@@ -104,43 +73,55 @@ impl Parser {
         while let Some(waiting) = self.pending.last() {
             match (*waiting, operator) {
                 (Pending::Open, _) | (Pending::Or, Pending::And) => break,
-                (Pending::And, _) => self.postfix.push(Step::And),
-                (Pending::Or, _) => self.postfix.push(Step::Or),
+                (Pending::And | Pending::Or, _) => self.apply_last(),
             }
-            self.pending.pop();
         }
         self.pending.push(operator);
         self.wants_operand = true;
     }
 
     fn close(&mut self, at: usize) -> Result<()> {
-        while let Some(waiting) = self.pending.pop() {
-            match waiting {
-                Pending::Open => return Ok(()),
-                Pending::And => self.postfix.push(Step::And),
-                Pending::Or => self.postfix.push(Step::Or),
+        loop {
+            match self.pending.last() {
+                None => return fault(at, "this closing parenthesis has no opening one"),
+                Some(Pending::Open) => {
+                    self.pending.pop();
+                    return Ok(());
+                }
+                Some(Pending::And | Pending::Or) => self.apply_last(),
             }
         }
-        fault(at, "this closing parenthesis has no opening one")
     }
 
-    fn finish(mut self, text: &str) -> Result<Query> {
+    /// Applies the operator that waits last to the last two values. Both are there: an operator is
+    /// only taken after its left side, and only applied after its right one.
+    fn apply_last(&mut self) {
+        let operator = self.pending.pop();
+        let (right, left) = (self.values.pop() == Some(true), self.values.pop() == Some(true));
+        self.values.push(match operator {
+            Some(Pending::And) => left && right,
+            _ => left || right,
+        });
+    }
+
+    fn finish(mut self) -> Result<bool> {
         if self.wants_operand {
-            let what = if self.postfix.is_empty() && self.pending.is_empty() {
+            let what = if self.values.is_empty() && self.pending.is_empty() {
                 "the query is empty"
             } else {
                 "the query ends where a permission is missing"
             };
-            return fault(text.len(), what);
+            return fault(self.text.len(), what);
         }
-        while let Some(waiting) = self.pending.pop() {
+        while let Some(waiting) = self.pending.last() {
             match waiting {
-                Pending::Open => return fault(text.len(), "a closing parenthesis is missing"),
-                Pending::And => self.postfix.push(Step::And),
-                Pending::Or => self.postfix.push(Step::Or),
+                Pending::Open => {
+                    return fault(self.text.len(), "a closing parenthesis is missing");
+                }
+                Pending::And | Pending::Or => self.apply_last(),
             }
         }
-        Ok(Query { postfix: self.postfix })
+        Ok(self.values.pop() == Some(true))
     }
 }
 
@@ -204,14 +185,12 @@ fn fault<T>(at: usize, what: &str) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn holds(query: &str, permissions: &[&str]) -> bool {
-        Query::parse(query).expect("a query").holds(|name| permissions.contains(&name))
+        super::holds(query, |name| permissions.contains(&name)).expect("a query")
     }
 
     fn error(query: &str) -> String {
-        Query::parse(query).expect_err("no query").to_string()
+        super::holds(query, |_| true).expect_err("no query").to_string()
     }
 
     #[test]
@@ -298,17 +277,17 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn a_printed_tree_means_what_the_tree_means(tree in tree(), bits: u8) {
-            let query = Query::parse(&tree.print()).expect("a printed tree is a query");
             let has = |name: &str| {
                 let n: u8 = name[2..].parse().expect("p.N");
                 bits & (1 << n) != 0
             };
-            proptest::prop_assert_eq!(query.holds(has), tree.holds(bits));
+            let holds = super::holds(&tree.print(), has).expect("a printed tree is a query");
+            proptest::prop_assert_eq!(holds, tree.holds(bits));
         }
 
         #[test]
         fn no_text_panics(text in ".{0,200}") {
-            let _ = Query::parse(&text);
+            let _ = super::holds(&text, |_| true);
         }
     }
 }

@@ -19,7 +19,7 @@ const PREFIX: &str = "keyward";
 const BYTE_LENGTH: u8 = 24;
 
 /// The root key of a bearer token, if it may be used now.
-pub async fn authenticate(app: &App, bearer: &str) -> Result<Arc<Cached<Authority>>> {
+pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authority>>> {
     let found = find(app, &KeyHash::of(bearer)).await?;
     let authority = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
     let key = &authority.value.key;
@@ -43,7 +43,7 @@ async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
                 let subject = freshness::Subject::RootKey(key.id.clone());
-                Cached::new(Authority { key, grants }, stamp, [subject])
+                Cached::new(Authority::new(key, grants), stamp, [subject])
             }))
         })
         .await

@@ -7,63 +7,71 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use crate::clock::Stopwatch;
-
-/// How long a request's head may take to arrive.
-const HEAD_MS: i64 = 10_000;
-/// How long a connection may rest between two requests.
-const REST_MS: i64 = 75_000;
+/// How long a request's head may take to arrive, and as much again as between two looks.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may rest between two requests, likewise.
+const REST: Duration = Duration::from_secs(75);
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What a connection waits for: nothing, when it is busy answering.
+/// What a connection waits for, in the lowest two bits; above them, how often that has changed. So
+/// no clock has to be read while requests come.
 #[derive(Debug)]
-pub struct Patience {
-    watch: Stopwatch,
-    /// Since when it rests, in milliseconds of `watch`; negative: since when a head is arriving; 0:
-    /// it is busy.
-    since: AtomicI64,
-}
+pub struct Patience(AtomicU32);
+
+const BUSY: u32 = 0;
+const RESTS: u32 = 1;
+const HEAD_ARRIVES: u32 = 2;
+const KIND: u32 = 3;
 
 impl Patience {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { watch: Stopwatch::new(), since: AtomicI64::new(1) })
+        Arc::new(Self(AtomicU32::new(RESTS)))
     }
 
-    fn now(&self) -> i64 {
-        self.watch.elapsed_ms().max(1)
+    /// Only the connection's own task changes it.
+    fn becomes(&self, kind: u32) {
+        let changes = (self.0.load(Ordering::Relaxed) & !KIND).wrapping_add(KIND + 1);
+        self.0.store(changes | kind, Ordering::Relaxed);
     }
 
     /// Bytes have come: if it rested, a head has begun.
     fn bytes(&self) {
-        if self.since.load(Ordering::Relaxed) > 0 {
-            self.since.store(-self.now(), Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) & KIND == RESTS {
+            self.becomes(HEAD_ARRIVES);
         }
     }
 
     /// A head is complete.
     pub fn busy(&self) {
-        self.since.store(0, Ordering::Relaxed);
+        self.becomes(BUSY);
     }
 
     /// An answer is on its way.
     pub fn rest(&self) {
-        self.since.store(self.now(), Ordering::Relaxed);
+        self.becomes(RESTS);
     }
 
     /// Completes when the connection has waited too long.
     pub async fn runs_out(&self) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        let mut waited = Duration::ZERO;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let since = self.since.load(Ordering::Relaxed);
-            let waited = self.now() - since.abs();
-            if (since < 0 && waited > HEAD_MS) || (since > 0 && waited > REST_MS) {
+            let before = std::mem::replace(&mut seen, self.0.load(Ordering::Relaxed));
+            waited = if seen == before { waited + LOOK_EVERY } else { Duration::ZERO };
+            let patience = match seen & KIND {
+                HEAD_ARRIVES => HEAD,
+                RESTS => REST,
+                _ => continue,
+            };
+            if waited >= patience {
                 return;
             }
         }

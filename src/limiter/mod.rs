@@ -11,6 +11,8 @@ mod window;
 
 pub use keyspace::Keyspace;
 
+use std::sync::Arc;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 
@@ -23,7 +25,7 @@ const DURATION_MAX_MS: i64 = 1 << 52;
 /// One window to take from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    key: String,
+    key: Arc<str>,
     limit: i64,
     duration_ms: i64,
     cost: i64,
@@ -31,7 +33,7 @@ pub struct Window {
 
 impl Window {
     /// Takes `cost` of the `limit` that one window of `duration_ms` has. Cost 0 only looks.
-    pub fn new(key: String, limit: i64, duration_ms: i64, cost: i64) -> Self {
+    pub fn new(key: impl Into<Arc<str>>, limit: i64, duration_ms: i64, cost: i64) -> Self {
         let exact_limit = window::exact(limit);
         // A cost above its limit stays above it.
         let cost = if cost > limit {
@@ -39,7 +41,8 @@ impl Window {
         } else {
             window::exact(cost)
         };
-        Self { key, limit: exact_limit, duration_ms: duration_ms.clamp(1, DURATION_MAX_MS), cost }
+        let duration_ms = duration_ms.clamp(1, DURATION_MAX_MS);
+        Self { key: key.into(), limit: exact_limit, duration_ms, cost }
     }
 }
 
@@ -97,6 +100,29 @@ impl Counted {
     }
 }
 
+/// A window as it stands after a take, as its caller is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// What is left for others.
+    pub remaining: i64,
+    /// The end of the window.
+    pub reset: Timestamp,
+    /// Whether it refused.
+    pub exceeded: bool,
+}
+
+impl Taken {
+    /// How the windows of the take stand now.
+    pub fn standings(&self, windows: &[Window]) -> Vec<Standing> {
+        let standing = |(counted, window): (&Counted, &Window)| Standing {
+            remaining: counted.remaining(window, self.taken),
+            reset: counted.reset(window),
+            exceeded: !counted.passed(window),
+        };
+        self.windows.iter().zip(windows).map(standing).collect()
+    }
+}
+
 /// A purse as it stands after a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purse {
@@ -139,7 +165,8 @@ pub enum Counters {
 impl Engine for Counters {
     async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
         match self {
-            Self::Redis(engine) => engine.take(take, now).await,
+            // Boxed: a key without limits and credits does not carry it around.
+            Self::Redis(engine) => Box::pin(engine.take(take, now)).await,
             Self::Local(engine) => engine.take(take, now).await,
         }
     }

@@ -228,7 +228,7 @@ impl Engine for RedisCounters {
 fn write_take(command: &mut Cmd, take: &Take, now: Option<Timestamp>) {
     command.arg(take.windows.len() + usize::from(take.spend.is_some()));
     for window in &take.windows {
-        command.arg(&window.key);
+        command.arg(&*window.key);
     }
     if let Some(spend) = &take.spend {
         command.arg(&spend.purse);

@@ -12,25 +12,24 @@ pub mod reply;
 mod serve;
 pub mod v2;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::Request;
-use axum::routing::{MethodRouter, post};
+use axum::body::Body;
+use axum::http::{Request, Response};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use openapi::document;
-pub use serve::Peer;
+pub use serve::PEER;
 
 use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
 use crate::error::Result;
+use reply::Reply;
 
 /// What an operation's file brings along with.
 pub mod prelude {
@@ -74,13 +73,16 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const WRITES: bool = false;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
-    type Reply: Serialize + JsonSchema + Send;
+    type Reply: Reply + JsonSchema + Send;
 
     /// A request that is accepted: shown in the documentation, sent by the tests.
     fn example() -> Value;
 
     fn run(self, app: &App, caller: &Caller) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
+
+/// An answer that is being made.
+pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// An operation as the table knows it.
 pub struct Row {
@@ -91,7 +93,8 @@ pub struct Row {
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
     pub example: fn() -> Value,
-    route: fn() -> MethodRouter<Arc<App>>,
+    /// Answers one request.
+    pub call: fn(Arc<App>, Request<Body>) -> Answer,
 }
 
 /// All operations of a version.
@@ -116,20 +119,9 @@ impl Table {
             request: schema::<O>,
             reply: schema::<O::Reply>,
             example: O::example,
-            route: || {
-                post(|State(app): State<Arc<App>>, request: Request<axum::body::Body>| {
-                    serve::serve::<O>(app, request)
-                })
-            },
+            call: |app, request| Box::pin(serve::serve::<O>(app, request)),
         });
         self
-    }
-
-    /// A route for each row.
-    pub fn router(&self) -> Router<Arc<App>> {
-        self.rows.iter().fold(Router::new(), |router, row| {
-            router.route(&format!("{}{}", self.prefix, row.name), (row.route)())
-        })
     }
 }
 

@@ -13,10 +13,33 @@ const REPLY_BYTES: usize = 512;
 /// How long a client should wait when something behind the server is away.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-#[derive(Serialize)]
-struct Envelope<'a, T> {
-    meta: Meta<'a>,
+/// What an operation answers with.
+pub trait Reply {
+    /// Writes it as JSON.
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
+}
+
+impl<T: Serialize> Reply for T {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(into, self)
+    }
+}
+
+/// A reply in its envelope.
+struct Success<'a, T> {
+    request_id: &'a RequestId,
     data: &'a T,
+}
+
+impl<T: Reply> Reply for Success<'_, T> {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        into.extend_from_slice(br#"{"meta":{"requestId":""#);
+        into.extend_from_slice(self.request_id.as_str().as_bytes());
+        into.extend_from_slice(br#""},"data":"#);
+        self.data.write(into)?;
+        into.push(b'}');
+        Ok(())
+    }
 }
 
 #[derive(Serialize)]
@@ -56,9 +79,8 @@ impl<'a> From<&'a Fault> for Item<'a> {
 }
 
 /// 200 with what was asked for.
-pub fn success<T: Serialize>(request_id: &RequestId, data: &T) -> Response<Body> {
-    let meta = Meta { request_id: request_id.as_str() };
-    json(StatusCode::OK, &Envelope { meta, data })
+pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+    json(StatusCode::OK, &Success { request_id, data })
 }
 
 /// An error, with the address of the page that explains it.
@@ -87,10 +109,10 @@ pub fn failure(docs_url: &str, request_id: &RequestId, error: &Error) -> Respons
 }
 
 /// Any JSON.
-pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
+pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut body = Vec::with_capacity(REPLY_BYTES);
     // Writing into memory fails only for maps whose keys are no texts, which replies do not have.
-    if let Err(e) = serde_json::to_writer(&mut body, value) {
+    if let Err(e) = value.write(&mut body) {
         tracing::error!(error = %e, "cannot write a reply: {e}");
         return Response::builder()
             .status(StatusCode::INTERNAL_SERVER_ERROR)

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
-use axum::http::{HeaderMap, Request, Response};
-use bytes::Bytes;
+use axum::body::{Body, HttpBody as _};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
+
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::decode::{self, decode};
@@ -30,15 +32,18 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As much of a user agent as the audit log keeps.
 const USER_AGENT_MAX: usize = 512;
 
-/// Where a connection comes from; the server puts it into each request.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub SocketAddr);
+tokio::task_local! {
+    /// Where the connection comes from whose requests a task answers. An extension of each request
+    /// would cost each an allocation.
+    pub static PEER: SocketAddr;
+}
 
 /// Answers one request of an operation.
 pub async fn serve<O: Operation>(app: Arc<App>, request: Request<Body>) -> Response<Body> {
     let request_id = RequestId::random();
     // A panic is our fault and ends this request, not those that share its connection.
-    let answer = pin!(answer::<O>(&app, request));
+    let (head, body) = request.into_parts();
+    let answer = pin!(answer::<O>(&app, &head, body));
     let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let answered =
         answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
@@ -56,15 +61,14 @@ pub async fn serve<O: Operation>(app: Arc<App>, request: Request<Body>) -> Respo
     }
 }
 
-async fn answer<O: Operation>(app: &App, request: Request<Body>) -> Result<O::Reply> {
-    let (head, body) = request.into_parts();
+async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
     let authority = root_keys::authenticate(app, bearer(&head.headers)?).await?;
     let origin = match O::WRITES {
-        true => origin(&head.headers, head.extensions.get::<Peer>()),
+        true => origin(&head.headers),
         false => Origin::default(),
     };
     is_json(&head.headers)?;
-    let body = read(&head.headers, body, O::BODY_MAX_BYTES).await?;
+    let body = read(body, O::BODY_MAX_BYTES).await?;
     let request: O = decode(&body)?;
     let caller = Caller { authority, origin };
     // Counters have a limit of their own, so this is the database's.
@@ -84,30 +88,27 @@ async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F
 }
 
 /// The token of `Authorization: Bearer <token>`; the scheme is written so and not otherwise.
-fn bearer(headers: &HeaderMap) -> Result<&str> {
+fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
     let header = headers.get(AUTHORIZATION).ok_or(Error::Unauthenticated(Unknown::Missing))?;
-    let token = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let token = header.as_bytes().strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
     token
-        .map(str::trim)
-        .filter(|token| !token.is_empty() && !token.contains(' '))
+        .filter(|token| !token.is_empty() && token.iter().all(u8::is_ascii_graphic))
         .ok_or(Error::Unauthenticated(Unknown::Malformed))
 }
 
-fn origin(headers: &HeaderMap, peer: Option<&Peer>) -> Origin {
+fn origin(headers: &HeaderMap) -> Origin {
     let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
     Origin {
-        address: peer.map(|peer| peer.0.ip().to_string()),
+        address: PEER.try_with(|peer| peer.ip().to_string()).ok(),
         user_agent: user_agent.map(|text| text.chars().take(USER_AGENT_MAX).collect()),
     }
 }
 
 fn is_json(headers: &HeaderMap) -> Result<()> {
-    let media_type = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .map(|text| text.split(';').next().unwrap_or_default().trim());
-    match media_type {
-        Some(name) if name.eq_ignore_ascii_case("application/json") => Ok(()),
+    let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    match media_type.trim_ascii() {
+        name if name.eq_ignore_ascii_case(b"application/json") => Ok(()),
         _ => Err(Error::Invalid(vec![Fault {
             location: decode::BODY.into(),
             message: "the Content-Type header must be application/json".into(),
@@ -116,15 +117,28 @@ fn is_json(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-async fn read(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes> {
+/// A body's bytes; without a copy where they come in one piece, as those of most requests do.
+async fn whole(mut body: Limited<Body>) -> std::result::Result<Bytes, axum::BoxError> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame?.into_data() else { continue };
+        if whole.is_empty() && body.is_end_stream() {
+            return Ok(piece);
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
+}
+
+async fn read(body: Body, max_bytes: usize) -> Result<Bytes> {
     let too_large = || Error::BodyTooLarge(max_bytes);
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if announced.and_then(|text| text.parse().ok()).is_some_and(|bytes: usize| bytes > max_bytes) {
+    // What the Content-Length announces.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
         return Err(too_large());
     }
-    let whole = Limited::new(body, max_bytes).collect();
+    let whole = whole(Limited::new(body, max_bytes));
     match within(Duration::from_secs(BODY_SECONDS), pin!(whole)).await {
-        Some(Ok(body)) => Ok(body.to_bytes()),
+        Some(Ok(body)) => Ok(body),
         Some(Err(e)) if e.is::<LengthLimitError>() => Err(too_large()),
         Some(Err(_)) => Err(Error::invalid(decode::BODY, "the body could not be read to its end")),
         None => Err(Error::BodyTimeout(BODY_SECONDS)),

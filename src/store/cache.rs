@@ -110,11 +110,18 @@ where
         L: Fn(Stamp) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        if let Some(row) = self.front.get(name)
-            && self.is_fresh(&row)
-        {
-            return Ok(Some(row));
+        match self.front.get(name).filter(|row| self.is_fresh(row)) {
+            Some(row) => Ok(Some(row)),
+            // Boxed: a hit, which is what nearly every call is, does not carry the rest around.
+            None => Box::pin(self.find(name, load)).await,
         }
+    }
+
+    async fn find<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
+    where
+        L: Fn(Stamp) -> F,
+        F: Future<Output = Result<Option<Cached<T>>>> + Send,
+    {
         if let Some(row) = self.present.get(name).await {
             if self.is_fresh(&row) {
                 self.front.put(name, &row);
@@ -123,8 +130,7 @@ where
         } else if self.is_known_absent(name) {
             return Ok(None);
         }
-        // Boxed: a hit, which is what nearly every call is, does not carry a load around.
-        Box::pin(self.load(name, load)).await
+        self.load(name, load).await
     }
 
     async fn load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>

@@ -7,7 +7,6 @@ pub mod seed;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -15,13 +14,12 @@ use keyward::app::App;
 use keyward::clock::{Clock, Timestamp};
 use keyward::config::{Config, Engines, Settings};
 use keyward::domain::root_keys;
-use keyward::http;
+use keyward::http::Paths;
 use keyward::secret::Plaintext;
 use keyward::store::Store;
 use keyward::stream;
 use serde_json::Value;
 use tokio::task::JoinSet;
-use tower::ServiceExt as _;
 
 use database::Database;
 
@@ -44,7 +42,7 @@ pub struct Keyward {
     pub stack: Stack,
     /// A root key of the default workspace with every permission.
     pub root_key: String,
-    router: Router,
+    paths: Paths,
     /// What keeps the caches true; ends with the server.
     _tasks: JoinSet<()>,
     place: Arc<Place>,
@@ -86,8 +84,8 @@ impl Keyward {
         root_keys::bootstrap(&app, Some(&secret)).await.expect("the root key is made");
         app.freshness.heard_database();
         let tasks = stream::start(&app, announcements);
-        let router = http::router(app.clone());
-        Self { app, clock, stack, root_key, router, _tasks: tasks, place }
+        let paths = Paths::new(app.clone());
+        Self { app, clock, stack, root_key, paths, _tasks: tasks, place }
     }
 
     pub fn store(&self) -> &Store {
@@ -109,7 +107,7 @@ impl Keyward {
 
     /// Sends any request.
     pub async fn send(&self, request: Request<Body>) -> Reply {
-        let response = self.router.clone().oneshot(request).await.expect("an answer");
+        let response = self.paths.answer(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -3,9 +3,13 @@
 //! The rows are cached one by one and shared; a view only points at them. It is remembered by the
 //! hash of its key, and made again, from the cached rows, when one of them has changed.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use super::super::caller::Authority;
+use super::super::permission::Action;
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{IdentityId, RoleId};
 use crate::model::{Identity, Ratelimit, Role};
@@ -14,6 +18,9 @@ use crate::store::StoredKey;
 use crate::store::cache::Cached;
 use crate::store::freshness::Subject;
 
+///
+/// A view never changes, so what follows from it is worked out once and stands in it: a verification
+/// that finds its key in memory does not have to fetch the rows from all over it.
 #[derive(Debug)]
 pub struct View {
     row: Arc<Cached<StoredKey>>,
@@ -22,15 +29,101 @@ pub struct View {
     pub roles: Vec<String>,
     /// Slugs, the key's own and those of its roles; sorted, without doubles.
     pub permissions: Vec<String>,
+    /// What can be checked by name, sorted by it: the key's limits, and its identity's where the key
+    /// has none of that name.
+    pub limits: Vec<Arc<Limit>>,
+    pub enabled: bool,
+    pub expires_at: Option<Timestamp>,
+    /// Whether it has credits to spend.
+    pub is_metered: bool,
+    /// What version 2 tells of the key with every verification, as the first one wrote it.
+    pub told: OnceLock<Box<str>>,
+    /// The number of the last authority that was allowed to verify the key; 0: none yet.
+    seen_by: AtomicU64,
+}
+
+/// A limit as it is checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Empty for a limit given with the request.
+    pub id: String,
+    pub name: String,
+    pub limit: i64,
+    pub duration_ms: i64,
+    pub auto_apply: bool,
+    /// The name of its counter.
+    pub counter: Arc<str>,
+}
+
+impl Limit {
+    fn new(app: &App, limit: &Ratelimit, owner: &str) -> Arc<Self> {
+        Arc::new(Self {
+            id: limit.id.as_str().to_owned(),
+            name: limit.name.clone(),
+            limit: limit.limit,
+            duration_ms: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+            counter: app.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
+        })
+    }
 }
 
 impl View {
+    fn new(
+        app: &App,
+        row: Arc<Cached<StoredKey>>,
+        identity: Option<Arc<Cached<Identity>>>,
+        roles: Vec<String>,
+        permissions: Vec<String>,
+    ) -> Self {
+        let (enabled, expires_at) = (row.value.key.enabled, row.value.key.expires_at);
+        let mut view = Self {
+            is_metered: row.value.key.credits.is_some(),
+            row,
+            identity,
+            roles,
+            permissions,
+            limits: Vec::new(),
+            enabled,
+            expires_at,
+            told: OnceLock::new(),
+            seen_by: AtomicU64::new(0),
+        };
+        let (stored, owner) = (view.stored(), view.stored().key.id.as_str());
+        let own = stored.ratelimits.iter().map(|limit| Limit::new(app, limit, owner));
+        let owner = view.identity().map_or("", |identity| identity.id.as_str());
+        let shared = view.shared_ratelimits().map(|limit| Limit::new(app, limit, owner));
+        let mut limits: Vec<_> = own.chain(shared).collect();
+        limits.sort_by(|a, b| a.name.cmp(&b.name));
+        view.limits = limits;
+        view
+    }
+
     pub fn stored(&self) -> &StoredKey {
         &self.row.value
     }
 
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref().map(|identity| &identity.value)
+    }
+
+    /// Whether the authority may verify the key.
+    pub fn is_visible_to(&self, authority: &Authority) -> bool {
+        // Neither of the two ever changes, so an answer stays right.
+        if self.seen_by.load(Ordering::Relaxed) == authority.number() {
+            return true;
+        }
+        let key = &self.stored().key;
+        let is_visible = key.workspace_id == authority.key.workspace_id
+            && authority.grants.allow_on(Action::VerifyKey, &key.api_id);
+        if is_visible {
+            self.seen_by.store(authority.number(), Ordering::Relaxed);
+        }
+        is_visible
+    }
+
+    pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {
+        self.limits.iter().find(|limit| limit.name == name)
     }
 
     /// Whether the key has the permission, of itself or through a role.
@@ -94,7 +187,7 @@ pub async fn assemble(app: &App, row: Arc<Cached<StoredKey>>) -> Result<(View, V
     roles.sort();
     permissions.sort();
     permissions.dedup();
-    Ok((View { row, identity, roles, permissions }, subjects))
+    Ok((View::new(app, row, identity, roles, permissions), subjects))
 }
 
 async fn identity(

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
+use crate::rpc::reply::Reply;
 use crate::rpc::v2::shapes::{DURATION_MIN_MS, IdentityReply, Unsigned};
 
 /// Verify a key.
@@ -111,22 +112,42 @@ fn wanted((at, limit): (usize, Limit)) -> Result<Wanted> {
     Ok(Wanted { name: limit.name.into_string(), cost, limit: wanted })
 }
 
-/// What came of it; written straight from the cached rows, without a copy of them.
+/// What came of it.
 #[derive(Debug)]
 pub struct Outcome(Verified);
 
 /// What came of it. For `NOT_FOUND` there is nothing but `valid` and `code`.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only described; `Outcome` writes its two parts")]
+struct Told<'a> {
+    #[serde(flatten)]
+    verdict: Verdict<'a>,
+    #[serde(flatten)]
+    known: Option<Known<'a>>,
+}
+
+/// The part that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct Verdict<'a> {
     valid: bool,
     /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `INSUFFICIENT_PERMISSIONS`, `USAGE_EXCEEDED`,
     /// `RATE_LIMITED`, `DISABLED` or `EXPIRED`.
     code: &'static str,
+    /// Uses left; left out: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
-    key_id: Option<&'a KeyId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enabled: Option<bool>,
+    credits: Option<i64>,
+    /// The limits that were checked, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<ToldLimit<'a>>,
+}
+
+/// The part that stays the same until the key changes.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Known<'a> {
+    key_id: &'a KeyId,
+    enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,14 +161,8 @@ struct Told<'a> {
     /// Names.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     roles: &'a [String],
-    /// Uses left; left out: unlimited.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    credits: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<IdentityReply>,
-    /// The limits that were checked, by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    ratelimits: Vec<ToldLimit<'a>>,
 }
 
 /// A limit that was checked.
@@ -167,12 +182,18 @@ struct ToldLimit<'a> {
     auto_apply: bool,
 }
 
-impl Serialize for Outcome {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        Told::from(&self.0).serialize(serializer)
+impl Reply for Outcome {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *into, &Verdict::from(&self.0))?;
+        let Some(view) = self.0.view.as_ref().map(|view| &view.value) else { return Ok(()) };
+        let known = view.told.get_or_init(|| {
+            serde_json::to_string(&Known::from(view)).expect("texts and numbers").into()
+        });
+        // Both are objects with at least one field each; what is told is one.
+        into.pop();
+        into.push(b',');
+        into.extend_from_slice(&known.as_bytes()[1..]);
+        Ok(())
     }
 }
 
@@ -185,39 +206,45 @@ impl JsonSchema for Outcome {
     }
 }
 
-impl<'a> From<&'a Verified> for Told<'a> {
+impl<'a> From<&'a Verified> for Verdict<'a> {
     fn from(verified: &'a Verified) -> Self {
-        let view = verified.view.as_ref().map(|view| &view.value);
-        let key = view.map(|view| &view.stored().key);
-        let identity =
-            |view: &View| Some(IdentityReply::new(view.identity()?, view.shared_ratelimits()));
         Self {
             valid: verified.code == Code::Valid,
             code: name(verified.code),
-            key_id: key.map(|key| &key.id),
-            enabled: key.map(|key| key.enabled),
-            name: key.and_then(|key| key.name.as_deref()),
-            meta: key.and_then(|key| key.meta.as_ref()).filter(|meta| !meta.is_empty()),
-            expires: key.and_then(|key| key.expires_at).filter(|at| at.0 != 0),
-            permissions: view.map_or(&[], |view| &view.permissions),
-            roles: view.map_or(&[], |view| &view.roles),
             credits: verified.credits,
-            identity: view.and_then(identity),
             ratelimits: verified.ratelimits.iter().map(ToldLimit::from).collect(),
         }
     }
 }
 
+impl<'a> From<&'a View> for Known<'a> {
+    fn from(view: &'a View) -> Self {
+        let key = &view.stored().key;
+        let identity = view.identity();
+        Self {
+            key_id: &key.id,
+            enabled: key.enabled,
+            name: key.name.as_deref(),
+            meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
+            expires: key.expires_at.filter(|at| at.0 != 0),
+            permissions: &view.permissions,
+            roles: &view.roles,
+            identity: identity.map(|id| IdentityReply::new(id, view.shared_ratelimits())),
+        }
+    }
+}
+
 impl<'a> From<&'a Checked> for ToldLimit<'a> {
-    fn from(limit: &'a Checked) -> Self {
+    fn from(checked: &'a Checked) -> Self {
+        let Checked { limit, standing } = checked;
         Self {
             id: &limit.id,
             name: &limit.name,
             limit: limit.limit,
             duration: limit.duration_ms,
-            reset: limit.reset,
-            remaining: limit.remaining,
-            exceeded: limit.exceeded,
+            reset: standing.reset,
+            remaining: standing.remaining,
+            exceeded: standing.exceeded,
             auto_apply: limit.auto_apply,
         }
     }
