@@ -64,6 +64,13 @@ pub struct Take {
     pub spend: Option<Spend>,
 }
 
+impl Take {
+    /// Whether it puts something into its purse.
+    fn puts(&self) -> bool {
+        self.spend.as_ref().is_some_and(|spend| spend.put > 0)
+    }
+}
+
 /// What came of a [`Take`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {

@@ -1,0 +1,162 @@
+//! The connections: deadpool makes, checks and recycles them. A call goes over a clone of one of them,
+//! a *lane* that all calls share and that pipelines them; a connection for each command of its own
+//! costs twice the processor time. A lane that fails or stays silent goes back to the pool, which
+//! finds out whether it is of any use. No call waits longer than the timeout, whatever Redis does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use deadpool_redis::{Connection, Manager, Pool, PoolError, Timeouts};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
+use tokio::sync::Mutex;
+
+use crate::error::{Error, Result};
+
+/// A script and the digest by which Redis knows it.
+pub struct Script {
+    source: &'static str,
+    digest: String,
+}
+
+impl Script {
+    pub fn new(source: &'static str) -> Self {
+        Self { source, digest: redis::Script::new(source).get_hash().to_owned() }
+    }
+}
+
+/// Whether a command whose reply was lost with its lane may be sent again. Where the first one had
+/// counted, it counts twice then: too much is held back, and never too much let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    Once,
+    Never,
+}
+
+pub struct Lanes {
+    pool: Pool,
+    lane: ArcSwapOption<Connection>,
+    /// Held while a lane is fetched, so that a crowd fetches one.
+    fetching: Mutex<()>,
+    timeout: Duration,
+}
+
+impl Lanes {
+    /// Does not connect. `timeout` bounds every call.
+    pub fn new(url: &str, timeout: Duration) -> Result<Self> {
+        // The call's own timeout covers both; a second one would cost a timer for each call.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(timeout))
+            .set_response_timeout(None);
+        let pool = Pool::builder(Manager::new_with_config(url, config)?)
+            .max_size(4)
+            .runtime(deadpool_redis::Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(timeout),
+                create: Some(timeout),
+                recycle: Some(timeout),
+            })
+            .build()
+            .map_err(|e| Error::Internal(format!("the pool of Redis connections: {e}")))?;
+        Ok(Self { pool, lane: ArcSwapOption::empty(), fetching: Mutex::default(), timeout })
+    }
+
+    /// The timeout of every call.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sends a command and waits for its reply, within the timeout.
+    pub async fn send<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T> {
+        self.bounded(self.try_send(command, again)).await
+    }
+
+    /// Runs a script, within the timeout; one that this Redis has not seen is loaded first. Redis
+    /// forgets its scripts when it restarts or fails over.
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        again: Again,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<T> {
+        let running = async {
+            let mut by_digest = redis::cmd("EVALSHA");
+            by_digest.arg(&script.digest);
+            arguments(&mut by_digest);
+            match self.try_send(&by_digest, again).await {
+                Err(Error::Counters(e))
+                    if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) =>
+                {
+                    let mut by_source = redis::cmd("EVAL");
+                    by_source.arg(script.source);
+                    arguments(&mut by_source);
+                    self.try_send(&by_source, again).await
+                }
+                answer => answer,
+            }
+        };
+        self.bounded(running).await
+    }
+
+    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(self.timeout, call).await.unwrap_or_else(|_| {
+            self.lane.store(None);
+            Err(timed_out(self.timeout))
+        })
+    }
+
+    /// One command over the lane, and once more over a new one when the lane turns out to be dead:
+    /// so nobody notices that Redis was restarted.
+    async fn try_send<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T> {
+        match self.send_once(command).await {
+            Err(Error::Counters(e)) if again == Again::Once && is_dead(&e) => {
+                self.send_once(command).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send_once<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        let mut lane = self.lane().await?;
+        let answer = command.query_async(&mut lane).await;
+        if answer.as_ref().is_err_and(is_dead) {
+            self.lane.store(None);
+        }
+        Ok(answer?)
+    }
+
+    async fn lane(&self) -> Result<MultiplexedConnection> {
+        if let Some(lane) = &*self.lane.load() {
+            return Ok(MultiplexedConnection::clone(lane));
+        }
+        let _one_at_a_time = self.fetching.lock().await;
+        if let Some(lane) = &*self.lane.load() {
+            return Ok(MultiplexedConnection::clone(lane));
+        }
+        let lane = Arc::new(self.pool.get().await.map_err(pool_failed)?);
+        self.lane.store(Some(lane.clone()));
+        Ok(MultiplexedConnection::clone(&lane))
+    }
+}
+
+/// What a call that took longer than the timeout ends with.
+pub fn timed_out(timeout: Duration) -> Error {
+    Error::CountersTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn is_dead(e: &RedisError) -> bool {
+    e.is_io_error() || e.is_connection_dropped()
+}
+
+fn pool_failed(cause: PoolError) -> Error {
+    match cause {
+        PoolError::Backend(cause) => cause.into(),
+        PoolError::Timeout(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_) => {
+            RedisError::from((ErrorKind::Io, "no connection", cause.to_string())).into()
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Takes that wait for Redis share a script: what comes while two scripts are under way gathers, and
+//! all of it goes in the next one. Alone, a take waits for nobody; in a crowd, Redis runs a tenth of
+//! the scripts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::super::{Take, Taken};
+use crate::clock::Timestamp;
+use crate::error::Result;
+
+/// How many scripts are under way at most. With one, the way to Redis and back is idle time; more
+/// than two only make the batches smaller.
+const WORKERS_MAX: usize = 2;
+/// How many keys a script touches at most, unless a single take has more: Redis does nothing else
+/// meanwhile, and this many take it about a quarter of a millisecond.
+const KEYS_MAX: usize = 64;
+
+/// A take that waits.
+pub struct Asked {
+    pub take: Take,
+    pub now: Option<Timestamp>,
+    pub answer: oneshot::Sender<Result<Taken>>,
+}
+
+impl Asked {
+    fn keys(&self) -> usize {
+        self.take.windows.len() + usize::from(self.take.spend.is_some())
+    }
+
+    /// Whether both may go in one script. What puts something into a purse goes alone, because it is
+    /// not sent again when the connection breaks.
+    fn joins(&self, other: &Self) -> bool {
+        self.now == other.now && !self.take.puts() && !other.take.puts()
+    }
+}
+
+#[derive(Default)]
+pub struct Queue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Asked>,
+    workers: usize,
+}
+
+/// The right to run batches, until there is none to run.
+pub struct Worker(Option<Arc<Queue>>);
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a take. A worker is returned where too few are at work; it must run batches until there
+    /// is none.
+    pub fn add(self: &Arc<Self>, asked: Asked) -> Option<Worker> {
+        let mut state = self.lock();
+        state.waiting.push_back(asked);
+        if state.workers == WORKERS_MAX {
+            return None;
+        }
+        state.workers += 1;
+        Some(Worker(Some(self.clone())))
+    }
+}
+
+impl Worker {
+    /// What to run next, in the order in which it was asked; nothing: the worker is done. Who has
+    /// stopped waiting is left out, and so takes nothing.
+    pub fn next(&mut self) -> Option<Vec<Asked>> {
+        let queue = self.0.take()?;
+        let mut state = queue.lock();
+        let mut batch: Vec<Asked> = Vec::with_capacity(state.waiting.len().min(KEYS_MAX));
+        let mut keys = 0;
+        while let Some(asked) = state.waiting.front() {
+            keys += asked.keys();
+            if batch.first().is_some_and(|first| keys > KEYS_MAX || !first.joins(asked)) {
+                break;
+            }
+            batch.extend(state.waiting.pop_front().filter(|asked| !asked.answer.is_closed()));
+        }
+        if batch.is_empty() {
+            // Under the same lock that found nothing to do: nobody adds to a worker that has gone.
+            state.workers -= 1;
+            return None;
+        }
+        drop(state);
+        self.0 = Some(queue);
+        Some(batch)
+    }
+}
+
+impl Drop for Worker {
+    /// A worker that did not come to its end.
+    fn drop(&mut self) {
+        if let Some(queue) = &self.0 {
+            queue.lock().workers -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Spend, Window};
+    use super::*;
+
+    type Answered = oneshot::Receiver<Result<Taken>>;
+
+    fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (Asked, Answered) {
+        let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
+        let spend = Spend { purse: "p".into(), cost: 1, put, bank: None };
+        let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
+        let (answer, answered) = oneshot::channel();
+        (Asked { take, now, answer }, answered)
+    }
+
+    fn sizes(queue: &Arc<Queue>, all: Vec<Asked>) -> Vec<usize> {
+        let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
+        std::iter::from_fn(|| workers[0].next().map(|batch| batch.len())).collect()
+    }
+
+    #[test]
+    fn what_gathers_goes_together_up_to_the_bound_on_keys() {
+        let (all, _answered): (Vec<_>, Vec<_>) = (0..40).map(|_| asked(3, 0, None)).unzip();
+
+        assert_eq!(sizes(&Arc::default(), all), [16, 16, 8]);
+    }
+
+    #[test]
+    fn a_take_beyond_the_bound_goes_alone() {
+        let (all, _answered): (Vec<_>, Vec<_>) =
+            [1, 200, 1].map(|windows| asked(windows, 0, None)).into_iter().unzip();
+
+        assert_eq!(sizes(&Arc::default(), all), [1, 1, 1]);
+    }
+
+    #[test]
+    fn what_fills_a_purse_goes_alone_and_so_does_another_time() {
+        let noon = Some(Timestamp(1_000_000));
+        let (all, _answered): (Vec<_>, Vec<_>) =
+            [(0, None), (0, None), (5, None), (0, None), (0, noon), (0, noon)]
+                .map(|(put, now)| asked(1, put, now))
+                .into_iter()
+                .unzip();
+
+        assert_eq!(sizes(&Arc::default(), all), [2, 1, 1, 2]);
+    }
+
+    #[test]
+    fn who_has_stopped_waiting_is_left_out() {
+        let (all, mut answered): (Vec<_>, Vec<_>) = (0..4).map(|_| asked(1, 0, None)).unzip();
+        answered.drain(1..3);
+
+        assert_eq!(sizes(&Arc::default(), all), [2]);
+    }
+
+    #[test]
+    fn two_work_at_most_and_whoever_ends_makes_room() {
+        let queue = Arc::<Queue>::default();
+        let (one, _answer_1) = asked(1, 0, None);
+        let (two, _answer_2) = asked(1, 0, None);
+        let (three, _answer_3) = asked(1, 0, None);
+        let mut first = queue.add(one).expect("a worker");
+        let second = queue.add(two).expect("a worker");
+
+        assert!(queue.add(three).is_none());
+        assert_eq!(first.next().map(|batch| batch.len()), Some(3));
+        // One comes to its end, the other is lost on the way.
+        assert!(first.next().is_none());
+        drop(second);
+        for _ in 0..WORKERS_MAX {
+            let (next, answered) = asked(1, 0, None);
+            drop(answered);
+            assert!(queue.add(next).is_some());
+        }
+    }
+}
