@@ -7,12 +7,13 @@ mod update;
 mod verify;
 mod view;
 
+pub use crate::limiter::Standing;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use find::{Found, get, whoami};
 pub use update::{CreditsChange, KeyChange, update};
 pub use verify::{Checked, Code, Verification, Verified, Wanted, WantedLimit, verify};
-pub use view::View;
+pub use view::{Limit, View};
 
 use super::audit::{self, Actor, Target};
 use super::caller::Caller;

@@ -3,7 +3,7 @@
 //! [`decide`] is pure: it yields the refusal or what is to be taken. Then at most one call to the
 //! counters takes windows and credits together, all or nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::super::caller::Caller;
 use super::super::credits;
@@ -165,6 +165,7 @@ fn ad_hoc(app: &App, view: &View, name: &str, limit: i64, duration_ms: i64) -> A
         duration_ms,
         auto_apply: false,
         counter: app.keyspace.window(owner, duration_ms, name).into(),
+        told: OnceLock::new(),
     })
 }
 

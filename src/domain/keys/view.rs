@@ -53,6 +53,8 @@ pub struct Limit {
     pub auto_apply: bool,
     /// The name of its counter.
     pub counter: Arc<str>,
+    /// What version 2 tells of it with every verification, as the first one wrote it.
+    pub told: OnceLock<Box<str>>,
 }
 
 impl Limit {
@@ -64,6 +66,7 @@ impl Limit {
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
             counter: app.keyspace.window(owner, limit.duration_ms, &limit.name).into(),
+            told: OnceLock::new(),
         })
     }
 }

@@ -62,24 +62,24 @@ impl Lanes {
         Ok(Self { pool, lane: ArcSwapOption::empty(), fetching: Mutex::default(), timeout })
     }
 
-    /// The timeout of every call.
-    pub fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// Sends a command and waits for its reply, within the timeout.
     pub async fn send<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T> {
-        self.bounded(self.try_send(command, again)).await
+        self.within(self.timeout, self.try_send(command, again)).await
     }
 
-    /// Runs a script, within the timeout; one that this Redis has not seen is loaded first. Redis
-    /// forgets its scripts when it restarts or fails over.
+    /// Runs a script; one that this Redis has not seen is loaded first. Redis forgets its scripts
+    /// when it restarts or fails over. `waited` is the part of the timeout that is gone already.
     pub async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
         again: Again,
+        waited: Duration,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<T> {
+        let left = self.timeout.saturating_sub(waited);
+        if left.is_zero() {
+            return Err(timed_out(self.timeout));
+        }
         let running = async {
             let mut by_digest = redis::cmd("EVALSHA");
             by_digest.arg(&script.digest);
@@ -96,11 +96,11 @@ impl Lanes {
                 answer => answer,
             }
         };
-        self.bounded(running).await
+        self.within(left, running).await
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(self.timeout, call).await.unwrap_or_else(|_| {
+    async fn within<T>(&self, left: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(left, call).await.unwrap_or_else(|_| {
             self.lane.store(None);
             Err(timed_out(self.timeout))
         })

@@ -41,7 +41,7 @@ impl RedisCounters {
             client: redis::Client::open(url)?,
             keyspace,
             recall: Script::new(include_str!("../../../lua/recall.lua")),
-            queue: Arc::default(),
+            queue: Queue::new(),
             calls: Arc::new(Calls { lanes, take }),
         })
     }
@@ -81,22 +81,22 @@ impl RedisCounters {
 impl Engine for RedisCounters {
     async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
         let (answer, answered) = oneshot::channel();
+        let since = self.queue.now();
         // A task of its own: whoever stops waiting must not end the batch that others are part of.
-        if let Some(worker) = self.queue.add(Asked { take: take.clone(), now, answer }) {
+        if let Some(worker) = self.queue.add(Asked { take: take.clone(), now, since, answer }) {
             tokio::spawn(work(self.calls.clone(), worker));
         }
-        let timeout = self.calls.lanes.timeout();
-        tokio::time::timeout(timeout, answered)
+        // No timer: a batch has the time that is left to its oldest take, so nobody waits longer.
+        answered
             .await
-            .map_err(|_| timed_out(timeout))?
-            .unwrap_or_else(|_| Err(Error::Internal("the counters' worker ended".into())))
+            .unwrap_or_else(|_| Err(Error::Internal("the counters' worker was lost".into())))
     }
 
     async fn recall(&self, purse: &str) -> Result<i64> {
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(purse);
         };
-        self.calls.lanes.run(&self.recall, Again::Never, arguments).await
+        self.calls.lanes.run(&self.recall, Again::Never, Duration::ZERO, arguments).await
     }
 }
 
@@ -104,7 +104,7 @@ impl Engine for RedisCounters {
 async fn work(calls: Arc<Calls>, mut worker: Worker) {
     while let Some(batch) = worker.next() {
         let takes: Vec<_> = batch.iter().map(|asked| &asked.take).collect();
-        let outcome = calls.run(&takes, batch[0].now).await;
+        let outcome = calls.run(&takes, batch[0].now, worker.waited(&batch[0])).await;
         match outcome {
             // Who has stopped waiting hears nothing.
             Ok(taken) => batch.into_iter().zip(taken).for_each(|(asked, taken)| {
@@ -121,11 +121,16 @@ async fn work(calls: Arc<Calls>, mut worker: Worker) {
 }
 
 impl Calls {
-    async fn run(&self, takes: &[&Take], now: Option<Timestamp>) -> Result<Vec<Taken>> {
+    async fn run(
+        &self,
+        takes: &[&Take],
+        now: Option<Timestamp>,
+        waited: Duration,
+    ) -> Result<Vec<Taken>> {
         // What is put into a purse twice is given twice.
         let again = if takes.iter().any(|take| take.puts()) { Again::Never } else { Again::Once };
         let arguments = |command: &mut Cmd| batch::write(command, takes, now);
-        let reply: Vec<i64> = self.lanes.run(&self.take, again, arguments).await?;
+        let reply: Vec<i64> = self.lanes.run(&self.take, again, waited, arguments).await?;
         batch::read(takes, &reply)
             .ok_or_else(|| Error::Internal("the script's reply is too short".into()))
     }

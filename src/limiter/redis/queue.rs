@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::super::{Take, Taken};
-use crate::clock::Timestamp;
+use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
 
 /// How many scripts are under way at most. With one, the way to Redis and back is idle time; more
@@ -22,6 +23,8 @@ const KEYS_MAX: usize = 64;
 pub struct Asked {
     pub take: Take,
     pub now: Option<Timestamp>,
+    /// When it was asked, by [`Queue::now`].
+    pub since: Duration,
     pub answer: oneshot::Sender<Result<Taken>>,
 }
 
@@ -37,8 +40,10 @@ impl Asked {
     }
 }
 
-#[derive(Default)]
-pub struct Queue(Mutex<State>);
+pub struct Queue {
+    watch: Stopwatch,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -50,8 +55,17 @@ struct State {
 pub struct Worker(Option<Arc<Queue>>);
 
 impl Queue {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { watch: Stopwatch::new(), state: Mutex::default() })
+    }
+
+    /// The time since the queue was made.
+    pub fn now(&self) -> Duration {
+        self.watch.elapsed()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a take. A worker is returned where too few are at work; it must run batches until there
@@ -68,6 +82,11 @@ impl Queue {
 }
 
 impl Worker {
+    /// How long a take has waited.
+    pub fn waited(&self, asked: &Asked) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |queue| queue.now().saturating_sub(asked.since))
+    }
+
     /// What to run next, in the order in which it was asked; nothing: the worker is done. Who has
     /// stopped waiting is left out, and so takes nothing.
     pub fn next(&mut self) -> Option<Vec<Asked>> {
@@ -94,10 +113,12 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A worker that did not come to its end.
+    /// A worker that did not come to its end: who waits is sent away, lest nobody comes for them.
     fn drop(&mut self) {
         if let Some(queue) = &self.0 {
-            queue.lock().workers -= 1;
+            let mut state = queue.lock();
+            state.workers -= 1;
+            state.waiting.clear();
         }
     }
 }
@@ -114,7 +135,7 @@ mod tests {
         let spend = Spend { purse: "p".into(), cost: 1, put, bank: None };
         let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();
-        (Asked { take, now, answer }, answered)
+        (Asked { take, now, since: Duration::ZERO, answer }, answered)
     }
 
     fn sizes(queue: &Arc<Queue>, all: Vec<Asked>) -> Vec<usize> {
@@ -126,7 +147,7 @@ mod tests {
     fn what_gathers_goes_together_up_to_the_bound_on_keys() {
         let (all, _answered): (Vec<_>, Vec<_>) = (0..40).map(|_| asked(3, 0, None)).unzip();
 
-        assert_eq!(sizes(&Arc::default(), all), [16, 16, 8]);
+        assert_eq!(sizes(&Queue::new(), all), [16, 16, 8]);
     }
 
     #[test]
@@ -134,7 +155,7 @@ mod tests {
         let (all, _answered): (Vec<_>, Vec<_>) =
             [1, 200, 1].map(|windows| asked(windows, 0, None)).into_iter().unzip();
 
-        assert_eq!(sizes(&Arc::default(), all), [1, 1, 1]);
+        assert_eq!(sizes(&Queue::new(), all), [1, 1, 1]);
     }
 
     #[test]
@@ -146,7 +167,7 @@ mod tests {
                 .into_iter()
                 .unzip();
 
-        assert_eq!(sizes(&Arc::default(), all), [2, 1, 1, 2]);
+        assert_eq!(sizes(&Queue::new(), all), [2, 1, 1, 2]);
     }
 
     #[test]
@@ -154,27 +175,35 @@ mod tests {
         let (all, mut answered): (Vec<_>, Vec<_>) = (0..4).map(|_| asked(1, 0, None)).unzip();
         answered.drain(1..3);
 
-        assert_eq!(sizes(&Arc::default(), all), [2]);
+        assert_eq!(sizes(&Queue::new(), all), [2]);
     }
 
     #[test]
     fn two_work_at_most_and_whoever_ends_makes_room() {
-        let queue = Arc::<Queue>::default();
-        let (one, _answer_1) = asked(1, 0, None);
-        let (two, _answer_2) = asked(1, 0, None);
-        let (three, _answer_3) = asked(1, 0, None);
-        let mut first = queue.add(one).expect("a worker");
-        let second = queue.add(two).expect("a worker");
+        let queue = Queue::new();
+        let (all, _answered): (Vec<_>, Vec<_>) = (0..3).map(|_| asked(1, 0, None)).unzip();
+        let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
 
-        assert!(queue.add(three).is_none());
-        assert_eq!(first.next().map(|batch| batch.len()), Some(3));
-        // One comes to its end, the other is lost on the way.
-        assert!(first.next().is_none());
-        drop(second);
-        for _ in 0..WORKERS_MAX {
-            let (next, answered) = asked(1, 0, None);
-            drop(answered);
-            assert!(queue.add(next).is_some());
-        }
+        assert_eq!(workers.len(), 2);
+        assert_eq!(workers[1].next().map(|batch| batch.len()), Some(3));
+        assert!(workers[0].next().is_none());
+        let (next, _answer) = asked(1, 0, None);
+        assert!(queue.add(next).is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_worker_that_is_lost_is_sent_away() {
+        let queue = Queue::new();
+        let (first, _answer) = asked(1, 0, None);
+        let mut worker = queue.add(first).expect("a worker");
+        worker.next().expect("a batch");
+        let (waiting, mut answer) = asked(1, 0, None);
+        let other = queue.add(waiting).expect("a worker");
+
+        drop((worker, other));
+
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        let (next, _answer) = asked(1, 0, None);
+        assert!(queue.add(next).is_some());
     }
 }

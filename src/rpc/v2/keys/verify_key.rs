@@ -118,18 +118,31 @@ pub struct Outcome(Verified);
 
 /// What came of it. For `NOT_FOUND` there is nothing but `valid` and `code`.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "only described; `Outcome` writes its two parts")]
+#[expect(dead_code, reason = "only described; `Outcome` writes its parts")]
 struct Told<'a> {
     #[serde(flatten)]
-    verdict: Verdict<'a>,
+    verdict: Verdict,
+    /// The limits that were checked, by name.
+    #[schemars(default)]
+    ratelimits: Vec<ToldLimit<'a>>,
     #[serde(flatten)]
     known: Option<Known<'a>>,
+}
+
+/// A limit that was checked.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only described; `Outcome` writes its parts")]
+struct ToldLimit<'a> {
+    #[serde(flatten)]
+    standing: ToldStanding,
+    #[serde(flatten)]
+    known: KnownLimit<'a>,
 }
 
 /// The part that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Verdict<'a> {
+struct Verdict {
     valid: bool,
     /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `INSUFFICIENT_PERMISSIONS`, `USAGE_EXCEEDED`,
     /// `RATE_LIMITED`, `DISABLED` or `EXPIRED`.
@@ -137,9 +150,6 @@ struct Verdict<'a> {
     /// Uses left; left out: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<i64>,
-    /// The limits that were checked, by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    ratelimits: Vec<ToldLimit<'a>>,
 }
 
 /// The part that stays the same until the key changes.
@@ -165,36 +175,62 @@ struct Known<'a> {
     identity: Option<IdentityReply>,
 }
 
-/// A limit that was checked.
+/// Of a limit, the part that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct ToldLimit<'a> {
+struct ToldStanding {
+    remaining: i64,
+    /// The end of the window, in unix milliseconds.
+    reset: Timestamp,
+    exceeded: bool,
+}
+
+/// Of a limit, the part that stays the same.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct KnownLimit<'a> {
     /// Empty for a limit that was made for this call.
     id: &'a str,
     name: &'a str,
     limit: i64,
     /// Milliseconds.
     duration: i64,
-    /// The end of the window, in unix milliseconds.
-    reset: Timestamp,
-    remaining: i64,
-    exceeded: bool,
     auto_apply: bool,
 }
 
 impl Reply for Outcome {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(&mut *into, &Verdict::from(&self.0))?;
-        let Some(view) = self.0.view.as_ref().map(|view| &view.value) else { return Ok(()) };
-        let known = view.told.get_or_init(|| {
-            serde_json::to_string(&Known::from(view)).expect("texts and numbers").into()
-        });
-        // Both are objects with at least one field each; what is told is one.
-        into.pop();
-        into.push(b',');
-        into.extend_from_slice(&known.as_bytes()[1..]);
+        let Verified { code, view, credits, ratelimits } = &self.0;
+        let verdict = Verdict { valid: *code == Code::Valid, code: name(*code), credits: *credits };
+        serde_json::to_writer(&mut *into, &verdict)?;
+        if !ratelimits.is_empty() {
+            into.pop();
+            into.extend_from_slice(br#","ratelimits":["#);
+            for Checked { limit, standing } in ratelimits {
+                serde_json::to_writer(&mut *into, &ToldStanding::from(standing))?;
+                join(into, limit.told.get_or_init(|| known(&KnownLimit::from(&**limit))));
+                into.push(b',');
+            }
+            into.pop();
+            into.extend_from_slice(b"]}");
+        }
+        if let Some(view) = view.as_ref().map(|view| &view.value) {
+            join(into, view.told.get_or_init(|| known(&Known::from(view))));
+        }
         Ok(())
     }
+}
+
+/// What stays the same, as it is kept.
+fn known(what: &impl Serialize) -> Box<str> {
+    serde_json::to_string(what).expect("texts and numbers").into()
+}
+
+/// Makes one object of the one just written and another. Neither is empty.
+fn join(into: &mut Vec<u8>, object: &str) {
+    into.pop();
+    into.push(b',');
+    into.extend_from_slice(&object.as_bytes()[1..]);
 }
 
 impl JsonSchema for Outcome {
@@ -203,17 +239,6 @@ impl JsonSchema for Outcome {
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         Told::json_schema(generator)
-    }
-}
-
-impl<'a> From<&'a Verified> for Verdict<'a> {
-    fn from(verified: &'a Verified) -> Self {
-        Self {
-            valid: verified.code == Code::Valid,
-            code: name(verified.code),
-            credits: verified.credits,
-            ratelimits: verified.ratelimits.iter().map(ToldLimit::from).collect(),
-        }
     }
 }
 
@@ -234,17 +259,20 @@ impl<'a> From<&'a View> for Known<'a> {
     }
 }
 
-impl<'a> From<&'a Checked> for ToldLimit<'a> {
-    fn from(checked: &'a Checked) -> Self {
-        let Checked { limit, standing } = checked;
+impl From<&keys::Standing> for ToldStanding {
+    fn from(standing: &keys::Standing) -> Self {
+        let keys::Standing { remaining, reset, exceeded } = *standing;
+        Self { remaining, reset, exceeded }
+    }
+}
+
+impl<'a> From<&'a keys::Limit> for KnownLimit<'a> {
+    fn from(limit: &'a keys::Limit) -> Self {
         Self {
             id: &limit.id,
             name: &limit.name,
             limit: limit.limit,
             duration: limit.duration_ms,
-            reset: standing.reset,
-            remaining: standing.remaining,
-            exceeded: standing.exceeded,
             auto_apply: limit.auto_apply,
         }
     }
