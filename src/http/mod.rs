@@ -204,6 +204,7 @@ fn accept(stream: TcpStream, peer: SocketAddr, paths: Paths, connections: &Grace
             Ok::<_, Infallible>(answer)
         })
     });
+    // Without writev: copying a small answer behind its head costs less than handing over two pieces.
     // Without pipeline_flush, with which hyper drops its answer to a head that it cannot read.
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
