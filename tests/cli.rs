@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 use crate::support::database::Database;
 use crate::support::process::{Server, exchange, free_port, get, keyward, run};
@@ -219,6 +220,30 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         refused(&output, 2, &words);
         assert!(!String::from_utf8_lossy(&output.stderr).contains("only_19_characters_"));
     }
+}
+
+#[test]
+fn the_audit_log_tells_from_where_a_change_came() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let request = format!(
+        "POST /v2/apis.createApi HTTP/1.1\r\nHost: keyward\r\nConnection: close\r\n\
+        Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n\
+        User-Agent: teller/1.0\r\nContent-Length: 19\r\n\r\n{{\"name\":\"payments\"}}"
+    );
+
+    let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
+
+    assert_eq!(status, 200, "{answer}");
+    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
+    let entry: (String, String) = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = "SELECT remote_address, user_agent FROM audit WHERE event = 'api.create'";
+        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query_as(sql).fetch_one(&mut file).await.unwrap()
+    });
+    assert_eq!(entry, ("127.0.0.1".into(), "teller/1.0".into()));
 }
 
 #[test]
