@@ -3,7 +3,7 @@
 //! [`decide`] is pure: it yields the refusal or what is to be taken. Then at most one call to the
 //! counters takes windows and credits together, all or nothing.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::super::caller::Caller;
 use super::super::credits;
@@ -11,7 +11,9 @@ use super::super::query;
 use super::view::{self, Limit, View};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
+use crate::id::RatelimitId;
 use crate::limiter::{Standing, Window};
+use crate::model::Ratelimit;
 use crate::secret::KeyHash;
 use crate::store::cache::Cached;
 
@@ -157,16 +159,9 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
 
 /// A limit given with the request; it is counted for the key.
 fn ad_hoc(app: &App, view: &View, name: &str, limit: i64, duration_ms: i64) -> Arc<Limit> {
-    let owner = view.stored().key.id.as_str();
-    Arc::new(Limit {
-        id: String::new(),
-        name: name.to_owned(),
-        limit,
-        duration_ms,
-        auto_apply: false,
-        counter: app.keyspace.window(owner, duration_ms, name).into(),
-        told: OnceLock::new(),
-    })
+    let (id, name) = (RatelimitId::from(""), name.to_owned());
+    let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false };
+    Limit::new(app, &limit, view.stored().key.id.as_str())
 }
 
 impl Planned {

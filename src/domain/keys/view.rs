@@ -58,7 +58,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    fn new(app: &App, limit: &Ratelimit, owner: &str) -> Arc<Self> {
+    /// `owner` is the id of the key or the identity that is counted.
+    pub fn new(app: &App, limit: &Ratelimit, owner: &str) -> Arc<Self> {
         Arc::new(Self {
             id: limit.id.as_str().to_owned(),
             name: limit.name.clone(),
