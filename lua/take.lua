@@ -1,23 +1,70 @@
 -- Takes, each from any number of windows and at most one purse: all of it or nothing; one take after the other.
 -- KEYS    every window and purse, each once
 -- ARGV[1] now in unix ms; empty: Redis' own time
--- ARGV[2] the takes, packed. For each: how many windows (2 bytes), whether there is a purse (1 byte); for each window:
+-- ARGV[2] the time from which on nothing is done, for nobody waits for it any more; empty: none
+-- ARGV[3] the takes, packed. For each: how many windows (2 bytes), whether there is a purse (1 byte); for each window:
 --         its place in KEYS (2 bytes), limit, duration in ms, cost (8 bytes each, doubles); for the purse: its place,
---         cost, units to put in first, the bank's balance with them (-1: unknown), lifetime in ms
--- Reply   for each take: 1 when taken, 0 when not; for each window: effective count before the take, number of the
---         window; for the purse: state (0 enough, 1 short, 2 exceeded), units, bank (-1: unknown)
--- Invariant: the effective count of a window never passes its limit; a purse never falls below 0.
+--         cost, and what the bank says: the life that it was told of (-1: nothing is said), units that it has debited
+--         for this purse before, units to put in, its balance, when the next refill is due
+-- Reply   now, the life of this Redis; when it was too late, nothing more. For each take: 1 when taken, 0 when not; for
+--         each window: effective count before the take, number of the window; for the purse: state (0 enough, 1 short,
+--         2 exceeded, 3 closed, 4 what is put in was meant for another life), units, bank (-1: unknown), units spent
+-- Invariant: the effective count of a window never passes its limit; a purse never falls below 0, and is void in any
+-- other life than the one in which it was made.
 local call, read, write, floor, min = redis.call, struct.unpack, struct.pack, math.floor, math.min
-local now, takes = tonumber(ARGV[1]), ARGV[2]
+local now, takes = tonumber(ARGV[1]), ARGV[3]
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + floor(time[2] / 1000)
 end
+if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return {now, 0} end
 local stored = #KEYS > 0 and call('MGET', unpack(KEYS)) or {}
+
+-- A Redis that restarts or is promoted has another replication id, whatever data it has.
+local the_life
+local function life()
+  if not the_life then
+    local id = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+    the_life = tonumber(string.sub(id, 1, 13), 16)
+  end
+  return the_life
+end
+
 -- By the place in KEYS: windows with their lifetime, where it is not what it was; then purses.
-local number, count, before, life = {}, {}, {}, {}
-local units, bank, purse_life = {}, {}, {}
-local changed, reply, filled, at = {}, {}, 0, 1
+local number, count, before, life_of = {}, {}, {}, {}
+local purses = {}
+local function purse(k)
+  local p = purses[k]
+  if p then return p end
+  p = {there = false, closed = 0, units = 0, spent = 0, bank = -1}
+  if stored[k] then
+    local l, units, spent, bank, ends, first, lost, top, used, closed = read('>dddddddddB', stored[k])
+    if l == life() then
+      p = {there = true, units = units, spent = spent, bank = bank, ends = ends, first = first, lost = lost, top = top,
+        used = used, closed = closed}
+    end
+  end
+  purses[k] = p
+  return p
+end
+
+-- What the bank has debited is put in. Blocks may come late and in any order, each once at most. Who makes the purse
+-- takes all that was debited before for lost; a block of before that comes after all is not.
+local function put(p, told, base, block, bank, ends)
+  if told ~= life() then return 4 end
+  if p.closed > 0 then return 3 end
+  if not p.there then
+    p.there, p.first, p.lost, p.top, p.used = true, base, base, -1, now
+  elseif base < p.first then
+    p.lost = p.lost - block
+  end
+  p.units = p.units + block
+  if base + block >= p.top then p.top, p.bank, p.ends = base + block, bank, ends end
+  p.changed, p.renewed = true, true
+  return 0
+end
+
+local changed, reply, filled, at = {}, {now, 0}, 2, 1
 while at <= #takes do
   local windows, has_purse
   windows, has_purse, at = read('>I2B', takes, at)
@@ -34,7 +81,7 @@ while at <= #takes do
         number[k], count[k], before[k] = last, counted, earlier
       else
         number[k], count[k], before[k] = current, 0, last == current - 1 and counted or 0
-        life[k] = (current + 2) * duration - now
+        life_of[k] = (current + 2) * duration - now
       end
     end
     local left = min(duration, (number[k] + 1) * duration - now)
@@ -45,25 +92,27 @@ while at <= #takes do
     filled = filled + 2
   end
   if has_purse == 1 then
-    local k, cost, put, known, lifetime
-    k, cost, put, known, lifetime, at = read('>I2dddd', takes, at)
-    if not units[k] then
-      units[k], bank[k] = 0, -1
-      if stored[k] then units[k], bank[k] = read('>dd', stored[k]) end
+    local k, cost, told, base, block, bank, ends
+    k, cost, told, base, block, bank, ends, at = read('>I2dddddd', takes, at)
+    local p, state = purse(k), 0
+    if told >= 0 then state = put(p, told, base, block, bank, ends) end
+    if state == 0 then
+      if p.closed > 0 then
+        state = 3
+      elseif not p.there or (told < 0 and now >= p.ends) then
+        state = 1
+      elseif p.units < cost then
+        state = p.units + p.bank >= cost and 1 or 2
+      end
     end
-    units[k] = units[k] + put
-    if known >= 0 and (bank[k] < 0 or known < bank[k]) then bank[k] = known end
-    local state = 0
-    if bank[k] < 0 or (units[k] < cost and units[k] + bank[k] >= cost) then
-      state = 1
-    elseif units[k] < cost then
-      state = 2
+    -- To look costs nothing, whatever there is.
+    taken = taken and (state == 0 or cost == 0)
+    if taken and cost > 0 then
+      p.units, p.spent, p.used, p.changed = p.units - cost, p.spent + cost, now, true
     end
-    taken = taken and state == 0
-    if taken then units[k] = units[k] - cost end
-    if bank[k] >= 0 and (put > 0 or known >= 0 or (taken and cost > 0)) then purse_life[k] = lifetime end
-    reply[filled + 1], reply[filled + 2], reply[filled + 3] = state, units[k], bank[k]
-    filled = filled + 3
+    reply[2] = life()
+    reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] = state, p.units, p.bank, p.spent
+    filled = filled + 4
   end
   if taken then reply[outcome] = 1 end
   for window = 0, windows - 1 do
@@ -75,16 +124,25 @@ while at <= #takes do
     end
   end
 end
+
 for k in pairs(changed) do
   local value = write('>ddd', number[k], count[k], before[k])
-  if life[k] then
+  if life_of[k] then
     -- A whole number passes as it is: Redis writes it out exactly.
-    call('SET', KEYS[k], value, 'PX', life[k])
+    call('SET', KEYS[k], value, 'PX', life_of[k])
   else
     call('SET', KEYS[k], value, 'KEEPTTL')
   end
 end
-for k, lifetime in pairs(purse_life) do
-  call('SET', KEYS[k], write('>dd', units[k], bank[k]), 'PX', lifetime)
+for k, p in pairs(purses) do
+  if p.changed then
+    local value = write('>dddddddddB', life(), p.units, p.spent, p.bank, p.ends, p.first, p.lost, p.top, p.used, p.closed)
+    if p.renewed then
+      -- Longer than any key is likely to rest: 400 days.
+      call('SET', KEYS[k], value, 'PX', 34560000000)
+    else
+      call('SET', KEYS[k], value, 'KEEPTTL')
+    end
+  end
 end
 return reply

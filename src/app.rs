@@ -1,7 +1,7 @@
 //! The bag that is handed down: everything that a request needs and that outlives it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::caller::Authority;
-use crate::domain::credits::Withdrawals;
+use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
 use crate::error::Result;
-use crate::id::{IdentityId, RoleId};
+use crate::id::{IdentityId, ReplicaId, RoleId};
+use crate::limiter::Keyspace;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
-use crate::limiter::{Counters, Keyspace};
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
@@ -28,17 +28,29 @@ pub const DATABASE_FILE: &str = "keyward.db";
 /// replica reads it twice a second.
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
+/// How long a replica counts as there after it has said so.
+const PRESENT_MS: i64 = 7_000;
+
 pub struct App {
     pub settings: Settings,
     pub clock: Clock,
     pub store: Store,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
-    pub counters: Counters,
+    /// The counters that all replicas share; absent in an embedded server.
+    pub redis: Option<RedisCounters>,
+    /// The counters of this process: an embedded server's, and a replica's while Redis is away.
+    pub local: LocalCounters,
+    /// How this process is called among the replicas.
+    pub replica: String,
+    /// How many replicas there are, by the last count; 0 before the first.
+    pub replicas: AtomicU32,
     pub keyspace: Keyspace,
     /// Set when the server has been told to stop and waits for the balancer to notice.
     pub draining: AtomicBool,
     pub withdrawals: Withdrawals,
+    /// What this process has spent from purses.
+    pub spent: Spent,
     announcements: mpsc::Sender<String>,
 }
 
@@ -72,15 +84,13 @@ impl App {
         store: Store,
         clock: Clock,
     ) -> Result<(Self, mpsc::Receiver<String>)> {
-        let (keyspace, counters) = match &settings.engines {
-            Engines::Embedded { .. } => {
-                (Keyspace::new(""), Counters::Local(LocalCounters::new(clock.clone())))
-            }
+        let (keyspace, redis) = match &settings.engines {
+            Engines::Embedded { .. } => (Keyspace::new(""), None),
             Engines::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
                 let timeout = Duration::from_millis(settings.redis_timeout_ms);
-                let counters = RedisCounters::new(redis_url, timeout, keyspace.clone())?;
-                (keyspace, Counters::Redis(Box::new(counters)))
+                let redis = RedisCounters::new(redis_url, timeout, keyspace.clone())?;
+                (keyspace, Some(redis))
             }
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
@@ -90,14 +100,18 @@ impl App {
         let draining = AtomicBool::new(false);
         let app = Self {
             settings,
-            clock,
             store,
             freshness,
             caches,
-            counters,
+            redis,
+            local: LocalCounters::new(clock.clone()),
+            replica: ReplicaId::random().as_str().to_owned(),
+            replicas: AtomicU32::new(0),
+            clock,
             keyspace,
             draining,
             withdrawals: Withdrawals::default(),
+            spent: Spent::default(),
             announcements,
         };
         Ok((app, waiting))
@@ -111,6 +125,20 @@ impl App {
                 Store::connect(database_url, settings.database_connections_max).await
             }
         }
+    }
+
+    /// Whether the others know of this replica, so that its word is waited for.
+    pub fn is_registered(&self) -> bool {
+        self.replicas.load(Ordering::Relaxed) > 0
+    }
+
+    /// Says that this replica is there, and counts those that are.
+    pub async fn register(&self) -> Result<()> {
+        let mut tx = self.store.begin().await?;
+        let there = tx.register_replica(&self.replica, PRESENT_MS).await?;
+        tx.commit().await?;
+        self.replicas.store(u32::try_from(there).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Commits, and then tells every cache what has changed: its own before this returns.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::model::OnOutage;
 use crate::secret::Plaintext;
 
 /// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
@@ -49,7 +50,7 @@ pub struct Config {
     /// How to log: text or json [default: text]
     #[arg(long, env = "KEYWARD_LOG_FORMAT", global = true)]
     log_format: Option<String>,
-    /// The longest that a request waits for Redis, in milliseconds [default: 40]
+    /// The longest that a request waits for Redis, in milliseconds [default: 30]
     #[arg(long, env = "KEYWARD_REDIS_TIMEOUT_MS", global = true)]
     redis_timeout_ms: Option<String>,
     /// What every name in Redis begins with [default: kw:]
@@ -61,6 +62,12 @@ pub struct Config {
     /// How long cached keys verify while the database is away [default: 900]
     #[arg(long, env = "KEYWARD_DATABASE_GRACE_SECONDS", global = true)]
     database_grace_seconds: Option<String>,
+    /// What is said of the limits of keys while Redis is away: local, open or closed [default: local]
+    #[arg(long, env = "KEYWARD_KEYS_ON_OUTAGE", global = true)]
+    keys_on_outage: Option<String>,
+    /// After how many seconds without a spend credits go back from Redis to the database [default: 60]
+    #[arg(long, env = "KEYWARD_PURSE_IDLE_SECONDS", global = true)]
+    purse_idle_seconds: Option<String>,
     /// How many keys are cached [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
@@ -97,6 +104,8 @@ pub struct Settings {
     pub database_connections_max: u32,
     pub database_grace_seconds: u64,
     pub cached_keys_max: u64,
+    pub keys_on_outage: OnOutage,
+    pub purse_idle_seconds: u64,
 }
 
 impl Settings {
@@ -132,7 +141,7 @@ impl Config {
             redis_timeout_ms: number(
                 "KEYWARD_REDIS_TIMEOUT_MS",
                 self.redis_timeout_ms.as_deref(),
-                40,
+                30,
                 1,
                 10_000,
             )?,
@@ -158,6 +167,14 @@ impl Config {
                 1_000_000,
                 100,
                 1_000_000_000,
+            )?,
+            keys_on_outage: self.keys_on_outage()?,
+            purse_idle_seconds: number(
+                "KEYWARD_PURSE_IDLE_SECONDS",
+                self.purse_idle_seconds.as_deref(),
+                60,
+                1,
+                86_400,
             )?,
             listen,
         })
@@ -231,6 +248,13 @@ impl Config {
             Some("json") => Ok(LogFormat::Json),
             Some(other) => Err(format!("KEYWARD_LOG_FORMAT is {other:?}: it must be text or json")),
         }
+    }
+
+    fn keys_on_outage(&self) -> Result<OnOutage, String> {
+        let text = self.keys_on_outage.as_deref().unwrap_or("local");
+        OnOutage::parse(text).ok_or_else(|| {
+            format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it must be local, open or closed")
+        })
     }
 
     fn redis_prefix(&self) -> Result<String, String> {

@@ -98,6 +98,10 @@ pub enum Error {
     Counters(#[from] redis::RedisError),
     #[error("the counters did not answer within {0} ms")]
     CountersTimeout(u64),
+    #[error("the counters are away")]
+    CountersAway,
+    #[error("the counters were reached too late, and counted nothing")]
+    CountersLate,
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
     #[error("the database failed: {0}")]
@@ -162,9 +166,11 @@ impl Error {
             Self::WrongMethod(..) => Code::MethodNotAllowed,
             Self::BodyTimeout(_) => Code::RequestTimeout,
             Self::BodyTooLarge(_) => Code::RequestBodyTooLarge,
-            Self::Counters(_) | Self::CountersTimeout(_) | Self::StoreTimeout(_) => {
-                Code::ServiceUnavailable
-            }
+            Self::Counters(_)
+            | Self::CountersTimeout(_)
+            | Self::CountersAway
+            | Self::CountersLate
+            | Self::StoreTimeout(_) => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
             Self::Store(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),
@@ -181,6 +187,27 @@ impl Error {
                 "a server behind this one cannot be reached; try again in a moment".into()
             }
             _ => self.to_string(),
+        }
+    }
+
+    /// Whether the counters could not be asked, so that somebody must decide without them.
+    pub fn is_counters_outage(&self) -> bool {
+        match self {
+            Self::Counters(_)
+            | Self::CountersTimeout(_)
+            | Self::CountersAway
+            | Self::CountersLate => true,
+            Self::Shared(cause) => cause.is_counters_outage(),
+            _ => false,
+        }
+    }
+
+    /// Whether the counters may have counted what was asked, although nobody heard of it.
+    pub fn may_have_counted(&self) -> bool {
+        match self {
+            Self::Counters(_) | Self::CountersTimeout(_) | Self::Internal(_) => true,
+            Self::Shared(cause) => cause.may_have_counted(),
+            _ => false,
         }
     }
 

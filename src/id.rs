@@ -105,6 +105,8 @@ id! {
     RequestId "req_",
     /// An audit entry.
     AuditId "log_",
+    /// A process that serves, from its start to its end.
+    ReplicaId "rep_",
 }
 
 #[cfg(test)]

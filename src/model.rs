@@ -65,11 +65,91 @@ pub struct Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credits {
     pub balance: i64,
-    /// Rises whenever the balance is set; a purse that was filled under another one is void.
+    /// The number of the latest purse. Rises whenever the balance is set or a purse is made; those with
+    /// other numbers may be void.
     pub version: i64,
     pub refill: Option<Refill>,
     /// The period (see [`Refill::period`]) for which the balance has been refilled.
     pub refilled: i64,
+}
+
+/// A purse as the bank knows it: what it has debited for it, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Purse {
+    /// Its number among those of its key.
+    pub epoch: i64,
+    /// The life of the Redis that holds it.
+    pub life: i64,
+    /// Debited for it, in all.
+    pub granted: i64,
+    /// Of it, what was spent for certain, as far as the bank has been told.
+    pub spent: i64,
+    /// What may have been spent besides, because nobody heard what came of it.
+    pub unsure: i64,
+    pub opened_at: Timestamp,
+    pub asked_at: Timestamp,
+    /// The replica that asked.
+    pub asked_by: String,
+    /// Since when what it held can neither be spent nor be accounted for.
+    pub withheld_at: Option<Timestamp>,
+}
+
+impl Purse {
+    /// What it may still hold, as far as the bank has been told.
+    pub fn unspent(&self) -> i64 {
+        (self.granted - self.spent).saturating_sub(self.unsure).max(0)
+    }
+}
+
+/// A metered key's account with the bank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub credits: Credits,
+    /// The oldest first.
+    pub purses: Vec<Purse>,
+    /// The database's own time.
+    pub now: Timestamp,
+}
+
+/// Credits that a key cannot spend, because what held them is gone.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Withheld {
+    pub key_id: KeyId,
+    pub workspace_id: WorkspaceId,
+    pub epoch: i64,
+    /// At most so many.
+    pub units: i64,
+    pub since: Timestamp,
+}
+
+/// What is said of limits while Redis is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OnOutage {
+    /// Each replica enforces its share of the limit.
+    Local,
+    /// All pass.
+    Open,
+    /// None passes.
+    Closed,
+}
+
+impl OnOutage {
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "local" => Some(Self::Local),
+            "open" => Some(Self::Open),
+            "closed" => Some(Self::Closed),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// When the credits of a key come back, and how many.

@@ -14,14 +14,17 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::clock::Stopwatch;
+use crate::domain::credits;
 use crate::error::{Error, Result};
-use crate::limiter::Counters;
-use crate::limiter::redis::RedisCounters;
 use crate::store::Change;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How often purses are looked after.
+const SETTLE_EVERY: Duration = Duration::from_millis(500);
+/// How often a replica says that it is there.
+const PRESENCE_EVERY: Duration = Duration::from_secs(2);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
 /// A listener that hears no beat for so long connects anew.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -39,7 +42,9 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     let mut tasks = JoinSet::new();
     tasks.spawn(poll(app.clone()));
     tasks.spawn(prune(app.clone()));
-    if matches!(app.counters, Counters::Redis(_)) {
+    if app.redis.is_some() {
+        tasks.spawn(announce_presence(app.clone()));
+        tasks.spawn(settle(app.clone()));
         tasks.spawn(listen(app.clone()));
         tasks.spawn(announce(app.clone(), announcements));
     }
@@ -130,15 +135,43 @@ async fn prune(app: Arc<App>) {
     }
 }
 
-fn redis(app: &App) -> Option<&RedisCounters> {
-    match &app.counters {
-        Counters::Redis(redis) => Some(redis),
-        Counters::Local(_) => None,
+/// Says every few seconds that this replica is there, and counts those that are.
+async fn announce_presence(app: Arc<App>) {
+    loop {
+        let counted = tokio::time::timeout(POLL_TIMEOUT, app.register()).await;
+        if let Err(e) = counted.unwrap_or(Err(Error::StoreTimeout(POLL_TIMEOUT.as_secs()))) {
+            tracing::debug!(error = %e, "cannot count the replicas: {e}");
+        }
+        tokio::time::sleep(PRESENCE_EVERY).await;
+    }
+}
+
+/// Has the credits in purses that rest go back to the bank, and accounts for those in purses that are gone.
+async fn settle(app: Arc<App>) {
+    let idle = Duration::from_secs(app.settings.purse_idle_seconds);
+    let mut settled = Stopwatch::new();
+    loop {
+        tokio::time::sleep(SETTLE_EVERY).await;
+        let due = settled.elapsed() >= idle / 4;
+        let settling = async {
+            credits::account(&app).await?;
+            if due {
+                credits::settle_idle(&app, idle).await?;
+                credits::forget_settled(&app).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(e) = settling.await {
+            tracing::debug!(error = %e, "cannot settle purses: {e}");
+        }
+        if due {
+            settled = Stopwatch::new();
+        }
     }
 }
 
 async fn listen(app: Arc<App>) {
-    let Some(redis) = redis(&app) else { return };
+    let Some(redis) = &app.redis else { return };
     loop {
         let heard = |message: &str| {
             for subject in message.lines() {
@@ -155,7 +188,7 @@ async fn listen(app: Arc<App>) {
 
 /// Sends what is to be announced, and a beat each second, so that silence means something.
 async fn announce(app: Arc<App>, mut waiting: mpsc::Receiver<String>) {
-    let Some(redis) = redis(&app) else { return };
+    let Some(redis) = &app.redis else { return };
     loop {
         let mut text = match tokio::time::timeout(BEAT_EVERY, waiting.recv()).await {
             Ok(Some(text)) => text,

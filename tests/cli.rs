@@ -312,6 +312,20 @@ fn a_database_file_that_is_none_is_refused() {
 }
 
 #[test]
+fn the_ledger_of_credits_can_be_read_and_given_back() {
+    let data = tempfile::tempdir().unwrap();
+
+    let empty = run(data.path(), &["credits", "list", "--json"]);
+    let nothing = run(data.path(), &["credits", "release", "--all", "--json"]);
+    let unsaid = run(data.path(), &["credits", "release"]);
+    let both = run(data.path(), &["credits", "release", "--all", "--key", "key_1"]);
+
+    assert_eq!(json_of(&empty), json!([]));
+    assert_eq!(json_of(&nothing), json!({ "released": 0 }));
+    assert_eq!((unsaid.status.code(), both.status.code()), (Some(2), Some(2)));
+}
+
+#[test]
 fn a_second_server_on_the_same_data_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let _first = Server::start(embedded(data.path()));

@@ -10,10 +10,12 @@ use futures_util::future::join_all;
 use keyward::clock::{Clock, Timestamp};
 use keyward::limiter::local::LocalCounters;
 use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{EXACT_MAX, Engine, Keyspace, PurseState, Spend, Take, Window};
+use keyward::limiter::{EXACT_MAX, Engine, Keyspace, Window};
 use proptest::prelude::*;
 
 use crate::support::{NOON, random, redis_url};
+
+mod purses;
 
 const MINUTE: i64 = 60_000;
 
@@ -48,13 +50,8 @@ macro_rules! both_engines {
     )*};
 }
 
-fn one(window: Window) -> Take {
-    Take { windows: vec![window], spend: None }
-}
-
-fn spend(purse: &str, cost: i64, put: i64, bank: Option<i64>) -> Take {
-    let spend = Spend { purse: purse.to_owned(), cost, put, bank };
-    Take { windows: Vec::new(), spend: Some(spend) }
+fn one(window: Window) -> Vec<Window> {
+    vec![window]
 }
 
 both_engines! {
@@ -63,7 +60,7 @@ both_engines! {
 
         let mut admitted = Vec::new();
         for _ in 0..5 {
-            admitted.push(engine.take(&take, Some(NOON)).await.unwrap().taken);
+            admitted.push(engine.count(&take, Some(NOON)).await.unwrap().taken);
         }
 
         assert_eq!(admitted, [true, true, true, false, false]);
@@ -73,17 +70,17 @@ both_engines! {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 10, MINUTE, cost));
 
-        assert!(!engine.take(&take(11), Some(NOON)).await.unwrap().taken);
-        assert!(engine.take(&take(10), Some(NOON)).await.unwrap().taken);
-        assert!(!engine.take(&take(1), Some(NOON)).await.unwrap().taken);
+        assert!(!engine.count(&take(11), Some(NOON)).await.unwrap().taken);
+        assert!(engine.count(&take(10), Some(NOON)).await.unwrap().taken);
+        assert!(!engine.count(&take(1), Some(NOON)).await.unwrap().taken);
     }
 
     async fn a_look_costs_nothing_and_succeeds_at_the_limit(engine, keys) {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 2, MINUTE, cost));
-        engine.take(&take(2), Some(NOON)).await.unwrap();
+        engine.count(&take(2), Some(NOON)).await.unwrap();
 
-        let look = engine.take(&take(0), Some(NOON)).await.unwrap();
+        let look = engine.count(&take(0), Some(NOON)).await.unwrap();
 
         assert!(look.taken);
         assert_eq!(look.windows[0].effective, 2);
@@ -92,17 +89,17 @@ both_engines! {
     async fn a_limit_of_0_refuses_even_a_look(engine, keys) {
         let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 0, MINUTE, 0));
 
-        assert!(!engine.take(&take, Some(NOON)).await.unwrap().taken);
+        assert!(!engine.count(&take, Some(NOON)).await.unwrap().taken);
     }
 
     async fn several_windows_are_taken_together_or_not_at_all(engine, keys) {
         let wide = Window::new(keys.window("key_a", MINUTE, "wide"), 10, MINUTE, 4);
         let narrow = Window::new(keys.window("key_a", MINUTE, "narrow"), 5, MINUTE, 4);
-        let both = Take { windows: vec![wide.clone(), narrow], spend: None };
-        engine.take(&both, Some(NOON)).await.unwrap();
+        let both = vec![wide.clone(), narrow];
+        engine.count(&both, Some(NOON)).await.unwrap();
 
-        let refused = engine.take(&both, Some(NOON)).await.unwrap();
-        let wide = engine.take(&one(wide), Some(NOON)).await.unwrap();
+        let refused = engine.count(&both, Some(NOON)).await.unwrap();
+        let wide = engine.count(&one(wide), Some(NOON)).await.unwrap();
 
         assert!(!refused.taken);
         assert_eq!(wide.windows[0].effective, 4);
@@ -110,10 +107,10 @@ both_engines! {
 
     async fn one_window_twice_in_a_take_counts_on_itself(engine, keys) {
         let window = Window::new(keys.window("key_a", MINUTE, "requests"), 3, MINUTE, 2);
-        let twice = Take { windows: vec![window.clone(), window.clone()], spend: None };
+        let twice = vec![window.clone(), window.clone()];
 
-        let refused = engine.take(&twice, Some(NOON)).await.unwrap();
-        let alone = engine.take(&one(window), Some(NOON)).await.unwrap();
+        let refused = engine.count(&twice, Some(NOON)).await.unwrap();
+        let alone = engine.count(&one(window), Some(NOON)).await.unwrap();
 
         assert!(!refused.taken);
         assert_eq!(refused.windows[1].effective, 2);
@@ -124,11 +121,11 @@ both_engines! {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 10, MINUTE, cost));
         let start = Timestamp(NOON.0 / MINUTE * MINUTE);
-        engine.take(&take(10), Some(start)).await.unwrap();
+        engine.count(&take(10), Some(start)).await.unwrap();
 
         let mut counted = Vec::new();
         for ms in [MINUTE - 1, MINUTE, MINUTE + 15_000, 2 * MINUTE - 1, 2 * MINUTE] {
-            let look = engine.take(&take(0), Some(start.plus_ms(ms))).await.unwrap();
+            let look = engine.count(&take(0), Some(start.plus_ms(ms))).await.unwrap();
             counted.push(look.windows[0].effective);
         }
 
@@ -140,20 +137,20 @@ both_engines! {
             one(Window::new(keys.window("key_a", duration, "requests"), limit, duration, 1))
         };
         for _ in 0..3 {
-            engine.take(&take(5, MINUTE), Some(NOON)).await.unwrap();
+            engine.count(&take(5, MINUTE), Some(NOON)).await.unwrap();
         }
 
-        assert!(!engine.take(&take(3, MINUTE), Some(NOON)).await.unwrap().taken);
-        assert!(engine.take(&take(4, MINUTE), Some(NOON)).await.unwrap().taken);
-        assert!(engine.take(&take(1, 2 * MINUTE), Some(NOON)).await.unwrap().taken);
+        assert!(!engine.count(&take(3, MINUTE), Some(NOON)).await.unwrap().taken);
+        assert!(engine.count(&take(4, MINUTE), Some(NOON)).await.unwrap().taken);
+        assert!(engine.count(&take(1, 2 * MINUTE), Some(NOON)).await.unwrap().taken);
     }
 
     async fn a_clock_that_steps_back_frees_nothing(engine, keys) {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = one(Window::new(key, 1, MINUTE, 1));
-        engine.take(&take, Some(NOON)).await.unwrap();
+        engine.count(&take, Some(NOON)).await.unwrap();
 
-        let back = engine.take(&take, Some(NOON.plus_ms(-10 * MINUTE))).await.unwrap();
+        let back = engine.count(&take, Some(NOON.plus_ms(-10 * MINUTE))).await.unwrap();
 
         assert!(!back.taken);
     }
@@ -162,71 +159,12 @@ both_engines! {
         let key = keys.window("key_a", i64::MAX, "requests");
         let take = one(Window::new(key, i64::MAX, i64::MAX, i64::MAX));
 
-        let taken = engine.take(&take, Some(NOON)).await.unwrap();
-        let again = engine.take(&take, Some(NOON)).await.unwrap();
+        let taken = engine.count(&take, Some(NOON)).await.unwrap();
+        let again = engine.count(&take, Some(NOON)).await.unwrap();
 
         assert!(taken.taken && !again.taken);
         assert_eq!(again.windows[0].effective, EXACT_MAX);
-        assert!(again.windows[0].reset(&take.windows[0]) > NOON);
-    }
-
-    async fn a_purse_that_knows_no_bank_asks_for_it(engine, keys) {
-        let purse = keys.purse("key_a", 1, 0);
-
-        let empty = engine.take(&spend(&purse, 1, 0, None), Some(NOON)).await.unwrap();
-
-        assert!(!empty.taken);
-        assert_eq!(empty.purse.unwrap().state, PurseState::Short);
-    }
-
-    async fn a_purse_spends_what_was_put_in_and_no_more(engine, keys) {
-        let purse = keys.purse("key_a", 1, 0);
-        let filled = engine.take(&spend(&purse, 2, 3, Some(4)), Some(NOON)).await.unwrap();
-
-        let short = engine.take(&spend(&purse, 2, 0, None), Some(NOON)).await.unwrap();
-        let exceeded = engine.take(&spend(&purse, 6, 0, None), Some(NOON)).await.unwrap();
-        let rest = engine.take(&spend(&purse, 1, 0, None), Some(NOON)).await.unwrap();
-
-        assert!(filled.taken);
-        assert_eq!((filled.purse.unwrap().units, filled.purse.unwrap().bank), (1, Some(4)));
-        assert_eq!(short.purse.unwrap().state, PurseState::Short);
-        assert_eq!(exceeded.purse.unwrap().state, PurseState::Exceeded);
-        assert!(rest.taken && !short.taken && !exceeded.taken);
-        assert_eq!(rest.purse.unwrap().units, 0);
-    }
-
-    async fn what_was_put_in_stays_when_a_window_refuses(engine, keys) {
-        let purse = keys.purse("key_a", 1, 0);
-        let full = Window::new(keys.window("key_a", MINUTE, "requests"), 1, MINUTE, 2);
-        let put = Take { windows: vec![full], ..spend(&purse, 1, 5, Some(0)) };
-
-        let refused = engine.take(&put, Some(NOON)).await.unwrap();
-        let recalled = engine.recall(&purse).await.unwrap();
-
-        assert!(!refused.taken);
-        assert_eq!(refused.purse.unwrap().units, 5);
-        assert_eq!(recalled, 5);
-    }
-
-    async fn a_short_purse_takes_no_window(engine, keys) {
-        let window = Window::new(keys.window("key_a", MINUTE, "requests"), 10, MINUTE, 1);
-        let both = Take { windows: vec![window.clone()], ..spend(&keys.purse("key_a", 1, 0), 1, 0, Some(0)) };
-
-        let refused = engine.take(&both, Some(NOON)).await.unwrap();
-        let alone = engine.take(&one(window), Some(NOON)).await.unwrap();
-
-        assert!(!refused.taken);
-        assert_eq!(alone.windows[0].effective, 0);
-    }
-
-    async fn a_recalled_purse_is_empty(engine, keys) {
-        let purse = keys.purse("key_a", 1, 0);
-        engine.take(&spend(&purse, 0, 7, Some(1)), Some(NOON)).await.unwrap();
-
-        let (first, second) =
-            (engine.recall(&purse).await.unwrap(), engine.recall(&purse).await.unwrap());
-
-        assert_eq!((first, second), (7, 0));
+        assert!(again.windows[0].reset(&take[0]) > NOON);
     }
 
     async fn however_many_ask_at_once_no_more_than_the_limit_is_admitted(engine, keys) {
@@ -238,7 +176,7 @@ both_engines! {
             let (engine, admitted, take) = (engine.clone(), admitted.clone(), one(window.clone()));
             tasks.spawn(async move {
                 for _ in 0..10 {
-                    if engine.take(&take, Some(NOON)).await.unwrap().taken {
+                    if engine.count(&take, Some(NOON)).await.unwrap().taken {
                         admitted.fetch_add(3, Ordering::SeqCst);
                     }
                 }
@@ -255,7 +193,7 @@ async fn without_a_given_time_redis_counts_by_its_own() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let window = Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1);
 
-    let taken = redis().take(&one(window.clone()), None).await.unwrap();
+    let taken = redis().count(&one(window.clone()), None).await.unwrap();
 
     let now = Clock::System.now();
     let reset = taken.windows[0].reset(&window);
@@ -263,19 +201,21 @@ async fn without_a_given_time_redis_counts_by_its_own() {
 }
 
 #[tokio::test]
-async fn every_key_in_redis_carries_a_lifetime() {
+async fn every_window_in_redis_carries_a_lifetime() {
     let keys = Keyspace::new(format!("t{}:", random()));
-    let (window, purse) = (keys.window("key_a", MINUTE, "requests"), keys.purse("key_a", 1, 0));
-    let windows = vec![Window::new(window.clone(), 5, MINUTE, 1)];
-    let take = Take { windows, ..spend(&purse, 1, 5, Some(0)) };
-    redis().take(&take, None).await.unwrap();
+    let name = keys.window("key_a", MINUTE, "requests");
+    redis().count(&one(Window::new(name.clone(), 5, MINUTE, 1)), None).await.unwrap();
 
+    let ttl = lifetime_ms(&name).await;
+
+    assert!(ttl > 0 && ttl <= 2 * MINUTE, "{ttl}");
+}
+
+/// How long a name stays in Redis, in milliseconds; negative: for ever, or it is not there.
+async fn lifetime_ms(name: &str) -> i64 {
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    for key in [window, purse] {
-        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
-        assert!(ttl > 0, "{key}: {ttl}");
-    }
+    redis::cmd("PTTL").arg(name).query_async(&mut connection).await.unwrap()
 }
 
 #[tokio::test]
@@ -283,7 +223,7 @@ async fn who_stops_waiting_takes_nothing_and_spoils_nothing_for_others() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let engine = redis();
     let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
-    let mut asked: Vec<_> = (0..3).map(|_| Box::pin(engine.take(&take, Some(NOON)))).collect();
+    let mut asked: Vec<_> = (0..3).map(|_| Box::pin(engine.count(&take, Some(NOON)))).collect();
     // All of them are asked before any can be answered.
     for waiting in &mut asked {
         let polled = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
@@ -303,12 +243,12 @@ async fn a_redis_that_forgot_its_scripts_is_told_them_again() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let engine = redis();
     let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
-    engine.take(&take, Some(NOON)).await.unwrap();
+    engine.count(&take, Some(NOON)).await.unwrap();
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
 
-    let again = engine.take(&take, Some(NOON)).await.unwrap();
+    let again = engine.count(&take, Some(NOON)).await.unwrap();
 
     assert_eq!(again.windows[0].effective, 1);
 }
@@ -320,7 +260,7 @@ async fn a_flood_of_names_does_not_stay_in_memory() {
     for n in 0..300_000_i64 {
         let now = NOON.plus_ms(n * 10);
         let window = Window::new(keys.window(&format!("key_{n}"), 1000, "requests"), 5, 1000, 1);
-        engine.take_at(&one(window), now);
+        engine.count_at(&one(window), now);
     }
 
     // Two windows of a second hold 200 names at this rate; each shard sweeps when it has 1,024.
@@ -335,9 +275,6 @@ struct Step {
     clock_ms: Option<i64>,
     /// For each window: which, its limit, its cost.
     windows: Vec<(u8, i64, i64)>,
-    /// Which purse, cost, units put in, and what the bank says.
-    spend: Option<(u8, i64, i64, Option<i64>)>,
-    recall: Option<u8>,
 }
 
 /// Long enough that no key expires by Redis' own clock while a case runs.
@@ -353,42 +290,29 @@ fn step() -> impl Strategy<Value = Step> {
     let limit = prop_oneof![8 => 1..12_i64, 1 => Just(0), 1 => Just(1_000_000_000_000_i64), 1 => Just(i64::MAX)];
     let cost = prop_oneof![8 => 0..5_i64, 2 => 5..15_i64, 1 => Just(999_999_999_999_i64), 1 => Just(i64::MAX)];
     let windows = prop::collection::vec((0..6_u8, limit, cost), 0..5);
-    let spend = prop::option::of((0..2_u8, 0..8_i64, 0..6_i64, prop::option::of(0..20_i64)));
-    let recall = prop::option::weighted(0.02, 0..2_u8);
     let clock = prop::option::weighted(0.5, clock);
-    (clock, windows, spend, recall).prop_map(|(clock_ms, windows, spend, recall)| Step {
-        clock_ms,
-        windows,
-        spend,
-        recall,
-    })
+    (clock, windows).prop_map(|(clock_ms, windows)| Step { clock_ms, windows })
 }
 
-fn take_of(step: &Step, keys: &Keyspace) -> Take {
+fn windows_of(step: &Step, keys: &Keyspace) -> Vec<Window> {
     let windows = step.windows.iter().map(|(which, limit, cost)| {
         let duration = DURATIONS[usize::from(which % 3)];
         let key = keys.window(&format!("key_{which}"), duration, "requests");
         Window::new(key, *limit, duration, *cost)
     });
-    let spend = step.spend.map(|(which, cost, put, bank)| Spend {
-        purse: keys.purse(&format!("key_{which}"), 1, 0),
-        cost,
-        put,
-        bank,
-    });
-    Take { windows: windows.collect(), spend }
+    windows.collect()
 }
 
 /// Asks Redis for all takes at once, and the other engine for one after the other.
 async fn agree(
     redis: &RedisCounters,
     local: &LocalCounters,
-    takes: Vec<Take>,
+    takes: Vec<Vec<Window>>,
     now: Timestamp,
 ) -> Result<(), TestCaseError> {
-    let theirs = join_all(takes.iter().map(|take| redis.take(take, Some(now)))).await;
+    let theirs = join_all(takes.iter().map(|take| redis.count(take, Some(now)))).await;
     for (take, theirs) in takes.iter().zip(theirs) {
-        prop_assert_eq!(theirs.unwrap(), local.take_at(take, now), "{:?} of {:?}", take, takes);
+        prop_assert_eq!(theirs.unwrap(), local.count_at(take, now), "{:?} of {:?}", take, takes);
     }
     Ok(())
 }
@@ -413,17 +337,12 @@ fn the_script_and_the_specification_agree_on_every_step() {
         runtime.block_on(async {
             let mut together = Vec::new();
             for step in &steps {
-                if step.clock_ms.is_some() || step.recall.is_some() {
+                if step.clock_ms.is_some() {
                     let takes = std::mem::take(&mut together);
                     agree(&redis, &local, takes, now).await?;
                 }
                 now = now.plus_ms(step.clock_ms.unwrap_or(0));
-                if let Some(which) = step.recall {
-                    let purse = keys.purse(&format!("key_{which}"), 1, 0);
-                    let ours = local.recall(&purse).await.unwrap();
-                    prop_assert_eq!(redis.recall(&purse).await.unwrap(), ours);
-                }
-                together.push(take_of(step, &keys));
+                together.push(windows_of(step, &keys));
             }
             agree(&redis, &local, together, now).await
         })

@@ -23,6 +23,7 @@ mod v2 {
         mod create_key;
         mod delete_key;
         mod get_key;
+        mod update_credits;
         mod update_key;
         mod verify_key;
         mod whoami;

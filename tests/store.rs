@@ -9,7 +9,7 @@ use keyward::id::{
     ApiId, AuditId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId,
 };
 use keyward::model::{
-    Api, Credits, Key, Meta, Permission, Ratelimit, Refill, RefillInterval, Role, RootKey,
+    Api, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval, Role, RootKey,
 };
 use keyward::secret::KeyHash;
 use keyward::store::freshness::Subject;
@@ -358,7 +358,7 @@ both_stores! {
         tx.insert_permissions(workspace, &[permission], NOON).await.unwrap();
         tx.ensure_identity(workspace, "user_1", NOON).await.unwrap();
         tx.update_key(&changed).await.unwrap();
-        tx.move_credits(&before.id, 4, 0).await.unwrap();
+        tx.move_credits(&before.id, &credits(4, None, 0)).await.unwrap();
         tx.insert_changes(&["direct".to_owned()]).await.unwrap();
         tx.changed(Subject::Key(fresh.id.clone()));
         drop(tx);

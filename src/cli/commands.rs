@@ -10,13 +10,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::serve::open;
-use super::{Done, Failure, RootKey};
+use super::{Credits, Done, Failure, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::domain::root_keys;
+use crate::domain::{credits, root_keys};
 use crate::id::{KeyId, WorkspaceId};
-use crate::model;
+use crate::model::{self, Withheld};
 use crate::rpc;
 
 /// How long a server may take to say whether it is ready.
@@ -90,6 +90,31 @@ fn entry(key: &model::RootKey) -> Value {
         "keyId": key.id, "start": key.start, "name": key.name, "permissions": key.permissions,
         "createdAt": key.created_at, "expires": key.expires_at, "revokedAt": key.revoked_at,
     })
+}
+
+pub async fn credits(settings: Settings, out: Out, command: Credits) -> Done {
+    let app = app(settings).await?;
+    match command {
+        Credits::List => {
+            let ledger = credits::withheld(&app, None).await?;
+            let line = |entry: &Withheld| format!("{}  {}", entry.key_id, entry.units);
+            let lines: Vec<_> = ledger.iter().map(line).collect();
+            let entry = |entry: &Withheld| {
+                json!({
+                    "keyId": entry.key_id, "withheld": entry.units, "since": entry.since,
+                })
+            };
+            let list: Vec<_> = ledger.iter().map(entry).collect();
+            out.tell(&lines.join("\n"), &json!(list));
+        }
+        Credits::Release { key, all: _ } => {
+            let key = key.map(KeyId::from);
+            let released = credits::release(&app, key.as_ref()).await?;
+            out.tell(&format!("released {released} credits"), &json!({ "released": released }));
+        }
+    }
+    app.store.close().await;
+    Ok(())
 }
 
 pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done {

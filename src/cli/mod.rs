@@ -33,6 +33,9 @@ enum Command {
     /// Root keys: what programs call Keyward with
     #[command(subcommand)]
     RootKey(RootKey),
+    /// Credits that a lost Redis holds back
+    #[command(subcommand)]
+    Credits(Credits),
     /// Workspaces: each owns its APIs, keys and root keys
     #[command(subcommand)]
     Workspace(Workspace),
@@ -66,6 +69,21 @@ enum RootKey {
     },
     /// End a root key for good
     Revoke { id: String },
+}
+
+#[derive(Subcommand)]
+enum Credits {
+    /// List the credits that keys cannot spend, because what held them is gone
+    List,
+    /// Give them back. Only when the Redis that held them cannot come back
+    Release {
+        /// Of this key
+        #[arg(long, required_unless_present = "all")]
+        key: Option<String>,
+        /// Of every key
+        #[arg(long, conflicts_with = "key")]
+        all: bool,
+    },
 }
 
 #[derive(Subcommand)]
@@ -137,6 +155,9 @@ async fn run(cli: Cli) -> Done {
         Some(Command::Migrate) => commands::migrate(settings, out).await,
         Some(Command::RootKey(command)) => {
             Box::pin(commands::root_key(settings, out, command)).await
+        }
+        Some(Command::Credits(command)) => {
+            Box::pin(commands::credits(settings, out, command)).await
         }
         Some(Command::Workspace(Workspace::Create { name })) => {
             Box::pin(commands::create_workspace(settings, out, &name)).await

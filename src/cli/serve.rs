@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,10 +15,15 @@ use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
+use crate::domain::credits;
 use crate::domain::root_keys::{self, FirstStart};
 use crate::error::Error;
 use crate::store::Store;
 use crate::{http, stream};
+
+/// How long a replica that stops takes for giving back the credits in its purses. The others use them
+/// or find them idle, where that is too short.
+const GO_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(settings: Settings) -> Done {
@@ -40,8 +46,25 @@ pub async fn serve(settings: Settings) -> Done {
     let mut tasks = stream::start(&app, announcements);
     http::serve(app.clone(), listener, told_to_stop()).await;
     tasks.shutdown().await;
+    go_back(&app).await;
     app.store.close().await;
     Ok(())
+}
+
+/// A replica that stops takes back the credits that it put into purses, and signs off.
+async fn go_back(app: &App) {
+    if app.redis.is_none() {
+        return;
+    }
+    let going = async {
+        credits::go_back(app).await?;
+        credits::sign_off(app).await
+    };
+    match tokio::time::timeout(GO_BACK_TIMEOUT, going).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::warn!(error = %e, "some credits stay in their purses: {e}"),
+        Err(_) => tracing::warn!("some credits stay in their purses: it took too long"),
+    }
 }
 
 /// Opens and migrates the database that the settings name.

@@ -1,7 +1,6 @@
 //! Whether the servers behind this one are there.
 
 use crate::app::App;
-use crate::limiter::Counters;
 
 /// What `/readyz` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +12,9 @@ pub struct Health {
 
 /// Answers at once, whatever hangs.
 pub async fn health(app: &App) -> Health {
-    let counters = match &app.counters {
-        Counters::Local(_) => true,
-        Counters::Redis(redis) => redis.ping().await.is_ok(),
+    let counters = match &app.redis {
+        None => true,
+        Some(redis) => redis.ping().await.is_ok(),
     };
     Health { database: app.freshness.database_is_near(), counters }
 }

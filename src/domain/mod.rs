@@ -8,6 +8,7 @@
 pub mod apis;
 pub mod audit;
 pub mod caller;
+pub mod counting;
 pub mod credits;
 pub mod health;
 pub mod keys;

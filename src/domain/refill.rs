@@ -20,6 +20,25 @@ pub fn period(refill: &Refill, now: Timestamp) -> i64 {
     }
 }
 
+/// The start of the next period: when the next refill falls due. The last moment there is where that
+/// is beyond every calendar.
+pub fn next(refill: &Refill, now: Timestamp) -> Timestamp {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+    let midnight = |days: i64| Timestamp(days.saturating_mul(DAY_MS));
+    let today = now.0.div_euclid(DAY_MS);
+    match refill.interval {
+        RefillInterval::Daily => midnight(today + 1),
+        RefillInterval::Monthly { .. } => {
+            let current = period(refill, now);
+            // No month is longer than 31 days, and a short one before it may add its missing ones.
+            (today + 1..today + 63)
+                .map(midnight)
+                .find(|start| period(refill, *start) != current)
+                .unwrap_or(Timestamp(i64::MAX))
+        }
+    }
+}
+
 /// The period of these credits now; 0 when nothing refills them.
 pub fn current(credits: &Credits, now: Timestamp) -> i64 {
     // A clock behind the one that refilled last must not refill again.
@@ -83,6 +102,22 @@ mod tests {
         let later = Credits { balance: 7, ..refilled(key, at("2026-09-01T10:00:00Z")) };
 
         assert_eq!(refilled(later, at("2026-09-01T23:00:00Z")).balance, 7);
+    }
+
+    #[test]
+    fn the_next_period_begins_when_it_is_said_to() {
+        let monthly = |day| Refill { interval: RefillInterval::Monthly { day }, amount: 1 };
+        let daily = Refill { interval: RefillInterval::Daily, amount: 1 };
+        for (refill, now, next_at) in [
+            (daily, "2026-03-01T23:59:59.999Z", "2026-03-02T00:00:00Z"),
+            (daily, "2026-03-02T00:00:00Z", "2026-03-03T00:00:00Z"),
+            (monthly(31), "2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z"),
+            (monthly(31), "2026-02-28T12:00:00Z", "2026-03-31T00:00:00Z"),
+            (monthly(1), "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(next(&refill, at(now)), at(next_at), "{now}");
+            assert_eq!(period(&refill, at(next_at)), period(&refill, at(now)) + 1);
+        }
     }
 
     #[test]

@@ -182,6 +182,10 @@ pub async fn bootstrap(app: &App, configured: Option<&Plaintext>) -> Result<Firs
     if let Some(secret) = configured {
         ensure(app, &workspace, secret).await?;
     }
+    if app.redis.is_some() {
+        // Before it spends anything: from then on the others wait for its word.
+        app.register().await?;
+    }
     Ok(made)
 }
 

@@ -20,9 +20,9 @@ impl Keyspace {
         format!("{}w:{{{owner}}}:{duration_ms}:{name}", self.prefix)
     }
 
-    /// The purse of a key, for one version of its balance and one period of its refill.
-    pub fn purse(&self, key: &str, version: i64, period: i64) -> String {
-        format!("{}p:{{{key}}}:{version}:{period}", self.prefix)
+    /// A purse of a key, by its number.
+    pub fn purse(&self, key: &str, epoch: i64) -> String {
+        format!("{}p:{{{key}}}:{epoch}", self.prefix)
     }
 
     /// The channel on which replicas tell each other what has changed.

@@ -1,5 +1,5 @@
-//! The counters of one process. They are forgotten when it ends; purses are then empty, because an
-//! embedded server withdraws from the bank no more than it spends at once.
+//! The counters of one process, forgotten when it ends: those of an embedded server, and those of a replica
+//! while Redis is away.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashTable;
 
 use super::window::{Cell, admits};
-use super::{Counted, Engine, Purse, PurseState, Spend, Take, Taken};
+use super::{Counted, Engine, Taken, Window};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 
 const SHARDS: usize = 64;
 /// A shard is swept when it has twice as many entries as after the last sweep, and at least these.
 const SWEEP_MIN: usize = 1024;
-/// How long an untouched purse is kept.
-const PURSE_LIFE_MS: i64 = 24 * 60 * 60 * 1000;
 
 pub struct LocalCounters {
     shards: Vec<Mutex<Shard>>,
@@ -46,14 +44,8 @@ impl Name<'_> {
 struct Entry {
     key: Box<str>,
     hash: u64,
-    what: What,
+    cell: Cell,
     expires_ms: i64,
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Cell(Cell),
-    Purse { units: i64, bank: Option<i64> },
 }
 
 impl LocalCounters {
@@ -80,35 +72,42 @@ impl LocalCounters {
 
     /// The take itself, without an await: everything it touches is locked, in the order of the
     /// shards, so that two takes never wait for each other.
-    pub fn take_at(&self, take: &Take, now: Timestamp) -> Taken {
-        let names: Vec<_> = take.windows.iter().map(|window| self.name(&window.key)).collect();
-        let purse = take.spend.as_ref().map(|spend| (spend, self.name(&spend.purse)));
-        let purse_name = purse.map(|(_, name)| name);
-        let mut locked = Locked::lock(self, names.iter().copied().chain(purse_name));
+    pub fn count_at(&self, windows: &[Window], now: Timestamp) -> Taken {
+        self.take(windows, now, true)
+    }
+
+    /// As [`LocalCounters::count_at`], and nothing is taken: how the windows stand for somebody who is
+    /// refused for another reason.
+    pub fn look_at(&self, windows: &[Window], now: Timestamp) -> Taken {
+        self.take(windows, now, false)
+    }
+
+    fn take(&self, windows: &[Window], now: Timestamp, may_take: bool) -> Taken {
+        let names: Vec<_> = windows.iter().map(|window| self.name(&window.key)).collect();
+        let mut locked = Locked::lock(self, names.iter().copied());
 
         let mut cells: Vec<Cell> = Vec::with_capacity(names.len());
-        let mut windows = Vec::with_capacity(names.len());
-        let mut taken = true;
-        for (window, name) in take.windows.iter().zip(&names) {
+        let mut counted = Vec::with_capacity(names.len());
+        let mut taken = may_take;
+        for (window, name) in windows.iter().zip(&names) {
             // Two windows of one name in one take count on each other.
             let known = names[..cells.len()].iter().rposition(|known| known.key == name.key);
             let stored = || Cell::at(locked.cell(*name), now.0, window.duration_ms);
             let mut cell = known.map_or_else(stored, |at| cells[at]);
             let effective = cell.effective(now.0, window.duration_ms);
             taken &= admits(window, effective);
-            windows.push(Counted { effective, number: cell.number });
+            counted.push(Counted { effective, number: cell.number });
             cell.count += window.cost;
             cells.push(cell);
         }
-        let purse = purse.map(|(spend, name)| locked.spend(spend, name, &mut taken, now));
         if taken {
-            for ((window, name), cell) in take.windows.iter().zip(&names).zip(cells) {
+            for ((window, name), cell) in windows.iter().zip(&names).zip(cells) {
                 if window.cost > 0 {
-                    locked.put(*name, What::Cell(cell), cell.expires_ms(window.duration_ms), now);
+                    locked.put(*name, cell, cell.expires_ms(window.duration_ms), now);
                 }
             }
         }
-        Taken { taken, windows, purse }
+        Taken { taken, windows: counted, purse: None }
     }
 }
 
@@ -130,49 +129,17 @@ impl<'a> Locked<'a> {
     }
 
     fn cell(&mut self, name: Name<'_>) -> Option<Cell> {
-        match self.shard(name).find(name)?.what {
-            What::Cell(cell) => Some(cell),
-            What::Purse { .. } => None,
-        }
+        Some(self.shard(name).find(name)?.cell)
     }
 
-    /// Puts in what the bank has debited, and spends when everything else was taken too.
-    fn spend(&mut self, spend: &Spend, name: Name<'_>, taken: &mut bool, now: Timestamp) -> Purse {
-        let stored = self.shard(name).find(name).map(|entry| entry.what);
-        let (mut units, mut bank) = match stored {
-            Some(What::Purse { units, bank }) => (units, bank),
-            Some(What::Cell(_)) | None => (0, None),
-        };
-        units += spend.put;
-        bank = match (bank, spend.bank) {
-            (Some(known), Some(told)) => Some(known.min(told)),
-            (known, told) => known.or(told),
-        };
-        let state = match bank {
-            None => PurseState::Short,
-            Some(_) if units >= spend.cost => PurseState::Enough,
-            Some(bank) if units.saturating_add(bank) >= spend.cost => PurseState::Short,
-            Some(_) => PurseState::Exceeded,
-        };
-        *taken &= state == PurseState::Enough;
-        if *taken {
-            units -= spend.cost;
-        }
-        if bank.is_some() {
-            let purse = What::Purse { units, bank };
-            self.put(name, purse, now.plus_ms(PURSE_LIFE_MS).0, now);
-        }
-        Purse { state, units, bank }
-    }
-
-    fn put(&mut self, name: Name<'_>, what: What, expires_ms: i64, now: Timestamp) {
+    fn put(&mut self, name: Name<'_>, cell: Cell, expires_ms: i64, now: Timestamp) {
         let shard = self.shard(name);
         if let Some(entry) = shard.find(name) {
-            (entry.what, entry.expires_ms) = (what, expires_ms);
+            (entry.cell, entry.expires_ms) = (cell, expires_ms);
             return;
         }
         shard.sweep(now);
-        let entry = Entry { key: name.key.into(), hash: name.hash, what, expires_ms };
+        let entry = Entry { key: name.key.into(), hash: name.hash, cell, expires_ms };
         shard.entries.insert_unique(name.hash, entry, |entry| entry.hash);
     }
 }
@@ -188,27 +155,13 @@ impl Shard {
         if self.entries.len() < self.sweep_at.max(SWEEP_MIN) {
             return;
         }
-        self.entries.retain(|entry| {
-            let holds_units = matches!(entry.what, What::Purse { units, .. } if units > 0);
-            entry.expires_ms > now.0 || holds_units
-        });
+        self.entries.retain(|entry| entry.expires_ms > now.0);
         self.sweep_at = self.entries.len() * 2;
     }
 }
 
 impl Engine for LocalCounters {
-    async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
-        Ok(self.take_at(take, now.unwrap_or_else(|| self.clock.now())))
-    }
-
-    async fn recall(&self, purse: &str) -> Result<i64> {
-        let name = self.name(purse);
-        let mut locked = Locked::lock(self, std::iter::once(name));
-        let shard = locked.shard(name);
-        let found = shard.entries.find_entry(name.hash, |entry| *entry.key == *name.key);
-        Ok(match found.map(|entry| entry.remove().0.what) {
-            Ok(What::Purse { units, .. }) => units,
-            Ok(What::Cell(_)) | Err(_) => 0,
-        })
+    async fn count(&self, windows: &[Window], now: Option<Timestamp>) -> Result<Taken> {
+        Ok(self.count_at(windows, now.unwrap_or_else(|| self.clock.now())))
     }
 }

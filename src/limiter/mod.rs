@@ -1,8 +1,9 @@
 //! Counting: windows and purses, all or nothing, in one atomic act.
 //!
 //! There are two engines: [`redis`], whose act is one Lua script shared by every replica, and
-//! [`local`], in this process, which is also the readable specification of the script. One suite of
-//! tests runs over both, and a property test drives both with the same sequence.
+//! [`local`], in this process, which is also the readable specification of what the script does to
+//! windows. One suite of tests runs over both, and a property test drives both with the same sequence.
+//! Purses are in Redis only: where there is one process, or no Redis, the bank itself is debited.
 
 mod keyspace;
 pub mod local;
@@ -44,17 +45,52 @@ impl Window {
         let duration_ms = duration_ms.clamp(1, DURATION_MAX_MS);
         Self { key: key.into(), limit: exact_limit, duration_ms, cost }
     }
+
+    /// The same window with what falls to one of so many replicas, rounded up.
+    pub fn share_of(&self, replicas: u32) -> Self {
+        let replicas = i64::from(replicas.max(1));
+        Self { limit: (self.limit + replicas - 1) / replicas, ..self.clone() }
+    }
+
+    /// How it stands where nobody counts, and it passes.
+    pub fn untouched(&self, now: Timestamp) -> Standing {
+        let remaining = (self.limit - self.cost).max(0);
+        Standing { remaining, reset: self.reset(now), exceeded: false }
+    }
+
+    /// How it stands where nobody counts, and nothing passes.
+    pub fn shut(&self, now: Timestamp) -> Standing {
+        Standing { remaining: 0, reset: self.reset(now), exceeded: true }
+    }
+
+    /// The end of the window that `now` falls into.
+    fn reset(&self, now: Timestamp) -> Timestamp {
+        Timestamp((now.0 / self.duration_ms + 1).saturating_mul(self.duration_ms))
+    }
 }
 
-/// A purse to spend from, and what is put into it first.
+/// A purse to spend from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spend {
     pub purse: String,
+    /// 0 only looks, and is never refused.
     pub cost: i64,
-    /// Units that the bank has debited already.
-    pub put: i64,
-    /// The bank's balance after that debit.
-    pub bank: Option<i64>,
+    /// What the bank has just said.
+    pub fill: Option<Fill>,
+}
+
+/// What the bank says of a purse, and the block that it has debited for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    /// The life of Redis that the purse belongs to; it is put into no other.
+    pub life: i64,
+    /// What the bank had debited for this purse before this block.
+    pub base: i64,
+    pub block: i64,
+    /// The bank's balance after it.
+    pub bank: i64,
+    /// When the next refill falls due; the far future where none does.
+    pub ends: Timestamp,
 }
 
 /// What one verification takes: all of it, or nothing.
@@ -65,9 +101,14 @@ pub struct Take {
 }
 
 impl Take {
+    /// Whether it changes its purse.
+    fn spends(&self) -> bool {
+        self.spend.as_ref().is_some_and(|spend| spend.cost > 0 || spend.fill.is_some())
+    }
+
     /// Whether it puts something into its purse.
-    fn puts(&self) -> bool {
-        self.spend.as_ref().is_some_and(|spend| spend.put > 0)
+    fn fills(&self) -> bool {
+        self.spend.as_ref().is_some_and(|spend| spend.fill.is_some())
     }
 }
 
@@ -135,53 +176,51 @@ impl Taken {
 pub struct Purse {
     pub state: PurseState,
     pub units: i64,
-    /// The bank's balance as the purse last heard of it.
+    /// The bank's balance as the purse last heard of it; absent where there is no purse.
     pub bank: Option<i64>,
+    /// What has been spent from it in all.
+    pub spent: i64,
+    /// The life of the Redis that answered: another one after each restart and each promotion.
+    pub life: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurseState {
     /// The purse holds enough; whether it was spent is for [`Taken::taken`] to say.
     Enough,
-    /// It does not, and the bank may have more.
+    /// It does not, and the bank may have more; or there is none; or a refill is due.
     Short,
     /// It does not, and neither has the bank.
     Exceeded,
+    /// It has been closed, to be settled with the bank.
+    Closed,
+    /// What was to be put in was not, for it belongs to another life.
+    Elsewhere,
+}
+
+/// What came of closing a purse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    /// It is closed for good.
+    Settled {
+        /// What was spent from it in all.
+        spent: i64,
+        /// What the bank had debited for it and what nobody can account for.
+        lost: i64,
+    },
+    /// There is no such purse in this Redis, and from now on there cannot be.
+    Unknown,
+    /// It is in use, and was left open.
+    Busy,
 }
 
 /// What both engines do.
 pub trait Engine {
-    /// Takes everything or nothing. `now`: the moment to count at; absent in production, where Redis
-    /// counts by its own time, so that no replica's clock matters.
-    fn take(
+    /// Takes from all windows or from none. `now`: the moment to count at; absent in production, where
+    /// Redis counts by its own time, so that no replica's clock matters.
+    fn count(
         &self,
-        take: &Take,
+        windows: &[Window],
         now: Option<Timestamp>,
     ) -> impl Future<Output = Result<Taken>> + Send;
-
-    /// Empties a purse and gives back what was in it.
-    fn recall(&self, purse: &str) -> impl Future<Output = Result<i64>> + Send;
-}
-
-/// The engine that the configuration chose.
-pub enum Counters {
-    Redis(Box<redis::RedisCounters>),
-    Local(local::LocalCounters),
-}
-
-impl Engine for Counters {
-    async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
-        match self {
-            // Boxed: a key without limits and credits does not carry it around.
-            Self::Redis(engine) => Box::pin(engine.take(take, now)).await,
-            Self::Local(engine) => engine.take(take, now).await,
-        }
-    }
-
-    async fn recall(&self, purse: &str) -> Result<i64> {
-        match self {
-            Self::Redis(engine) => engine.recall(purse).await,
-            Self::Local(engine) => engine.recall(purse).await,
-        }
-    }
 }

@@ -106,7 +106,7 @@ fn responses(row: &Row) -> Responses {
     let envelope = json!({
         "type": "object",
         "required": ["meta", "data"],
-        "properties": { "meta": meta_schema(), "data": reply },
+        "properties": { "meta": success_meta_schema(), "data": reply },
     });
     let mut responses = IndexMap::from_iter([(StatusCode::Code(200), response("Done.", envelope))]);
     for (status, text) in ERRORS {
@@ -131,6 +131,16 @@ fn meta_schema() -> Value {
         "required": ["requestId"],
         "properties": { "requestId": { "type": "string" } },
     })
+}
+
+fn success_meta_schema() -> Value {
+    let mut meta = meta_schema();
+    meta["properties"]["degraded"] = json!({
+        "type": "boolean",
+        "description": "There and true when limits were decided without the counters that all \
+            replicas share, because those were away.",
+    });
+    meta
 }
 
 fn error_schema() -> Value {

@@ -17,6 +17,11 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 pub trait Reply {
     /// Writes it as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
+
+    /// Whether it was decided without the counters that all replicas share.
+    fn is_degraded(&self) -> bool {
+        false
+    }
 }
 
 impl<T: Serialize> Reply for T {
@@ -35,7 +40,11 @@ impl<T: Reply> Reply for Success<'_, T> {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         into.extend_from_slice(br#"{"meta":{"requestId":""#);
         into.extend_from_slice(self.request_id.as_str().as_bytes());
-        into.extend_from_slice(br#""},"data":"#);
+        into.push(b'"');
+        if self.data.is_degraded() {
+            into.extend_from_slice(br#","degraded":true"#);
+        }
+        into.extend_from_slice(br#"},"data":"#);
         self.data.write(into)?;
         into.push(b'}');
         Ok(())

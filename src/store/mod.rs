@@ -24,7 +24,9 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
-use crate::model::{Api, Credits, Identity, Key, Permission, Ratelimit, Role, RootKey};
+use crate::model::{
+    Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, Role, RootKey, Withheld,
+};
 use freshness::Subject;
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
@@ -98,6 +100,24 @@ pub trait Reads: Send {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
+    /// Keys with a purse in use that nobody has asked the bank about for `idle_ms`, the longest first;
+    /// a replica's own without regard to that, where it is named.
+    async fn purses_to_settle(&mut self, idle_ms: i64, replica: Option<&str>)
+    -> Result<Vec<KeyId>>;
+    /// Of these keys, the purses that the bank knows.
+    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
+    /// Withheld purses of which this replica has not said what it knows.
+    async fn purses_to_account(&mut self, replica: &str, max: i64) -> Result<Vec<(KeyId, i64)>>;
+    /// Withheld purses of which every replica has that may have spent from them: all but those that fell
+    /// silent `silent_ms` before the purse was made.
+    async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
+    /// The ledger of what is withheld, oldest first; of one key, where it is named.
+    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
+    /// The balance of a key, whosever it is, as no purse holds it, and the database's own time. `None`: no
+    /// such key, or it is not metered.
+    async fn credits(&mut self, key: &KeyId) -> Result<Option<(Credits, Timestamp)>>;
+    /// The database's own time.
+    async fn now(&mut self) -> Result<Timestamp>;
     /// A page of the change log after `seq`, oldest first.
     async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>>;
     /// The first and the last row number of the change log.
@@ -165,11 +185,38 @@ pub trait Writes: Reads {
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()>;
     /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
     /// not metered.
-    async fn lock_credits(&mut self, key: &KeyId) -> Result<Option<Credits>>;
-    /// Sets balance and refill, and makes every purse that was filled before void.
+    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// Sets balance and refill, under a version that no purse has had.
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
-    /// Writes the balance after a refill or a withdrawal; purses stay good.
-    async fn move_credits(&mut self, key: &KeyId, balance: i64, refilled: i64) -> Result<()>;
+    /// Writes balance, version and period, and leaves the refill alone.
+    async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
+    /// Writes the purse, new or known.
+    async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()>;
+    /// Forgets a purse: it has been settled.
+    async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()>;
+    /// Forgets all purses of a key: whatever is in them has become void.
+    async fn drop_purses(&mut self, key: &KeyId) -> Result<()>;
+    /// Adds what a replica knows of a purse: spent for certain, and asked for with an unknown outcome.
+    async fn tell_of_purse(
+        &mut self,
+        key: &KeyId,
+        epoch: i64,
+        spent: i64,
+        unsure: i64,
+    ) -> Result<()>;
+    /// As [`Writes::tell_of_purse`], for the last time.
+    async fn account_for_purse(
+        &mut self,
+        key: &KeyId,
+        epoch: i64,
+        replica: &str,
+        spent: i64,
+        unsure: i64,
+    ) -> Result<()>;
+    /// Says that a replica is there, and forgets those that have not said so for a day, unless somebody may
+    /// wait for their word. How many have within the last `within_ms`, this one included.
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64>;
+    async fn drop_replica(&mut self, id: &str) -> Result<()>;
     async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()>;
     async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
     /// Forgets changes of more than a day ago.

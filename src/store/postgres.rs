@@ -46,7 +46,7 @@ macro_rules! now_ms {
 }
 /// Holds the selected row until the transaction ends.
 macro_rules! locked {
-    ($select:literal) => {
+    ($select:expr) => {
         concat!($select, " FOR UPDATE")
     };
 }

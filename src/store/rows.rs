@@ -67,6 +67,19 @@ impl CreditsRow {
 }
 
 #[derive(FromRow)]
+pub struct AccountRow {
+    #[sqlx(flatten)]
+    credits: CreditsRow,
+    now: Timestamp,
+}
+
+impl AccountRow {
+    pub fn into_credits(self) -> Option<(Credits, Timestamp)> {
+        Some((self.credits.into_credits()?, self.now))
+    }
+}
+
+#[derive(FromRow)]
 pub struct KeyRow {
     id: KeyId,
     workspace_id: WorkspaceId,

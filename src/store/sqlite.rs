@@ -37,7 +37,7 @@ macro_rules! now_ms {
 }
 /// Holds the selected row until the transaction ends; `BEGIN IMMEDIATE` does that already.
 macro_rules! locked {
-    ($select:literal) => {
+    ($select:expr) => {
         $select
     };
 }

@@ -9,15 +9,24 @@ use std::time::Duration;
 
 use crate::support::process::{free_port, signal};
 
-/// A Redis without persistence.
+/// A Redis of a test's own.
 pub struct Redis {
     pub port: u16,
+    /// Where it keeps what is written; absent: it starts empty each time.
+    directory: Option<tempfile::TempDir>,
     child: Option<Child>,
 }
 
 impl Redis {
+    /// One without persistence.
     pub fn start() -> Self {
-        let mut redis = Self { port: free_port(), child: None };
+        Self::start_keeping(false)
+    }
+
+    /// One that does or does not keep its data when it is killed.
+    pub fn start_keeping(keeps: bool) -> Self {
+        let directory = keeps.then(|| tempfile::tempdir().expect("a directory"));
+        let mut redis = Self { port: free_port(), directory, child: None };
         redis.restart();
         redis
     }
@@ -26,14 +35,18 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it, empty, on the port that it had.
+    /// Starts it on the port that it had.
     pub fn restart(&mut self) {
-        let child = Command::new("redis-server")
+        let mut command = Command::new("redis-server");
+        command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed by ./test");
+            .args(["--save", ""]);
+        match &self.directory {
+            Some(directory) => command.args(["--appendonly", "yes", "--dir"]).arg(directory.path()),
+            None => command.args(["--appendonly", "no"]),
+        };
+        let child =
+            command.stdout(Stdio::null()).spawn().expect("redis-server is installed by ./test");
         self.child = Some(child);
         for _ in 0..500 {
             if answers(self.port) {

@@ -11,10 +11,10 @@ both_stores! {
 
         let mut tx = store.begin().await.unwrap();
 
-        assert_eq!(tx.lock_credits(&metered.id).await.unwrap().unwrap().balance, 0);
-        assert!(tx.lock_credits(&unlimited.id).await.unwrap().is_none());
-        assert!(tx.lock_credits(&deleted.id).await.unwrap().is_none());
-        assert!(tx.lock_credits(&KeyId::from("key_nowhere")).await.unwrap().is_none());
+        assert_eq!(tx.lock_account(&metered.id).await.unwrap().unwrap().credits.balance, 0);
+        assert!(tx.lock_account(&unlimited.id).await.unwrap().is_none());
+        assert!(tx.lock_account(&deleted.id).await.unwrap().is_none());
+        assert!(tx.lock_account(&KeyId::from("key_nowhere")).await.unwrap().is_none());
     }
 
     async fn a_balance_that_is_set_has_a_new_version(store) {
@@ -24,7 +24,7 @@ both_stores! {
         let set = async |credits: Option<Credits>| {
             commit(&store, async |tx| {
                 tx.set_credits(&key.id, credits.as_ref()).await?;
-                tx.lock_credits(&key.id).await
+                Ok(tx.lock_account(&key.id).await?.map(|account| account.credits))
             })
             .await
             .unwrap()
@@ -47,25 +47,26 @@ both_stores! {
         assert_eq!(stored.key.credits, Some(last));
     }
 
-    async fn a_balance_that_moves_keeps_its_version_and_refill(store) {
+    async fn a_balance_that_moves_keeps_its_refill(store) {
         let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: 9 };
         let key = key(&store, Some(credits(5, Some(refill), 3))).await;
 
         let (before, after) = commit(&store, async |tx| {
-            let before = tx.lock_credits(&key.id).await?;
-            tx.move_credits(&key.id, i64::MAX, 4).await?;
-            Ok((before.unwrap(), tx.lock_credits(&key.id).await?.unwrap()))
+            let before = tx.lock_account(&key.id).await?.unwrap().credits;
+            let moved = Credits { balance: i64::MAX, refilled: 4, version: 9, ..before };
+            tx.move_credits(&key.id, &moved).await?;
+            Ok((before, tx.lock_account(&key.id).await?.unwrap().credits))
         })
         .await
         .unwrap();
 
-        assert_eq!(after, Credits { balance: i64::MAX, refilled: 4, ..before });
+        assert_eq!(after, Credits { balance: i64::MAX, refilled: 4, version: 9, ..before });
     }
 
     async fn a_balance_never_falls_below_0(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
 
-        let moved = commit(&store, async |tx| tx.move_credits(&key.id, -1, 0).await).await;
+        let moved = commit(&store, async |tx| tx.move_credits(&key.id, &credits(-1, None, 0)).await).await;
         let set =
             commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(-1, None, 0))).await)
                 .await;
@@ -84,9 +85,10 @@ both_stores! {
             tasks.spawn(async move {
                 for _ in 0..4 {
                     let mut tx = store.begin().await.unwrap();
-                    let credits = tx.lock_credits(&id).await.unwrap().unwrap();
+                    let mut credits = tx.lock_account(&id).await.unwrap().unwrap().credits;
                     tokio::task::yield_now().await;
-                    tx.move_credits(&id, credits.balance - n, credits.refilled + 1).await.unwrap();
+                    (credits.balance, credits.refilled) = (credits.balance - n, credits.refilled + 1);
+                    tx.move_credits(&id, &credits).await.unwrap();
                     tx.commit().await.unwrap();
                 }
             });
@@ -96,5 +98,81 @@ both_stores! {
         let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
         let left = stored.key.credits.unwrap();
         assert_eq!((left.balance, left.refilled), (1_000 - 4 * (0..16).sum::<i64>(), 64));
+    }
+
+    async fn purses_are_kept_with_their_account(store) {
+        let key = key(&store, Some(credits(5, None, 0))).await;
+        let purse = |epoch, withheld_at| Purse {
+            epoch,
+            life: 7,
+            granted: 100,
+            spent: 40,
+            unsure: 5,
+            opened_at: NOON,
+            asked_at: NOON,
+            asked_by: "rep_a".into(),
+            withheld_at,
+        };
+        let (open, gone) = (purse(2, None), purse(1, Some(NOON)));
+
+        commit(&store, async |tx| {
+            tx.put_purse(&key.id, &open).await?;
+            tx.put_purse(&key.id, &gone).await
+        })
+        .await
+        .unwrap();
+        let mut tx = store.begin().await.unwrap();
+        let both = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
+        tx.drop_purse(&key.id, 2).await.unwrap();
+        let one = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
+        let ledger = tx.withheld(Some(&key.id)).await.unwrap();
+        let of_another = tx.withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
+        tx.drop_purses(&key.id).await.unwrap();
+
+        assert_eq!(both, [gone.clone(), open]);
+        assert_eq!(one, [gone]);
+        assert_eq!((ledger[0].units, ledger[0].since, ledger.len()), (55, NOON, 1));
+        assert!(of_another.is_empty());
+        assert!(tx.withheld(None).await.unwrap().is_empty());
+    }
+
+    async fn idle_purses_are_found_and_a_replicas_own(store) {
+        let key = key(&store, Some(credits(5, None, 0))).await;
+        let asked_at = store.read().await.unwrap().now().await.unwrap();
+        let purse = Purse {
+            epoch: 1,
+            life: 7,
+            granted: 1,
+            spent: 0,
+            unsure: 0,
+            opened_at: asked_at,
+            asked_at,
+            asked_by: "rep_a".into(),
+            withheld_at: None,
+        };
+        commit(&store, async |tx| tx.put_purse(&key.id, &purse).await).await.unwrap();
+
+        let mut reader = store.read().await.unwrap();
+        let found = async |reader: &mut keyward::store::Reader, idle, replica| {
+            !reader.purses_to_settle(idle, replica).await.unwrap().is_empty()
+        };
+
+        assert!(!found(&mut reader, 60_000, None).await);
+        assert!(found(&mut reader, -60_000, None).await);
+        assert!(found(&mut reader, 60_000, Some("rep_a")).await);
+        assert!(!found(&mut reader, 60_000, Some("rep_b")).await);
+    }
+
+    async fn replicas_are_counted_while_they_say_that_they_are_there(store) {
+        let register = async |id: &str, within| {
+            commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
+        };
+
+        assert_eq!(register("rep_a", 60_000).await, 1);
+        assert_eq!(register("rep_b", 60_000).await, 2);
+        assert_eq!(register("rep_a", 60_000).await, 2);
+        commit(&store, async |tx| tx.drop_replica("rep_b").await).await.unwrap();
+        assert_eq!(register("rep_a", 60_000).await, 1);
+        assert_eq!(register("rep_a", -60_000).await, 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::{apis, rbac, refill};
+use super::super::{apis, credits, rbac, refill};
 use super::{connect_permissions, connect_roles, ratelimits, record, target};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -81,6 +81,7 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
         Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
         None => None,
     };
+    let bank_now = credits::now(app, tx.now().await?);
     let key = Key {
         id: KeyId::random(),
         workspace_id: caller.workspace().clone(),
@@ -94,7 +95,7 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
         identity_id,
         enabled: new.enabled,
         expires_at: new.expires_at,
-        credits: new.credits.map(|credits| credits.open(now)),
+        credits: new.credits.map(|credits| credits.open(bank_now)),
         created_at: now,
         updated_at: None,
     };

@@ -48,7 +48,7 @@ pub async fn whoami(app: &App, caller: &Caller, key: &str) -> Result<Found> {
 async fn found(app: &App, row: Cached<StoredKey>) -> Result<Found> {
     let (view, _) = view::assemble(app, Arc::new(row)).await?;
     let key = &view.stored().key;
-    let left = credits::balance(app, key).await?;
+    let left = credits::balance(app, &view).await?;
     let refill = key.credits.and_then(|credits| credits.refill);
     Ok(Found { credits: left.map(|left| (left, refill)), view })
 }

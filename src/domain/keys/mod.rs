@@ -4,6 +4,7 @@ mod create;
 mod delete;
 mod find;
 mod update;
+mod update_credits;
 mod verify;
 mod view;
 
@@ -12,6 +13,7 @@ pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use find::{Found, get, whoami};
 pub use update::{CreditsChange, KeyChange, update};
+pub use update_credits::{CreditsUpdate, update_credits};
 pub use verify::{Checked, Code, Verification, Verified, Wanted, WantedLimit, verify};
 pub use view::{Limit, View};
 

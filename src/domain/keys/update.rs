@@ -1,8 +1,9 @@
 //! Changing a key.
 
 use super::super::caller::Caller;
+use super::super::credits::{self, Settling};
 use super::super::permission::Action;
-use super::super::{credits, rbac, refill};
+use super::super::{rbac, refill};
 use super::{
     NewCredits, NewRatelimit, Patch, connect_permissions, connect_roles, existing, ratelimits,
     record, target,
@@ -11,7 +12,8 @@ use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
-use crate::model::{Credits, Key, Meta, Refill};
+use crate::model::{Credits, Meta, Refill};
+use crate::sabotage::Safeguard;
 use crate::store::{Owner, Tx, freshness};
 
 /// What is to change; what is absent stays.
@@ -37,44 +39,6 @@ pub struct CreditsChange {
 
 /// Changes a key, all of it or nothing.
 pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
-    if change.credits == Patch::Keep {
-        return write(app, caller, id, change, 0).await.map(drop);
-    }
-    let keeps_balance = match &change.credits {
-        Patch::Set(credits) => credits.remaining == Patch::Keep,
-        Patch::Keep | Patch::Clear => false,
-    };
-    // What the purse holds goes to the bank first, and nothing of this process is on its way there.
-    let _turn = app.withdrawals.lock(id).await;
-    let purse = Box::pin(recall(app, caller, id)).await?;
-    match write(app, caller, id, change, purse).await {
-        Ok(key) => {
-            // A replica that has not heard of it yet finds nothing to spend. Where that cannot be
-            // done, it will hear of it in a moment; the change itself is done.
-            match credits::recall(app, &key).await {
-                Ok(late) if keeps_balance => credits::give_back(app, id, late).await?,
-                Ok(_) => {}
-                Err(e) => {
-                    tracing::warn!(key.id = %id, error = %e, "cannot empty the purse of {id}: {e}");
-                }
-            }
-            Ok(())
-        }
-        Err(e) => {
-            credits::give_back(app, id, purse).await?;
-            Err(e)
-        }
-    }
-}
-
-/// The change itself, in one transaction. Gives back the key, with its credits as they were.
-async fn write(
-    app: &App,
-    caller: &Caller,
-    id: &KeyId,
-    change: KeyChange,
-    purse: i64,
-) -> Result<Key> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut key = existing(&mut tx, caller, id).await?.key;
@@ -94,9 +58,6 @@ async fn write(
     }
     tx.update_key(&key).await?;
     record(&mut tx, caller, "key.update", &[target(&key)], now).await?;
-    if change.credits != Patch::Keep {
-        change_credits(&mut tx, &key, change.credits, purse, now).await?;
-    }
     if let Some(limits) = change.ratelimits {
         let limits = ratelimits(limits);
         tx.set_ratelimits(caller.workspace(), Owner::Key(id), &limits).await?;
@@ -109,50 +70,56 @@ async fn write(
         let (roles, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
         connect_roles(&mut tx, caller, &key, &roles, now).await?;
     }
+    // Last, for it may close a purse, which cannot be undone.
+    change_credits(app, &mut tx, id, change.credits).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
-    app.commit(tx).await?;
-    Ok(key)
-}
-
-/// What was in the purse of a key that the caller may change.
-async fn recall(app: &App, caller: &Caller, id: &KeyId) -> Result<i64> {
-    let stored = app.store.read().await?.key(caller.workspace(), id).await?;
-    match stored.filter(|stored| caller.may_on(Action::UpdateKey, &stored.key.api_id)) {
-        Some(stored) => credits::recall(app, &stored.key).await,
-        // The transaction says what is wrong.
-        None => Ok(0),
-    }
+    app.commit(tx).await
 }
 
 async fn change_credits(
+    app: &App,
     tx: &mut Tx,
-    key: &Key,
+    key: &KeyId,
     change: Patch<CreditsChange>,
-    purse: i64,
-    now: Timestamp,
 ) -> Result<()> {
-    let before = tx.lock_credits(&key.id).await?.map(|credits| refill::refilled(credits, now));
-    let after = match change {
-        Patch::Keep => before,
-        Patch::Clear => None,
-        Patch::Set(change) => changed(before, change, purse, now)?,
+    let (change, sets) = match change {
+        Patch::Keep => return Ok(()),
+        Patch::Clear => (CreditsChange { remaining: Patch::Clear, ..Default::default() }, true),
+        Patch::Set(change) => {
+            let sets = change.remaining != Patch::Keep;
+            (change, sets)
+        }
     };
-    tx.set_credits(&key.id, after.as_ref()).await
+    let mut account = tx.lock_account(key).await?;
+    if let Some(account) = &mut account
+        && !Safeguard::ClosePurse.is_off()
+    {
+        credits::settle_account(app, tx, key, account, Settling::All).await?;
+    }
+    let now = match &account {
+        Some(account) => account.now,
+        None => tx.now().await?,
+    };
+    let after = changed(account.map(|account| account.credits), change, credits::now(app, now))?;
+    if sets {
+        tx.drop_purses(key).await?;
+    }
+    tx.set_credits(key, after.as_ref()).await
 }
 
 fn changed(
     before: Option<Credits>,
     change: CreditsChange,
-    purse: i64,
     now: Timestamp,
 ) -> Result<Option<Credits>> {
+    let before = before.map(|credits| refill::refilled(credits, now));
     let mut refill = before.and_then(|credits| credits.refill);
     change.refill.apply(&mut refill);
     let balance = match change.remaining {
         Patch::Clear => return Ok(None),
         Patch::Set(remaining) => remaining,
         Patch::Keep => match before {
-            Some(credits) => credits.balance.saturating_add(purse),
+            Some(credits) => credits.balance,
             None if refill.is_none() => return Ok(None),
             None => {
                 return Err(Error::invalid(

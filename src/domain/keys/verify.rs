@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::super::caller::Caller;
-use super::super::credits;
+use super::super::credits::{self, Outcome};
 use super::super::query;
 use super::view::{self, Limit, View};
 use crate::app::App;
@@ -45,9 +45,10 @@ pub enum WantedLimit {
 }
 
 /// The outcome. Not an error: the answer to a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Code {
     Valid,
+    #[default]
     NotFound,
     InsufficientPermissions,
     UsageExceeded,
@@ -56,7 +57,7 @@ pub enum Code {
     Expired,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Verified {
     pub code: Code,
     /// Absent for [`Code::NotFound`], which tells nothing.
@@ -65,6 +66,8 @@ pub struct Verified {
     pub credits: Option<i64>,
     /// The limits that were evaluated.
     pub ratelimits: Vec<Checked>,
+    /// Whether it was decided without Redis.
+    pub degraded: bool,
 }
 
 /// A limit that was evaluated, and how it stands.
@@ -86,22 +89,22 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
     let found = view::by_hash(app, KeyHash::of(&request.key)).await?;
     let Some(view) = found.filter(|view| view.value.is_visible_to(&caller.authority.value)) else {
         let code = Code::NotFound;
-        return Ok(Verified { code, view: None, credits: None, ratelimits: Vec::new() });
+        return Ok(Verified { code, ..Verified::default() });
     };
     let limits = match decide(app, &view.value, &request)? {
         Ok(limits) => limits,
         Err(code) => {
-            let credits = Box::pin(credits::known_balance(app, &view.value.stored().key)).await;
-            return Ok(Verified { code, view: Some(view), credits, ratelimits: Vec::new() });
+            let credits = Box::pin(credits::known_balance(app, &view.value)).await;
+            return Ok(Verified { code, view: Some(view), credits, ..Verified::default() });
         }
     };
     if limits.is_empty() && !view.value.is_metered {
         let code = Code::Valid;
-        return Ok(Verified { code, view: Some(view), credits: None, ratelimits: Vec::new() });
+        return Ok(Verified { code, view: Some(view), ..Verified::default() });
     }
     let windows = limits.iter().map(Planned::window).collect();
     let cost = request.cost.unwrap_or(1);
-    let outcome = credits::take(app, &view.value.stored().key, windows, cost).await?;
+    let outcome = credits::take(app, &view.value, windows, cost).await?;
     let code = match outcome.taken {
         true => Code::Valid,
         false if outcome.windows.iter().any(|standing| standing.exceeded) => Code::RateLimited,
@@ -109,8 +112,9 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
     };
     let limits = limits.into_iter().map(|planned| planned.limit);
     let checked = |(limit, standing)| Checked { limit, standing };
-    let ratelimits = limits.zip(outcome.windows).map(checked).collect();
-    Ok(Verified { code, credits: outcome.credits, ratelimits, view: Some(view) })
+    let ratelimits = limits.zip(outcome.windows.iter().copied()).map(checked).collect();
+    let Outcome { credits, degraded, .. } = outcome;
+    Ok(Verified { code, credits, ratelimits, view: Some(view), degraded })
 }
 
 /// The checks that need nothing but what is known, in order; the first that fails decides.

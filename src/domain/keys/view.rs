@@ -3,13 +3,13 @@
 //! The rows are cached one by one and shared; a view only points at them. It is remembered by the
 //! hash of its key, and made again, from the cached rows, when one of them has changed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::super::caller::Authority;
 use super::super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
+use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
 use crate::id::{IdentityId, RoleId};
 use crate::model::{Identity, Ratelimit, Role};
@@ -36,10 +36,62 @@ pub struct View {
     pub expires_at: Option<Timestamp>,
     /// Whether it has credits to spend.
     pub is_metered: bool,
+    /// What is known of its purse.
+    pub purse: PurseMemo,
     /// What version 2 tells of the key with every verification, as the first one wrote it.
     pub told: OnceLock<Box<str>>,
     /// The number of the last authority that was allowed to verify the key; 0: none yet.
     seen_by: AtomicU64,
+}
+
+/// What this process knows of a key's purse, besides what its row says.
+#[derive(Debug)]
+pub struct PurseMemo {
+    watch: Stopwatch,
+    epoch: AtomicI64,
+    visited_ms: AtomicI64,
+    distrusted: AtomicBool,
+}
+
+impl Default for PurseMemo {
+    fn default() -> Self {
+        Self {
+            watch: Stopwatch::new(),
+            epoch: AtomicI64::new(0),
+            visited_ms: AtomicI64::new(i64::MIN / 2),
+            distrusted: AtomicBool::new(false),
+        }
+    }
+}
+
+impl PurseMemo {
+    /// The number of the latest purse that the bank has told; 0: none yet.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The bank has just told the number of the purse.
+    pub fn visited(&self, epoch: i64) {
+        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        self.visited_ms.store(self.watch.elapsed_ms(), Ordering::Relaxed);
+        self.distrusted.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the bank was last asked longer ago than this.
+    pub fn is_stale(&self, ms: i64) -> bool {
+        self.watch.elapsed_ms() - self.visited_ms.load(Ordering::Relaxed) > ms
+    }
+
+    /// The bank has given out credits that the purse does not know of.
+    pub fn forget_bank(&self) {
+        self.visited_ms.store(i64::MIN / 2, Ordering::Relaxed);
+        self.distrusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what the purse says of the bank may be out of date.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrusted.load(Ordering::Relaxed)
+    }
 }
 
 /// A limit as it is checked.
@@ -83,6 +135,7 @@ impl View {
         let (enabled, expires_at) = (row.value.key.enabled, row.value.key.expires_at);
         let mut view = Self {
             is_metered: row.value.key.credits.is_some(),
+            purse: PurseMemo::default(),
             row,
             identity,
             roles,

@@ -7,13 +7,16 @@ use redis::Cmd;
 use super::super::{Counted, Purse, PurseState, Take, Taken};
 use crate::clock::Timestamp;
 
-/// How long an untouched purse is kept: longer than any key is likely to rest.
-const PURSE_LIFE_MS: i64 = 400 * 24 * 60 * 60 * 1000;
-/// What the script is told where the bank's balance is not known.
+/// What stands for a number that is not known, and for a bank that says nothing.
 const UNKNOWN: i64 = -1;
 
-/// Writes the script's arguments.
-pub fn write(command: &mut Cmd, takes: &[&Take], now: Option<Timestamp>) {
+/// Writes the script's arguments. After `deadline`, by Redis' time, the script does nothing.
+pub fn write(
+    command: &mut Cmd,
+    takes: &[&Take],
+    now: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+) {
     let mut places = Places { keys: Vec::new(), of: HashMap::new() };
     let mut packed = Vec::with_capacity(64 * takes.len());
     for take in takes {
@@ -25,17 +28,26 @@ pub fn write(command: &mut Cmd, takes: &[&Take], now: Option<Timestamp>) {
             packed.extend(doubles([window.limit, window.duration_ms, window.cost]));
         }
         if let Some(spend) = &take.spend {
-            let bank = spend.bank.unwrap_or(UNKNOWN);
+            let said = spend.fill.map_or([UNKNOWN, 0, 0, 0, 0], |fill| {
+                [fill.life, fill.base, fill.block, fill.bank, fill.ends.0]
+            });
             packed.extend(places.of(&spend.purse).to_be_bytes());
-            packed.extend(doubles([spend.cost, spend.put, bank, PURSE_LIFE_MS]));
+            packed.extend(doubles([spend.cost]));
+            packed.extend(doubles(said));
         }
     }
     command.arg(places.keys.len()).arg(places.keys);
-    match now {
-        Some(now) => command.arg(now.0),
+    time(command, now);
+    time(command, deadline);
+    command.arg(packed);
+}
+
+/// Writes a moment as an argument; an absent one is an empty text.
+pub fn time(command: &mut Cmd, at: Option<Timestamp>) {
+    match at {
+        Some(at) => command.arg(at.0),
         None => command.arg(""),
     };
-    command.arg(packed);
 }
 
 /// Every key once, by its place among the script's keys; the first is 1.
@@ -58,13 +70,26 @@ fn doubles<const N: usize>(numbers: [i64; N]) -> impl Iterator<Item = u8> {
     numbers.into_iter().flat_map(|number| (number as f64).to_be_bytes())
 }
 
-/// Reads the script's answer to one take after the other; nothing where it is too short.
-pub fn read(takes: &[&Take], reply: &[i64]) -> Option<Vec<Taken>> {
-    let mut reply = reply.iter().copied();
-    takes.iter().map(|take| read_one(take, &mut reply)).collect()
+/// The script's answer.
+pub struct Answer {
+    /// Redis' time when it ran.
+    pub at: Timestamp,
+    /// What came of one take after the other; nothing when it ran too late.
+    pub taken: Option<Vec<Taken>>,
 }
 
-fn read_one(take: &Take, reply: &mut impl Iterator<Item = i64>) -> Option<Taken> {
+/// Reads the script's answer; nothing where it is too short.
+pub fn read(takes: &[&Take], reply: &[i64]) -> Option<Answer> {
+    let mut reply = reply.iter().copied();
+    let (at, life) = (Timestamp(reply.next()?), reply.next()?);
+    if reply.len() == 0 && !takes.is_empty() {
+        return Some(Answer { at, taken: None });
+    }
+    let taken = takes.iter().map(|take| read_one(take, life, &mut reply)).collect::<Option<_>>()?;
+    Some(Answer { at, taken: Some(taken) })
+}
+
+fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Option<Taken> {
     let taken = reply.next()? == 1;
     let mut windows = Vec::with_capacity(take.windows.len());
     for _ in &take.windows {
@@ -76,10 +101,14 @@ fn read_one(take: &Take, reply: &mut impl Iterator<Item = i64>) -> Option<Taken>
             state: match reply.next()? {
                 0 => PurseState::Enough,
                 1 => PurseState::Short,
-                _ => PurseState::Exceeded,
+                2 => PurseState::Exceeded,
+                3 => PurseState::Closed,
+                _ => PurseState::Elsewhere,
             },
             units: reply.next()?,
             bank: Some(reply.next()?).filter(|bank| *bank != UNKNOWN),
+            spent: reply.next()?,
+            life,
         }),
     };
     Some(Taken { taken, windows, purse })

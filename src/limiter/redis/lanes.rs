@@ -13,16 +13,18 @@ use redis::{AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, S
 use tokio::sync::Mutex;
 
 use crate::error::{Error, Result};
+use crate::sabotage::Safeguard;
 
 /// A script and the digest by which Redis knows it.
 pub struct Script {
-    source: &'static str,
+    source: String,
     digest: String,
 }
 
 impl Script {
-    pub fn new(source: &'static str) -> Self {
-        Self { source, digest: redis::Script::new(source).get_hash().to_owned() }
+    pub fn new(source: String) -> Self {
+        let digest = redis::Script::new(&source).get_hash().to_owned();
+        Self { source, digest }
     }
 }
 
@@ -45,6 +47,7 @@ pub struct Lanes {
 impl Lanes {
     /// Does not connect. `timeout` bounds every call.
     pub fn new(url: &str, timeout: Duration) -> Result<Self> {
+        let timeout = if Safeguard::Timeout.is_off() { Duration::from_mins(1) } else { timeout };
         // The call's own timeout covers both; a second one would cost a timer for each call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
@@ -60,6 +63,16 @@ impl Lanes {
             .build()
             .map_err(|e| Error::Internal(format!("the pool of Redis connections: {e}")))?;
         Ok(Self { pool, lane: ArcSwapOption::empty(), fetching: Mutex::default(), timeout })
+    }
+
+    /// What is left of the timeout to a call that has waited, in milliseconds.
+    pub fn left_ms(&self, waited: Duration) -> i64 {
+        i64::try_from(self.timeout.saturating_sub(waited).as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// What a call that took longer than the timeout ends with.
+    pub fn timed_out(&self) -> Error {
+        timed_out(self.timeout)
     }
 
     /// Sends a command and waits for its reply, within the timeout.
@@ -78,7 +91,7 @@ impl Lanes {
     ) -> Result<T> {
         let left = self.timeout.saturating_sub(waited);
         if left.is_zero() {
-            return Err(timed_out(self.timeout));
+            return Err(self.timed_out());
         }
         let running = async {
             let mut by_digest = redis::cmd("EVALSHA");
@@ -89,7 +102,7 @@ impl Lanes {
                     if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) =>
                 {
                     let mut by_source = redis::cmd("EVAL");
-                    by_source.arg(script.source);
+                    by_source.arg(&script.source);
                     arguments(&mut by_source);
                     self.try_send(&by_source, again).await
                 }
@@ -102,7 +115,7 @@ impl Lanes {
     async fn within<T>(&self, left: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout(left, call).await.unwrap_or_else(|_| {
             self.lane.store(None);
-            Err(timed_out(self.timeout))
+            Err(self.timed_out())
         })
     }
 
@@ -134,7 +147,8 @@ impl Lanes {
         if let Some(lane) = &*self.lane.load() {
             return Ok(MultiplexedConnection::clone(lane));
         }
-        let lane = Arc::new(self.pool.get().await.map_err(pool_failed)?);
+        // Boxed: it is rare, and large.
+        let lane = Arc::new(Box::pin(self.pool.get()).await.map_err(pool_failed)?);
         self.lane.store(Some(lane.clone()));
         Ok(MultiplexedConnection::clone(&lane))
     }
@@ -145,8 +159,23 @@ pub fn timed_out(timeout: Duration) -> Error {
     Error::CountersTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Whether another connection may do better: this one is broken, or leads to a Redis that is not the
+/// master, or not yet.
 fn is_dead(e: &RedisError) -> bool {
-    e.is_io_error() || e.is_connection_dropped()
+    let server = match e.kind() {
+        ErrorKind::Server(server) => Some(server),
+        _ => None,
+    };
+    e.is_io_error()
+        || e.is_connection_dropped()
+        || matches!(
+            server,
+            Some(
+                ServerErrorKind::ReadOnly
+                    | ServerErrorKind::MasterDown
+                    | ServerErrorKind::BusyLoading
+            )
+        )
 }
 
 fn pool_failed(cause: PoolError) -> Error {

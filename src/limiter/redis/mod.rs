@@ -2,8 +2,10 @@
 //! each other what has changed.
 
 mod batch;
+mod breaker;
 mod lanes;
 mod queue;
+mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +14,22 @@ use futures_util::StreamExt as _;
 use redis::{Cmd, RedisError};
 use tokio::sync::oneshot;
 
+use self::breaker::Breaker;
 use self::lanes::{Again, Lanes, Script, timed_out};
 use self::queue::{Asked, Queue, Worker};
-use super::{Engine, Keyspace, Take, Taken};
+use self::time::RedisTime;
+use super::{Closed, EXACT_MAX, Engine, Keyspace, Take, Taken, Window};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::sabotage::Safeguard;
+
+/// How often Redis is asked whether it is back.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 pub struct RedisCounters {
     client: redis::Client,
     keyspace: Keyspace,
-    recall: Script,
+    close: Script,
     queue: Arc<Queue>,
     calls: Arc<Calls>,
 }
@@ -30,25 +38,32 @@ pub struct RedisCounters {
 struct Calls {
     lanes: Lanes,
     take: Script,
+    breaker: Breaker,
+    time: RedisTime,
 }
 
 impl RedisCounters {
     /// Does not connect: a replica starts while Redis is away. `timeout` bounds every call.
     pub fn new(url: &str, timeout: Duration, keyspace: Keyspace) -> Result<Self> {
         let lanes = Lanes::new(url, timeout)?;
-        let take = Script::new(include_str!("../../../lua/take.lua"));
+        let take = Script::new(fenced(include_str!("../../../lua/take.lua")));
         Ok(Self {
             client: redis::Client::open(url)?,
             keyspace,
-            recall: Script::new(include_str!("../../../lua/recall.lua")),
+            close: Script::new(fenced(include_str!("../../../lua/close.lua"))),
             queue: Queue::new(),
-            calls: Arc::new(Calls { lanes, take }),
+            calls: Arc::new(Calls { lanes, take, breaker: Breaker::new(), time: RedisTime::new() }),
         })
     }
 
     /// Whether Redis answers in time.
     pub async fn ping(&self) -> Result<()> {
-        self.calls.lanes.send::<String>(&redis::cmd("PING"), Again::Once).await.map(drop)
+        self.calls.ping().await
+    }
+
+    /// Whether Redis has been given up until it answers a probe.
+    pub fn is_away(&self) -> bool {
+        self.calls.breaker.is_open()
     }
 
     /// Tells every replica what has changed; an empty text only says that this one is alive.
@@ -78,12 +93,24 @@ impl RedisCounters {
     }
 }
 
-impl Engine for RedisCounters {
-    async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+impl RedisCounters {
+    /// Takes everything or nothing. An error is an outage: what was asked may have been done
+    /// nevertheless, unless it came to Redis after the timeout.
+    pub async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+        if self.is_away() {
+            return Err(Error::CountersAway);
+        }
+        if Safeguard::AtomicTake.is_off() && take.windows.iter().any(|window| window.cost > 0) {
+            return self.take_in_two_steps(take, now).await;
+        }
+        self.ask(take.clone(), now).await
+    }
+
+    async fn ask(&self, take: Take, now: Option<Timestamp>) -> Result<Taken> {
         let (answer, answered) = oneshot::channel();
         let since = self.queue.now();
         // A task of its own: whoever stops waiting must not end the batch that others are part of.
-        if let Some(worker) = self.queue.add(Asked { take: take.clone(), now, since, answer }) {
+        if let Some(worker) = self.queue.add(Asked { take, now, since, answer }) {
             tokio::spawn(work(self.calls.clone(), worker));
         }
         // No timer: a batch has the time that is left to its oldest take, so nobody waits longer.
@@ -92,11 +119,56 @@ impl Engine for RedisCounters {
             .unwrap_or_else(|_| Err(Error::Internal("the counters' worker was lost".into())))
     }
 
-    async fn recall(&self, purse: &str) -> Result<i64> {
+    /// What a limiter does that has no script. Only for the tests that show what comes of it.
+    async fn take_in_two_steps(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+        let mut look = take.clone();
+        look.windows.iter_mut().for_each(|window| window.cost = 0);
+        look.spend = None;
+        let seen = self.ask(look, now).await?;
+        let mut taken = take.clone();
+        if seen.windows.iter().zip(&take.windows).all(|(count, window)| count.passed(window)) {
+            taken.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
+        }
+        self.ask(taken, now).await
+    }
+
+    /// Closes a purse for good, unless something was spent from it for less than `idle` ago.
+    pub async fn close(
+        &self,
+        purse: &str,
+        idle: Duration,
+        now: Option<Timestamp>,
+    ) -> Result<Closed> {
+        if self.is_away() {
+            return Err(Error::CountersAway);
+        }
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(purse);
+            batch::time(command, now);
+            command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
         };
-        self.calls.lanes.run(&self.recall, Again::Never, Duration::ZERO, arguments).await
+        let closing = self.calls.lanes.run(&self.close, Again::Once, Duration::ZERO, arguments);
+        let (state, spent, lost): (i64, i64, i64) = self.calls.watched(closing).await?;
+        Ok(match state {
+            0 => Closed::Unknown,
+            1 => Closed::Settled { spent, lost },
+            _ => Closed::Busy,
+        })
+    }
+}
+
+/// The script as it is, but for the tests that show what comes of a purse that outlives its Redis.
+fn fenced(source: &'static str) -> String {
+    let with = "local id = string.match";
+    match Safeguard::Fence.is_off() {
+        true => source.replace(with, "local id = '0000000000001' or string.match"),
+        false => source.to_owned(),
+    }
+}
+
+impl Engine for RedisCounters {
+    async fn count(&self, windows: &[Window], now: Option<Timestamp>) -> Result<Taken> {
+        self.take(&Take { windows: windows.to_vec(), spend: None }, now).await
     }
 }
 
@@ -104,7 +176,8 @@ impl Engine for RedisCounters {
 async fn work(calls: Arc<Calls>, mut worker: Worker) {
     while let Some(batch) = worker.next() {
         let takes: Vec<_> = batch.iter().map(|asked| &asked.take).collect();
-        let outcome = calls.run(&takes, batch[0].now, worker.waited(&batch[0])).await;
+        let running = calls.run(&takes, batch[0].now, worker.waited(&batch[0]));
+        let outcome = calls.watched(running).await;
         match outcome {
             // Who has stopped waiting hears nothing.
             Ok(taken) => batch.into_iter().zip(taken).for_each(|(asked, taken)| {
@@ -127,11 +200,60 @@ impl Calls {
         now: Option<Timestamp>,
         waited: Duration,
     ) -> Result<Vec<Taken>> {
-        // What is put into a purse twice is given twice.
-        let again = if takes.iter().any(|take| take.puts()) { Again::Never } else { Again::Once };
-        let arguments = |command: &mut Cmd| batch::write(command, takes, now);
+        if self.breaker.is_open() {
+            return Err(Error::CountersAway);
+        }
+        // What is put into a purse twice is given twice, and what is spent twice is charged twice.
+        let again = if takes.iter().any(|take| take.spends()) { Again::Never } else { Again::Once };
+        let deadline = match now {
+            None => self.time.after_ms(self.lanes.left_ms(waited)),
+            Some(_) => None,
+        };
+        let arguments = |command: &mut Cmd| batch::write(command, takes, now, deadline);
         let reply: Vec<i64> = self.lanes.run(&self.take, again, waited, arguments).await?;
-        batch::read(takes, &reply)
-            .ok_or_else(|| Error::Internal("the script's reply is too short".into()))
+        let answer = batch::read(takes, &reply)
+            .ok_or_else(|| Error::Internal("the script's reply is too short".into()))?;
+        match answer.taken {
+            Some(taken) => {
+                self.time.heard(answer.at);
+                Ok(taken)
+            }
+            None => {
+                self.time.was_late(answer.at);
+                Err(Error::CountersLate)
+            }
+        }
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.lanes.send::<String>(&redis::cmd("PING"), Again::Once).await.map(drop)
+    }
+
+    /// The call's outcome, which the breaker hears of too.
+    async fn watched<T>(self: &Arc<Self>, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let outcome = call.await;
+        match &outcome {
+            Ok(_) => self.breaker.answered(),
+            Err(Error::CountersAway) => {}
+            Err(cause) => {
+                if self.breaker.failed() {
+                    tracing::warn!(error = %cause, "Redis is given up until it answers: {cause}");
+                    tokio::spawn(probe(self.clone()));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// Asks until Redis answers; then all is as before.
+async fn probe(calls: Arc<Calls>) {
+    loop {
+        tokio::time::sleep(PROBE_EVERY).await;
+        if calls.ping().await.is_ok() {
+            calls.breaker.close();
+            tracing::info!("Redis answers again");
+            return;
+        }
     }
 }

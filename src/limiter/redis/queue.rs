@@ -33,10 +33,10 @@ impl Asked {
         self.take.windows.len() + usize::from(self.take.spend.is_some())
     }
 
-    /// Whether both may go in one script. What puts something into a purse goes alone, because it is
+    /// Whether both may go in one script. What fills a purse goes alone, because it is
     /// not sent again when the connection breaks.
     fn joins(&self, other: &Self) -> bool {
-        self.now == other.now && !self.take.puts() && !other.take.puts()
+        self.now == other.now && !self.take.fills() && !other.take.fills()
     }
 }
 
@@ -125,14 +125,16 @@ impl Drop for Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Spend, Window};
+    use super::super::super::{Fill, Spend, Window};
     use super::*;
 
     type Answered = oneshot::Receiver<Result<Taken>>;
 
     fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (Asked, Answered) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
-        let spend = Spend { purse: "p".into(), cost: 1, put, bank: None };
+        let ends = Timestamp(i64::MAX);
+        let fill = Fill { life: 1, base: 0, block: put, bank: 0, ends };
+        let spend = Spend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
         let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();
         (Asked { take, now, since: Duration::ZERO, answer }, answered)

@@ -11,6 +11,7 @@ mod keys {
     pub mod create_key;
     pub mod delete_key;
     pub mod get_key;
+    pub mod update_credits;
     pub mod update_key;
     pub mod verify_key;
     pub mod whoami;
@@ -31,6 +32,7 @@ pub fn table() -> Table {
         .with::<keys::verify_key::VerifyKey>()
         .with::<keys::get_key::GetKey>()
         .with::<keys::update_key::UpdateKey>()
+        .with::<keys::update_credits::UpdateCredits>()
         .with::<keys::delete_key::DeleteKey>()
         .with::<keys::whoami::Whoami>()
         .with::<permissions::create_permission::CreatePermission>()

@@ -146,6 +146,23 @@ pub struct CreditsReply {
     refill: Option<RefillReply>,
 }
 
+/// What a key has left.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyCredits {
+    /// Null: unlimited.
+    remaining: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<RefillReply>,
+}
+
+impl From<Option<(i64, Option<model::Refill>)>> for KeyCredits {
+    fn from(left: Option<(i64, Option<model::Refill>)>) -> Self {
+        let refill = left.and_then(|(_, refill)| refill).map(RefillReply::from);
+        Self { remaining: left.map(|(remaining, _)| remaining), refill }
+    }
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RefillReply {

@@ -1,6 +1,17 @@
 //! Every query, once. Compiled for each engine by its dialect file, which brings `Connection` and the
 //! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!` and `locked!`.
 
+/// A key's account, and the database's own time.
+macro_rules! account {
+    () => {
+        concat!(
+            "SELECT credits, credits_version, refill_amount, refill_day, refilled, ",
+            now_ms!(),
+            " AS now FROM keys"
+        )
+    };
+}
+
 mod reads;
 mod writes;
 

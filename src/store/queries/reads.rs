@@ -1,13 +1,14 @@
 //! What only reads.
 
 use async_trait::async_trait;
-use sqlx::query_as;
+use sqlx::{query_as, query_scalar};
 
 use super::Connection;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Api, Identity, Permission, Role, RootKey};
-use crate::store::rows::{IdentityRow, KeyRow, PermissionRow, RoleRow, RootKeyRow};
+use crate::model::{Api, Credits, Identity, Permission, Role, RootKey, Withheld};
+use crate::store::rows::{AccountRow, IdentityRow, KeyRow, PermissionRow, RoleRow, RootKeyRow};
 use crate::store::{Change, Reads, StoredKey};
 
 macro_rules! root_keys_where {
@@ -83,6 +84,20 @@ macro_rules! roles_where {
             " FROM roles r WHERE r.workspace_id = $1 AND ",
             $condition,
             " ORDER BY r.name"
+        )
+    };
+}
+
+macro_rules! withheld {
+    ($condition:literal) => {
+        concat!(
+            "SELECT p.key_id, k.workspace_id, p.epoch, p.granted - p.spent - p.unsure AS units,
+                p.withheld_at AS since
+            FROM purses p
+            JOIN keys k ON k.id = p.key_id
+            WHERE p.withheld_at IS NOT NULL AND ",
+            $condition,
+            " ORDER BY p.withheld_at, p.key_id"
         )
     };
 }
@@ -200,6 +215,74 @@ impl Reads for Connection {
             .fetch_all(self)
             .await?;
         Ok(rows.into_iter().map(Permission::from).collect())
+    }
+
+    async fn purses_to_settle(
+        &mut self,
+        idle_ms: i64,
+        replica: Option<&str>,
+    ) -> Result<Vec<KeyId>> {
+        let sql = concat!(
+            "SELECT key_id
+            FROM purses
+            WHERE withheld_at IS NULL AND (asked_by = $1 OR asked_at < ",
+            now_ms!(),
+            " - $2)
+            ORDER BY asked_at
+            LIMIT 1000"
+        );
+        Ok(query_scalar(sql)
+            .bind(replica.unwrap_or_default())
+            .bind(idle_ms)
+            .fetch_all(self)
+            .await?)
+    }
+
+    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>> {
+        let sql = withheld!("p.key_id = COALESCE($1, p.key_id)");
+        Ok(query_as(sql).bind(key).fetch_all(self).await?)
+    }
+
+    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
+        let sql = concat!(
+            "SELECT key_id, epoch FROM purses WHERE key_id IN (SELECT item FROM ",
+            texts!("$1"),
+            ")"
+        );
+        Ok(query_as(sql).bind(serde_json::json!(keys).to_string()).fetch_all(self).await?)
+    }
+
+    async fn purses_to_account(&mut self, replica: &str, max: i64) -> Result<Vec<(KeyId, i64)>> {
+        let sql = "
+            SELECT p.key_id, p.epoch
+            FROM purses p
+            WHERE p.withheld_at IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM purse_accounts a
+                WHERE a.key_id = p.key_id AND a.epoch = p.epoch AND a.replica_id = $1)
+            ORDER BY p.withheld_at
+            LIMIT $2";
+        Ok(query_as(sql).bind(replica).bind(max).fetch_all(self).await?)
+    }
+
+    async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>> {
+        let sql = withheld!(
+            "NOT EXISTS (
+                SELECT 1 FROM replicas r
+                WHERE r.seen_at >= p.opened_at - $1 AND NOT EXISTS (
+                    SELECT 1 FROM purse_accounts a
+                    WHERE a.key_id = p.key_id AND a.epoch = p.epoch AND a.replica_id = r.id))"
+        );
+        Ok(query_as(sql).bind(silent_ms).fetch_all(self).await?)
+    }
+
+    async fn credits(&mut self, key: &KeyId) -> Result<Option<(Credits, Timestamp)>> {
+        let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
+        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(self).await?;
+        Ok(row.and_then(AccountRow::into_credits))
+    }
+
+    async fn now(&mut self) -> Result<Timestamp> {
+        Ok(query_scalar(concat!("SELECT ", now_ms!())).fetch_one(self).await?)
     }
 
     async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>> {

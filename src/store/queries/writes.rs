@@ -8,8 +8,10 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
-use crate::model::{Api, Credits, Key, Meta, Permission, Ratelimit, RefillInterval, Role, RootKey};
-use crate::store::rows::CreditsRow;
+use crate::model::{
+    Account, Api, Credits, Key, Meta, Permission, Purse, Ratelimit, RefillInterval, Role, RootKey,
+};
+use crate::store::rows::AccountRow;
 use crate::store::{AuditRow, Owner, Reads as _, StoredKey, Writes};
 
 macro_rules! delete_ratelimits {
@@ -310,14 +312,18 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn lock_credits(&mut self, key: &KeyId) -> Result<Option<Credits>> {
-        let sql = locked!(
-            "SELECT credits, credits_version, refill_amount, refill_day, refilled
-            FROM keys
-            WHERE id = $1 AND deleted_at IS NULL"
-        );
-        let row: Option<CreditsRow> = query_as(sql).bind(key).fetch_optional(self).await?;
-        Ok(row.and_then(CreditsRow::into_credits))
+    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>> {
+        let sql = locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL"));
+        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
+        let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
+        // Only now: what the one who held it before has written is seen.
+        let sql = "
+            SELECT epoch, life, granted, spent, unsure, opened_at, asked_at, asked_by, withheld_at
+            FROM purses
+            WHERE key_id = $1
+            ORDER BY epoch";
+        let purses = query_as(sql).bind(key).fetch_all(self).await?;
+        Ok(Some(Account { credits, purses, now }))
     }
 
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
@@ -342,9 +348,107 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn move_credits(&mut self, key: &KeyId, balance: i64, refilled: i64) -> Result<()> {
-        let sql = "UPDATE keys SET credits = $2, refilled = $3 WHERE id = $1";
-        query(sql).bind(key).bind(balance).bind(refilled).execute(self).await?;
+    async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()> {
+        let sql = "UPDATE keys SET credits = $2, credits_version = $3, refilled = $4 WHERE id = $1";
+        query(sql)
+            .bind(key)
+            .bind(credits.balance)
+            .bind(credits.version)
+            .bind(credits.refilled)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()> {
+        let sql = "
+            INSERT INTO purses
+                (key_id, epoch, life, granted, spent, unsure, opened_at, asked_at, asked_by,
+                withheld_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+            ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
+                spent = excluded.spent, unsure = excluded.unsure, asked_at = excluded.asked_at,
+                asked_by = excluded.asked_by, withheld_at = excluded.withheld_at";
+        query(sql)
+            .bind(key)
+            .bind(purse.epoch)
+            .bind(purse.life)
+            .bind(purse.granted)
+            .bind(purse.spent)
+            .bind(purse.unsure)
+            .bind(purse.opened_at)
+            .bind(purse.asked_at)
+            .bind(&purse.asked_by)
+            .bind(purse.withheld_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
+        let sql = "DELETE FROM purses WHERE key_id = $1 AND epoch = $2";
+        query(sql).bind(key).bind(epoch).execute(self).await?;
+        Ok(())
+    }
+
+    async fn drop_purses(&mut self, key: &KeyId) -> Result<()> {
+        query("DELETE FROM purses WHERE key_id = $1").bind(key).execute(self).await?;
+        Ok(())
+    }
+
+    async fn tell_of_purse(
+        &mut self,
+        key: &KeyId,
+        epoch: i64,
+        spent: i64,
+        unsure: i64,
+    ) -> Result<()> {
+        let sql = "
+            UPDATE purses
+            SET spent = CASE WHEN spent < $3 THEN $3 ELSE spent END, unsure = unsure + $4
+            WHERE key_id = $1 AND epoch = $2";
+        query(sql).bind(key).bind(epoch).bind(spent).bind(unsure).execute(self).await?;
+        Ok(())
+    }
+
+    async fn account_for_purse(
+        &mut self,
+        key: &KeyId,
+        epoch: i64,
+        replica: &str,
+        spent: i64,
+        unsure: i64,
+    ) -> Result<()> {
+        let sql = "
+            INSERT INTO purse_accounts (key_id, epoch, replica_id)
+            SELECT key_id, epoch, $3 FROM purses WHERE key_id = $1 AND epoch = $2
+            ON CONFLICT (key_id, epoch, replica_id) DO NOTHING";
+        query(sql).bind(key).bind(epoch).bind(replica).execute(&mut *self).await?;
+        self.tell_of_purse(key, epoch, spent, unsure).await
+    }
+
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64> {
+        let sql = concat!(
+            "INSERT INTO replicas (id, started_at, seen_at) VALUES ($1, ",
+            now_ms!(),
+            ", ",
+            now_ms!(),
+            ") ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
+        );
+        query(sql).bind(id).execute(&mut *self).await?;
+        let sql = concat!(
+            "DELETE FROM replicas
+            WHERE NOT EXISTS (SELECT 1 FROM purses WHERE withheld_at IS NOT NULL) AND seen_at < ",
+            now_ms!(),
+            " - 86400000"
+        );
+        query(sql).execute(&mut *self).await?;
+        let sql = concat!("SELECT COUNT(*) FROM replicas WHERE seen_at > ", now_ms!(), " - $1");
+        Ok(query_scalar(sql).bind(within_ms).fetch_one(self).await?)
+    }
+
+    async fn drop_replica(&mut self, id: &str) -> Result<()> {
+        query("DELETE FROM replicas WHERE id = $1").bind(id).execute(self).await?;
         Ok(())
     }
 

@@ -200,7 +200,7 @@ struct KnownLimit<'a> {
 
 impl Reply for Outcome {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        let Verified { code, view, credits, ratelimits } = &self.0;
+        let Verified { code, view, credits, ratelimits, degraded: _ } = &self.0;
         let verdict = Verdict { valid: *code == Code::Valid, code: name(*code), credits: *credits };
         serde_json::to_writer(&mut *into, &verdict)?;
         if !ratelimits.is_empty() {
@@ -218,6 +218,10 @@ impl Reply for Outcome {
             join(into, view.told.get_or_init(|| known(&Known::from(view))));
         }
         Ok(())
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.0.degraded
     }
 }
 

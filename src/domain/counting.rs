@@ -1,0 +1,88 @@
+//! Windows, wherever they are counted: in Redis, in this process where there is none, and, while Redis is
+//! away, as the policy says.
+
+use std::sync::atomic::Ordering;
+
+use crate::app::App;
+use crate::error::Result;
+use crate::limiter::{Standing, Take, Taken, Window};
+use crate::model::OnOutage;
+use crate::sabotage::Safeguard;
+
+/// What came of taking windows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tally {
+    pub taken: bool,
+    pub standings: Vec<Standing>,
+    /// Whether it was decided without Redis.
+    pub degraded: bool,
+}
+
+impl Tally {
+    /// As a counter answered.
+    pub fn of(taken: &Taken, windows: &[Window]) -> Self {
+        let standings = taken.standings(windows);
+        Self { taken: taken.taken, standings, degraded: false }
+    }
+}
+
+/// Whether windows may be taken from, or only looked at for somebody who is refused anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    Take,
+    Look,
+}
+
+/// Takes from all windows or from none.
+pub async fn count(app: &App, windows: Vec<Window>, on_outage: OnOutage) -> Result<Tally> {
+    let Some(redis) = &app.redis else { return Ok(here(app, &windows, Act::Take)) };
+    let take = Take { windows, spend: None };
+    match redis.take(&take, app.clock.fixed()).await {
+        Ok(taken) => Ok(Tally::of(&taken, &take.windows)),
+        Err(cause) if cause.is_counters_outage() => {
+            Ok(without_redis(app, &take.windows, on_outage, Act::Take))
+        }
+        Err(cause) => Err(cause),
+    }
+}
+
+/// The windows of a server that has no Redis.
+pub fn here(app: &App, windows: &[Window], act: Act) -> Tally {
+    let now = app.clock.now();
+    let taken = match act {
+        Act::Take => app.local.count_at(windows, now),
+        Act::Look => app.local.look_at(windows, now),
+    };
+    Tally::of(&taken, windows)
+}
+
+/// What is said of windows while Redis is away.
+pub fn without_redis(app: &App, windows: &[Window], on_outage: OnOutage, act: Act) -> Tally {
+    let now = app.clock.now();
+    let tally = match on_outage {
+        OnOutage::Local => {
+            let shares = shares(app, windows);
+            here(app, &shares, act)
+        }
+        OnOutage::Open => Tally {
+            taken: act == Act::Take,
+            standings: windows.iter().map(|window| window.untouched(now)).collect(),
+            degraded: true,
+        },
+        OnOutage::Closed => Tally {
+            taken: false,
+            standings: windows.iter().map(|window| window.shut(now)).collect(),
+            degraded: true,
+        },
+    };
+    Tally { degraded: true, ..tally }
+}
+
+/// Of each limit, what falls to this replica.
+fn shares(app: &App, windows: &[Window]) -> Vec<Window> {
+    let replicas = match Safeguard::Share.is_off() {
+        true => 1,
+        false => app.replicas.load(Ordering::Relaxed).max(1),
+    };
+    windows.iter().map(|window| window.share_of(replicas)).collect()
+}

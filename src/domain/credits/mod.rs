@@ -1,0 +1,257 @@
+//! Credits: the bank and the purse.
+//!
+//! The database is the bank: it alone owns a balance. What is spent comes from a purse in Redis, which
+//! holds blocks that the bank has debited, durably, before anyone may spend from them. A purse belongs to
+//! one life of its Redis, so whatever a crash brings back, no credit is spent twice. Without Redis, the
+//! bank itself is debited: see [`straight`].
+
+mod bank;
+mod ledger;
+mod straight;
+
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use self::bank::{Finding, Seen};
+use super::counting::{self, Tally};
+use super::keys::View;
+use super::refill;
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::id::KeyId;
+use crate::limiter::redis::RedisCounters;
+use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Window};
+use crate::model::Credits;
+
+pub use self::bank::{Settling, go_back, now, settle_account, settle_idle};
+pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withheld};
+
+/// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.
+const TOLD_MAX: i64 = (1 << 53) - 1;
+/// How often a take goes to the bank when other replicas were faster to the purse.
+const ATTEMPTS: u8 = 8;
+/// How long it is believed of a purse that the bank has no more either.
+const EXCEEDED_FOR_MS: i64 = 1_000;
+
+/// What came of taking windows and credits together.
+#[derive(Debug)]
+pub struct Outcome {
+    pub taken: bool,
+    pub windows: Vec<Standing>,
+    /// What is left, bank and purse; absent for an unlimited key.
+    pub credits: Option<i64>,
+    /// Whether it was decided without Redis.
+    pub degraded: bool,
+}
+
+impl Outcome {
+    fn of(tally: Tally, credits: Option<i64>) -> Self {
+        let Tally { taken, standings, degraded } = tally;
+        Self { taken, windows: standings, credits, degraded }
+    }
+}
+
+/// Takes `cost` credits and all `windows`, or nothing. One call to the counters, and none to the bank,
+/// where the purse holds enough.
+pub async fn take(app: &App, view: &View, windows: Vec<Window>, cost: i64) -> Result<Outcome> {
+    match view.stored().key.credits {
+        None => unmetered(app, windows).await,
+        // Boxed: a key without credits does not carry it around.
+        Some(credits) => Box::pin(metered(app, view, credits, windows, cost)).await,
+    }
+}
+
+async fn unmetered(app: &App, windows: Vec<Window>) -> Result<Outcome> {
+    if windows.is_empty() {
+        let tally = Tally { taken: true, standings: Vec::new(), degraded: false };
+        return Ok(Outcome::of(tally, None));
+    }
+    let tally = counting::count(app, windows, app.settings.keys_on_outage).await?;
+    Ok(Outcome::of(tally, None))
+}
+
+async fn metered(
+    app: &App,
+    view: &View,
+    credits: Credits,
+    windows: Vec<Window>,
+    cost: i64,
+) -> Result<Outcome> {
+    let key = &view.stored().key.id;
+    let redis = app.redis.as_ref().filter(|_| app.is_registered());
+    let Some(redis) = redis else {
+        return straight::take(app, key, &windows, cost).await;
+    };
+    let mut spending = Spending { app, redis, view, key, cost, windows, credits };
+    match spending.run().await {
+        Err(cause) if cause.is_counters_outage() => {
+            // What the purse says of the bank when it is back is out of date.
+            view.purse.forget_bank();
+            straight::take(app, key, &spending.windows, cost).await
+        }
+        outcome => outcome,
+    }
+}
+
+/// A take that may have to go to the bank.
+struct Spending<'a> {
+    app: &'a App,
+    redis: &'a RedisCounters,
+    view: &'a View,
+    key: &'a KeyId,
+    cost: i64,
+    windows: Vec<Window>,
+    /// The account as the key's row knows it.
+    credits: Credits,
+}
+
+impl Spending<'_> {
+    async fn run(&mut self) -> Result<Outcome> {
+        let mut epoch = self.view.purse.epoch().max(self.credits.version);
+        let mut last = self.attempt(epoch, None).await?;
+        let Some(mut finding) = self.finding(&last, 0) else {
+            return self.outcome(&last).await;
+        };
+        // One at a time goes to the bank for a key: a crowd at an empty purse would draw a block each.
+        let (_turn, waited) = match self.app.withdrawals.try_lock(self.key) {
+            Some(turn) => (turn, false),
+            None => (self.app.withdrawals.lock(self.key).await, true),
+        };
+        if waited {
+            // Whoever had the turn before may have filled the purse.
+            epoch = self.view.purse.epoch().max(self.credits.version);
+            last = self.attempt(epoch, None).await?;
+            match self.finding(&last, 0) {
+                Some(found) => finding = found,
+                None => return self.outcome(&last).await,
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let purse = last.1;
+            let seen = Seen { epoch, life: purse.life, spent: purse.spent, finding };
+            let need = (self.cost - purse.units).max(0);
+            let visit = bank::visit(self.app, self.redis, self.key, seen, need, self.cost).await?;
+            let Some((purse, fill)) = visit else {
+                // Not metered any more: what the caller knows of the key is out of date.
+                return unmetered(self.app, std::mem::take(&mut self.windows)).await;
+            };
+            epoch = purse;
+            self.view.purse.visited(epoch);
+            last = self.attempt(epoch, Some(fill)).await?;
+            match self.finding(&last, fill.block) {
+                Some(found) => finding = found,
+                None => return self.outcome(&last).await,
+            }
+        }
+        Err(Error::Internal(format!("the purse of key {} is too contended", self.key)))
+    }
+
+    async fn attempt(&mut self, epoch: i64, fill: Option<Fill>) -> Result<(Taken, Purse)> {
+        let purse = self.app.keyspace.purse(self.key.as_str(), epoch);
+        let spend = Spend { purse, cost: self.cost, fill };
+        let take = Take { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
+        let answer = self.redis.take(&take, self.app.clock.fixed()).await;
+        self.windows = take.windows;
+        let taken = answer.inspect_err(|cause| {
+            if self.cost > 0 && cause.may_have_counted() {
+                self.app.spent.unsure(self.key, epoch, self.cost);
+            }
+        })?;
+        let mut purse =
+            taken.purse.ok_or_else(|| Error::Internal("no purse in the reply".into()))?;
+        if purse.bank.is_some() && !self.app.spent.heard(self.key, epoch, purse.spent) {
+            // The bank has taken this purse for lost: whatever came of it, it does not count.
+            purse.state = PurseState::Closed;
+        }
+        Ok((taken, purse))
+    }
+
+    /// What the bank is to be told, where the take failed for want of something that it can give.
+    fn finding(&self, (taken, purse): &(Taken, Purse), block: i64) -> Option<Finding> {
+        let admitted = taken.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
+        match purse.state {
+            // A block that was not put in goes back, whatever else comes of it.
+            PurseState::Elsewhere => Some(Finding::Elsewhere { block }),
+            _ if !admitted || self.cost == 0 => None,
+            PurseState::Enough => None,
+            PurseState::Short => Some(Finding::Short),
+            PurseState::Closed => Some(Finding::Closed),
+            PurseState::Exceeded => {
+                self.view.purse.is_stale(EXCEEDED_FOR_MS).then_some(Finding::Short)
+            }
+        }
+    }
+
+    async fn outcome(&self, (taken, purse): &(Taken, Purse)) -> Result<Outcome> {
+        let known = purse.bank.filter(|bank| *bank < TOLD_MAX && !is_over(purse));
+        let told = match known.filter(|_| !self.view.purse.is_distrusted()) {
+            Some(bank) => Some(purse.units.saturating_add(bank)),
+            None => Box::pin(told_by_bank(self.app, self.redis, self.key)).await?,
+        };
+        Ok(Outcome::of(Tally::of(taken, &self.windows), told))
+    }
+}
+
+/// Whether what a purse says of the balance says nothing any more.
+fn is_over(purse: &Purse) -> bool {
+    !matches!(purse.state, PurseState::Enough | PurseState::Exceeded)
+}
+
+/// What is left, bank and purse, by the bank's own word. `None`: unlimited, or gone.
+async fn told_by_bank(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
+    let Some((credits, now)) = app.store.read().await?.credits(key).await? else {
+        return Ok(None);
+    };
+    let credits = refill::refilled(credits, app.clock.fixed().unwrap_or(now));
+    let spend =
+        Spend { purse: app.keyspace.purse(key.as_str(), credits.version), cost: 0, fill: None };
+    let look = Take { windows: Vec::new(), spend: Some(spend) };
+    let units = match redis.take(&look, app.clock.fixed()).await {
+        Ok(Taken { purse: Some(purse), .. }) if !is_over(&purse) => purse.units,
+        Ok(_) => 0,
+        Err(cause) if cause.is_counters_outage() => 0,
+        Err(cause) => return Err(cause),
+    };
+    Ok(Some(credits.balance.saturating_add(units)))
+}
+
+/// What is left of a key's credits, bank and purse, spending nothing. `None`: unlimited.
+pub async fn balance(app: &App, view: &View) -> Result<Option<i64>> {
+    match view.stored().key.credits {
+        None => Ok(None),
+        Some(_) => Ok(take(app, view, Vec::new(), 0).await?.credits),
+    }
+}
+
+/// What is left as far as it can be told: where nobody can be asked, what the key's row last knew.
+pub async fn known_balance(app: &App, view: &View) -> Option<i64> {
+    let row = || view.stored().key.credits.map(|credits| credits.balance);
+    balance(app, view).await.unwrap_or_else(|_| row())
+}
+
+/// Whose turn it is to go to the bank, in this process: a lock for each key, some of which share one.
+pub struct Withdrawals([Mutex<()>; 256]);
+
+impl Default for Withdrawals {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Withdrawals {
+    /// Waits for the turn. It is held across calls to the counters and the bank; each of them is
+    /// bounded.
+    async fn lock(&self, key: &KeyId) -> MutexGuard<'_, ()> {
+        self.of(key).lock().await
+    }
+
+    fn try_lock(&self, key: &KeyId) -> Option<MutexGuard<'_, ()>> {
+        self.of(key).try_lock().ok()
+    }
+
+    fn of(&self, key: &KeyId) -> &Mutex<()> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        &self.0[(hash % 256) as usize]
+    }
+}

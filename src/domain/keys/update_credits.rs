@@ -1,0 +1,91 @@
+//! Changing how many uses a key has left.
+
+use super::super::caller::Caller;
+use super::super::credits::{self, Settling};
+use super::super::permission::Action;
+use super::{existing, record, target};
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::id::KeyId;
+use crate::model::{Credits, Refill};
+use crate::sabotage::Safeguard;
+use crate::store::freshness;
+
+/// What to do with the uses of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreditsUpdate {
+    /// `None`: unlimited, and nothing comes back.
+    Set(Option<i64>),
+    Increment(i64),
+    /// Not below 0.
+    Decrement(i64),
+}
+
+/// Changes the uses left. What is left then, and when it comes back; `None`: unlimited.
+pub async fn update_credits(
+    app: &App,
+    caller: &Caller,
+    id: &KeyId,
+    update: CreditsUpdate,
+) -> Result<Option<(i64, Option<Refill>)>> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let key = existing(&mut tx, caller, id).await?.key;
+    caller.require_on(Action::UpdateKey, &key.api_id)?;
+    record(&mut tx, caller, "key.update", &[target(&key)], now).await?;
+    let mut account = tx.lock_account(id).await?;
+    if let Some(account) = &mut account
+        && !Safeguard::ClosePurse.is_off()
+    {
+        credits::settle_account(app, &mut tx, id, account, Settling::All).await?;
+    }
+    let bank_now = match &account {
+        Some(account) => account.now,
+        None => tx.now().await?,
+    };
+    let before = account.map(|account| account.credits);
+    let after = changed(before, update, credits::now(app, bank_now))?;
+    if matches!(update, CreditsUpdate::Set(_)) {
+        tx.drop_purses(id).await?;
+    }
+    tx.set_credits(id, after.as_ref()).await?;
+    tx.changed(freshness::Subject::Key(id.clone()));
+    app.commit(tx).await?;
+    Ok(after.map(|credits| (credits.balance, credits.refill)))
+}
+
+fn changed(
+    before: Option<Credits>,
+    update: CreditsUpdate,
+    now: crate::clock::Timestamp,
+) -> Result<Option<Credits>> {
+    let before = before.map(|credits| super::super::refill::refilled(credits, now));
+    let metered = |at: &str| {
+        before.ok_or_else(|| {
+            Error::invalid(
+                "/properties/operation",
+                format!("the key is unlimited: there is nothing to {at}; set it to a number first"),
+            )
+        })
+    };
+    Ok(match update {
+        CreditsUpdate::Set(None) => None,
+        CreditsUpdate::Set(Some(balance)) => Some(match before {
+            Some(credits) => Credits { balance, ..credits },
+            None => super::NewCredits { balance, refill: None }.open(now),
+        }),
+        CreditsUpdate::Increment(value) => {
+            let credits = metered("increment")?;
+            let balance = credits.balance.checked_add(value).ok_or_else(|| {
+                let most = i64::MAX - credits.balance;
+                let message = format!("value must be at most {most}: more cannot be counted");
+                Error::invalid("/properties/value", message)
+            })?;
+            Some(Credits { balance, ..credits })
+        }
+        CreditsUpdate::Decrement(value) => {
+            let credits = metered("decrement")?;
+            Some(Credits { balance: (credits.balance - value).max(0), ..credits })
+        }
+    })
+}

@@ -1,0 +1,66 @@
+use crate::domain::keys::{self, CreditsUpdate};
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{KeyCredits, Unsigned};
+
+/// Change the uses that a key has left.
+///
+/// It is exact among running verifications: what was spent before it counts, and nothing twice. `set` with
+/// null makes the key unlimited, and nothing comes back then.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UpdateCredits {
+    pub key_id: Id,
+    pub operation: Change,
+    /// Needed for `increment` and `decrement`, which goes down to 0 and no further.
+    #[serde(default)]
+    pub value: Patch<Unsigned>,
+}
+
+/// What is done with the value.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Change {
+    Set,
+    Increment,
+    Decrement,
+}
+
+impl Operation for UpdateCredits {
+    const NAME: &'static str = "keys.updateCredits";
+    const NEEDS: Needs = Needs::Permission(Action::UpdateKey);
+    const WRITES: bool = true;
+    type Reply = KeyCredits;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "operation": "set", "value": 1000 })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
+        let id = KeyId::from(self.key_id.as_str());
+        let left = keys::update_credits(app, caller, &id, self.update()?).await?;
+        Ok(KeyCredits::from(left))
+    }
+}
+
+impl UpdateCredits {
+    fn update(&self) -> Result<CreditsUpdate> {
+        let value = match &self.value {
+            Patch::Set(value) => Some(value.0),
+            Patch::Clear | Patch::Keep => None,
+        };
+        let needed = |operation: &str| {
+            value.ok_or_else(|| {
+                let message = format!("value is missing: {operation} needs a number from 0");
+                Error::invalid("/properties/value", message)
+            })
+        };
+        Ok(match self.operation {
+            Change::Set => CreditsUpdate::Set(value),
+            Change::Increment => CreditsUpdate::Increment(needed("increment")?),
+            Change::Decrement => CreditsUpdate::Decrement(needed("decrement")?),
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! Purses: what `lua/take.lua` and `lua/close.lua` do to them, on a real Redis and beside a model.
+
+use keyward::limiter::redis::RedisCounters;
+use keyward::limiter::{Closed, Fill, Keyspace, PurseState, Spend, Take, Taken, Window};
+
+use super::*;
+
+const FOREVER: Timestamp = Timestamp((1 << 53) - 1);
+
+struct House {
+    redis: RedisCounters,
+    keys: Keyspace,
+    life: i64,
+}
+
+async fn house() -> House {
+    let (redis, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
+    let life = look(&redis, &keys.purse("key_life", 1)).await.purse.unwrap().life;
+    House { redis, keys, life }
+}
+
+async fn look(redis: &RedisCounters, purse: &str) -> Taken {
+    redis.take(&spend(purse, 0, None), Some(NOON)).await.unwrap()
+}
+
+fn spend(purse: &str, cost: i64, fill: Option<Fill>) -> Take {
+    let spend = Spend { purse: purse.to_owned(), cost, fill };
+    Take { windows: Vec::new(), spend: Some(spend) }
+}
+
+impl House {
+    fn fill(&self, base: i64, block: i64, bank: i64) -> Fill {
+        Fill { life: self.life, base, block, bank, ends: FOREVER }
+    }
+
+    async fn take(
+        &self,
+        purse: &str,
+        cost: i64,
+        fill: impl Into<Option<Fill>>,
+    ) -> (bool, PurseState, i64) {
+        let fill = fill.into();
+        let taken = self.redis.take(&spend(purse, cost, fill), Some(NOON)).await.unwrap();
+        let purse = taken.purse.unwrap();
+        (taken.taken, purse.state, purse.units)
+    }
+
+    async fn close(&self, purse: &str) -> Closed {
+        self.redis.close(purse, Duration::ZERO, Some(NOON)).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_purse_spends_what_was_put_in_and_no_more() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+
+    assert_eq!(house.take(&purse, 1, None).await, (false, PurseState::Short, 0));
+    assert_eq!(house.take(&purse, 2, house.fill(0, 3, 4)).await, (true, PurseState::Enough, 1));
+    assert_eq!(house.take(&purse, 2, None).await, (false, PurseState::Short, 1));
+    assert_eq!(house.take(&purse, 6, None).await, (false, PurseState::Exceeded, 1));
+    assert_eq!(house.take(&purse, 1, None).await, (true, PurseState::Enough, 0));
+    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 3, lost: 0 });
+}
+
+#[tokio::test]
+async fn to_look_is_never_refused_and_spends_nothing() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+
+    assert_eq!(house.take(&purse, 0, None).await, (true, PurseState::Short, 0));
+    house.take(&purse, 1, house.fill(0, 1, 0)).await;
+    assert_eq!(house.take(&purse, 0, None).await, (true, PurseState::Enough, 0));
+}
+
+#[tokio::test]
+async fn what_was_put_in_stays_when_a_window_refuses_and_nothing_is_spent() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    let full = Window::new(house.keys.window("key_a", MINUTE, "requests"), 1, MINUTE, 2);
+    let take = Take { windows: vec![full], ..spend(&purse, 1, Some(house.fill(0, 5, 0))) };
+
+    let refused = house.redis.take(&take, Some(NOON)).await.unwrap();
+
+    assert!(!refused.taken);
+    assert_eq!(refused.purse.unwrap().units, 5);
+    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 0, lost: 0 });
+}
+
+#[tokio::test]
+async fn a_short_purse_takes_no_window() {
+    let house = house().await;
+    let window = Window::new(house.keys.window("key_a", MINUTE, "requests"), 10, MINUTE, 1);
+    let purse = house.keys.purse("key_a", 1);
+    let both =
+        Take { windows: vec![window.clone()], ..spend(&purse, 1, Some(house.fill(0, 0, 0))) };
+
+    let refused = house.redis.take(&both, Some(NOON)).await.unwrap();
+    let alone = house.redis.count(&[window], Some(NOON)).await.unwrap();
+
+    assert!(!refused.taken);
+    assert_eq!(alone.windows[0].effective, 0);
+}
+
+#[tokio::test]
+async fn a_closed_purse_stays_closed_and_says_the_same_again() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    house.take(&purse, 2, house.fill(0, 7, 1)).await;
+
+    let first = house.close(&purse).await;
+    let late = house.take(&purse, 1, house.fill(7, 5, 0)).await;
+    let spent = house.take(&purse, 1, None).await;
+
+    assert_eq!(first, Closed::Settled { spent: 2, lost: 0 });
+    assert_eq!((late.0, late.1), (false, PurseState::Closed));
+    assert_eq!((spent.0, spent.1), (false, PurseState::Closed));
+    assert_eq!(house.close(&purse).await, first);
+}
+
+#[tokio::test]
+async fn a_purse_that_is_not_there_is_closed_all_the_same_and_accounts_for_nothing() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+
+    assert_eq!(house.close(&purse).await, Closed::Unknown);
+    assert_eq!(house.close(&purse).await, Closed::Unknown);
+    let late = house.take(&purse, 1, house.fill(0, 5, 0)).await;
+    assert_eq!((late.0, late.1), (false, PurseState::Closed));
+}
+
+#[tokio::test]
+async fn a_purse_in_use_is_left_open_and_a_resting_one_is_closed() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    house.take(&purse, 2, house.fill(0, 7, 1)).await;
+    let minute = Duration::from_mins(1);
+
+    let in_use = house.redis.close(&purse, minute, Some(NOON.plus_ms(MINUTE - 1))).await.unwrap();
+    let resting = house.redis.close(&purse, minute, Some(NOON.plus_ms(MINUTE))).await.unwrap();
+
+    assert_eq!(in_use, Closed::Busy);
+    assert_eq!(resting, Closed::Settled { spent: 2, lost: 0 });
+}
+
+#[tokio::test]
+async fn a_purse_that_is_lost_is_not_spent_again() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    house.take(&purse, 60, house.fill(0, 100, 900)).await;
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let _: i64 = redis::cmd("DEL").arg(&purse).query_async(&mut connection).await.unwrap();
+
+    let again = house.take(&purse, 10, house.fill(100, 50, 850)).await;
+
+    assert_eq!(again, (true, PurseState::Enough, 40));
+    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 10, lost: 100 });
+}
+
+#[tokio::test]
+async fn blocks_may_come_in_any_order() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+
+    let second = house.take(&purse, 1, house.fill(10, 20, 70)).await;
+    let first = house.take(&purse, 1, house.fill(0, 10, 90)).await;
+    let told = look(&house.redis, &purse).await.purse.unwrap().bank;
+
+    assert_eq!((second.2, first.2), (19, 28));
+    assert_eq!(told, Some(70), "the word of the later block");
+    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 2, lost: 0 });
+}
+
+#[tokio::test]
+async fn a_block_for_another_life_is_not_put_in() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    let fill = Fill { life: house.life + 1, ..house.fill(0, 5, 0) };
+
+    let refused = house.take(&purse, 1, fill).await;
+
+    assert_eq!(refused, (false, PurseState::Elsewhere, 0));
+    assert_eq!(look(&house.redis, &purse).await.purse.unwrap().bank, None);
+}
+
+#[tokio::test]
+async fn a_purse_ends_with_its_period_and_the_bank_decides() {
+    let house = house().await;
+    let purse = house.keys.purse("key_a", 1);
+    let fill = |ends| Fill { ends, ..house.fill(0, 5, 5) };
+    house.take(&purse, 1, fill(NOON.plus_ms(1))).await;
+
+    let at = |ms| {
+        let take = spend(&purse, 1, None);
+        let redis = &house.redis;
+        async move { redis.take(&take, Some(NOON.plus_ms(ms))).await.unwrap().purse.unwrap().state }
+    };
+
+    assert_eq!(at(0).await, PurseState::Enough);
+    assert_eq!(at(1).await, PurseState::Short);
+    // Who comes from the bank has its word that it is not due.
+    let late = Fill { base: 5, block: 0, ..fill(NOON.plus_ms(1)) };
+    let take = spend(&purse, 1, Some(late));
+    let taken = house.redis.take(&take, Some(NOON.plus_ms(1))).await.unwrap();
+    assert!(taken.taken);
+}
+
+#[tokio::test]
+async fn every_purse_carries_a_lifetime() {
+    let house = house().await;
+    let (open, closed) = (house.keys.purse("key_a", 1), house.keys.purse("key_a", 2));
+    house.take(&open, 1, house.fill(0, 5, 0)).await;
+    house.take(&open, 1, None).await;
+    house.close(&closed).await;
+
+    let (open, closed) = (lifetime_ms(&open).await, lifetime_ms(&closed).await);
+
+    assert!(open > 0 && closed > 0, "{open} {closed}");
+}
+
+/// A step of the property test.
+#[derive(Debug, Clone)]
+enum Step {
+    Spend {
+        cost: i64,
+    },
+    /// A block is debited and put in, now or so many steps later.
+    Fill {
+        cost: i64,
+        block: i64,
+        delay: usize,
+    },
+    /// The purse vanishes from Redis.
+    Lose,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        10 => (0..6_i64).prop_map(|cost| Step::Spend { cost }),
+        6 => (0..6_i64, 1..30_i64, prop_oneof![3 => Just(0_usize), 1 => 1..6_usize])
+            .prop_map(|(cost, block, delay)| Step::Fill { cost, block, delay }),
+        1 => Just(Step::Lose),
+        1 => Just(Step::Close),
+    ]
+}
+
+/// Whatever is lost or comes late: what is spent in all was granted, and what is settled at the end was
+/// neither spent nor can be. (The bank's side of the same is in `domain/credits/bank.rs`.)
+#[test]
+fn no_order_of_blocks_losses_and_closings_spends_a_unit_twice() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let house = runtime.block_on(house());
+    let config = ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let result = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
+        let purse = house.keys.purse(&format!("key_{}", random()), 1);
+        runtime.block_on(run(&house, &purse, steps))
+    });
+    assert!(result.is_ok(), "{}", result.unwrap_err());
+}
+
+async fn run(house: &House, purse: &str, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (mut granted, mut arrived, mut spent, mut lost) = (0, 0, 0, false);
+    let mut late: Vec<(usize, i64, Fill)> = Vec::new();
+    let mut settled: Option<i64> = None;
+    for (at, step) in steps.into_iter().enumerate() {
+        let mut takes = Vec::new();
+        match step {
+            Step::Spend { cost } => takes.push((cost, None)),
+            Step::Fill { cost, block, delay } => {
+                // The bank gives nothing out for a purse that it has settled.
+                if settled.is_none() {
+                    let fill = house.fill(granted, block, 1_000_000);
+                    granted += block;
+                    late.push((at + delay, cost, fill));
+                }
+            }
+            Step::Lose => {
+                if settled.is_none() {
+                    lost = true;
+                    let _: i64 =
+                        redis::cmd("DEL").arg(purse).query_async(&mut connection).await.unwrap();
+                }
+            }
+            Step::Close => {
+                if let Closed::Settled { spent: told, lost } = house.close(purse).await {
+                    settled = Some(granted - told - lost);
+                } else {
+                    settled = Some(0);
+                }
+            }
+        }
+        let due = late.extract_if(.., |(due, ..)| *due <= at);
+        takes.extend(due.map(|(_, cost, fill)| (cost, Some(fill))));
+        for (cost, fill) in takes {
+            let (taken, state, _) = house.take(purse, cost, fill).await;
+            if taken {
+                spent += cost;
+            }
+            if let Some(fill) = fill.filter(|_| state != PurseState::Closed) {
+                arrived += fill.block;
+            }
+            prop_assert!(spent <= arrived, "{spent} spent of {arrived}");
+            prop_assert!(settled.is_none() || !taken || cost == 0, "spent after the settlement");
+        }
+    }
+    let settled = match settled {
+        Some(settled) => settled,
+        None => match house.close(purse).await {
+            Closed::Settled { spent, lost } => granted - spent - lost,
+            Closed::Unknown | Closed::Busy => 0,
+        },
+    };
+    prop_assert!(settled >= 0 && spent + settled <= granted, "{spent} + {settled} of {granted}");
+    prop_assert!(lost || granted == 0 || arrived == 0 || spent + settled == granted);
+    Ok(())
+}
