@@ -23,7 +23,8 @@ pub struct Config {
     /// A file that holds the database URL
     #[arg(long, env = "KEYWARD_DATABASE_URL_FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// Redis, as `redis://host:6379`; needs a database too
+    /// Redis, as `redis://host:6379`, or a Redis Cluster, as `redis-cluster://host:7000,host:7001`; needs
+    /// a database too
     #[arg(long, env = "KEYWARD_REDIS_URL", global = true, hide_env_values = true)]
     redis_url: Option<String>,
     /// A file that holds the Redis URL
@@ -211,7 +212,7 @@ impl Config {
                 .into()),
             (Some(database_url), Some(redis_url)) => {
                 url("KEYWARD_DATABASE_URL", &database_url, &["postgres://", "postgresql://"])?;
-                let schemes = ["redis://", "redis+unix://", "unix://"];
+                let schemes = ["redis://", "redis-cluster://", "redis+unix://", "unix://"];
                 url("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
                 Ok(Engines::Replica { database_url, redis_url })
             }

@@ -6,6 +6,7 @@
 #[expect(dead_code, reason = "the other binary uses the rest of the house")]
 mod support;
 
+mod cluster;
 mod faults;
 mod replicas;
 mod servers;

@@ -35,16 +35,34 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    fn command(port: u16) -> Command {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).args(["--save", ""]);
+        command
+    }
+
+    fn run(port: u16, command: Command) -> Self {
+        let mut redis = Self { port, directory: None, child: None };
+        redis.spawn(command);
+        redis
+    }
+
+    fn connect(&self) -> redis::Connection {
+        let client = redis::Client::open(self.url()).expect("its address");
+        client.get_connection().expect("a connection")
+    }
+
     /// Starts it on the port that it had.
     pub fn restart(&mut self) {
-        let mut command = Command::new("redis-server");
-        command
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", ""]);
+        let mut command = Self::command(self.port);
         match &self.directory {
             Some(directory) => command.args(["--appendonly", "yes", "--dir"]).arg(directory.path()),
             None => command.args(["--appendonly", "no"]),
         };
+        self.spawn(command);
+    }
+
+    fn spawn(&mut self, mut command: Command) {
         let child =
             command.stdout(Stdio::null()).spawn().expect("redis-server is installed by ./test");
         self.child = Some(child);
@@ -73,6 +91,82 @@ impl Redis {
 impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// A Redis Cluster of masters without persistence, each with its part of the slots.
+pub struct Cluster {
+    masters: Vec<Redis>,
+    directories: Vec<tempfile::TempDir>,
+}
+
+impl Cluster {
+    pub fn start(masters: u16) -> Self {
+        let mut cluster = Self { masters: Vec::new(), directories: Vec::new() };
+        for _ in 0..masters {
+            let directory = tempfile::tempdir().expect("a directory");
+            let port = free_port();
+            let mut command = Redis::command(port);
+            command
+                .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+                .args(["--cluster-require-full-coverage", "no", "--dir"])
+                .arg(directory.path())
+                // Where the nodes talk to each other.
+                .args(["--cluster-port", &free_port().to_string()]);
+            cluster.masters.push(Redis::run(port, command));
+            cluster.directories.push(directory);
+        }
+        cluster.join();
+        cluster
+    }
+
+    fn join(&self) {
+        let slots = 16_384 / self.masters.len();
+        for (at, master) in self.masters.iter().enumerate() {
+            let last = if at + 1 == self.masters.len() { 16_383 } else { (at + 1) * slots - 1 };
+            let mut connection = master.connect();
+            let mut ask = |arguments: &[&str]| -> redis::RedisResult<redis::Value> {
+                redis::cmd("CLUSTER").arg(arguments).query(&mut connection)
+            };
+            ask(&["ADDSLOTSRANGE", &(at * slots).to_string(), &last.to_string()]).expect("slots");
+            ask(&["SET-CONFIG-EPOCH", &(at + 1).to_string()]).expect("an epoch");
+            let first = &self.masters[0];
+            let bus: Vec<String> = redis::cmd("CONFIG")
+                .arg(&["GET", "cluster-port"])
+                .query(&mut first.connect())
+                .expect("the bus port");
+            redis::cmd("CLUSTER")
+                .arg(&["MEET", "127.0.0.1", &first.port.to_string(), &bus[1]])
+                .exec(&mut connection)
+                .expect("they meet");
+        }
+        for master in &self.masters {
+            let mut connection = master.connect();
+            let know_each_other = (0..500).any(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                let told: String =
+                    redis::cmd("CLUSTER").arg("INFO").query(&mut connection).expect("its state");
+                let assigned = "cluster_slots_assigned:16384";
+                told.contains("cluster_state:ok") && told.contains(assigned)
+            });
+            assert!(know_each_other, "the cluster does not come together");
+        }
+    }
+
+    pub fn url(&self) -> String {
+        let nodes: Vec<_> =
+            self.masters.iter().map(|master| format!("127.0.0.1:{}", master.port)).collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
+    pub fn kill_one(&mut self) {
+        self.masters[1].kill();
+    }
+
+    /// How many names each master has.
+    pub fn names(&self) -> Vec<i64> {
+        let names = |master: &Redis| redis::cmd("DBSIZE").query(&mut master.connect()).unwrap();
+        self.masters.iter().map(names).collect()
     }
 }
 

@@ -65,6 +65,11 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Numbers as a script unpacks them.
+pub fn packed(numbers: impl Iterator<Item = i64>) -> Vec<u8> {
+    numbers.flat_map(|number| doubles([number])).collect()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "all of them are exact up to 2^53, and end there")]
 fn doubles<const N: usize>(numbers: [i64; N]) -> impl Iterator<Item = u8> {
     numbers.into_iter().flat_map(|number| (number as f64).to_be_bytes())

@@ -5,12 +5,15 @@ mod batch;
 mod breaker;
 mod lanes;
 mod queue;
+mod split;
 mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use redis::aio::PubSub;
+use redis::cluster_routing::Slot;
 use redis::{Cmd, RedisError};
 use tokio::sync::oneshot;
 
@@ -26,10 +29,45 @@ use crate::sabotage::Safeguard;
 /// How often Redis is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
+/// Where Redis is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    One(String),
+    /// Some of the nodes of a Redis Cluster; they tell of the others.
+    Cluster(Vec<String>),
+}
+
+impl Address {
+    /// `redis-cluster://[user:password@]host:port[,host:port…]` is a cluster; any other URL is one server.
+    pub fn parse(url: &str) -> Self {
+        let Some(rest) = url.strip_prefix(CLUSTER_SCHEME) else {
+            return Self::One(url.to_owned());
+        };
+        let (user, nodes) = match rest.rsplit_once('@') {
+            Some((user, nodes)) => (format!("{user}@"), nodes),
+            None => (String::new(), rest),
+        };
+        let nodes = nodes.trim_end_matches('/').split(',');
+        Self::Cluster(nodes.map(|node| format!("redis://{user}{node}")).collect())
+    }
+
+    fn urls(&self) -> &[String] {
+        match self {
+            Self::One(url) => std::slice::from_ref(url),
+            Self::Cluster(urls) => urls,
+        }
+    }
+}
+
+/// What the URL of a Redis Cluster begins with.
+pub const CLUSTER_SCHEME: &str = "redis-cluster://";
+
 pub struct RedisCounters {
-    client: redis::Client,
+    /// One for each node that was named: any of them carries the channel.
+    clients: Vec<redis::Client>,
     keyspace: Keyspace,
     close: Script,
+    give_back: Script,
     queue: Arc<Queue>,
     calls: Arc<Calls>,
 }
@@ -45,13 +83,22 @@ struct Calls {
 impl RedisCounters {
     /// Does not connect: a replica starts while Redis is away. `timeout` bounds every call.
     pub fn new(url: &str, timeout: Duration, keyspace: Keyspace) -> Result<Self> {
-        let lanes = Lanes::new(url, timeout)?;
+        let address = Address::parse(url);
+        let lanes = Lanes::new(&address, timeout)?;
+        let workers_max =
+            if lanes.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
+        let clients = address
+            .urls()
+            .iter()
+            .map(|url| redis::Client::open(url.as_str()))
+            .collect::<std::result::Result<_, _>>()?;
         let take = Script::new(fenced(include_str!("../../../lua/take.lua")));
         Ok(Self {
-            client: redis::Client::open(url)?,
+            clients,
             keyspace,
             close: Script::new(fenced(include_str!("../../../lua/close.lua"))),
-            queue: Queue::new(),
+            give_back: Script::new(include_str!("../../../lua/give_back.lua").to_owned()),
+            queue: Queue::new(workers_max),
             calls: Arc::new(Calls { lanes, take, breaker: Breaker::new(), time: RedisTime::new() }),
         })
     }
@@ -77,7 +124,7 @@ impl RedisCounters {
     /// longer than `silence`.
     pub async fn listen(&self, silence: Duration, mut heard: impl FnMut(&str)) -> Result<()> {
         let subscribing = async {
-            let mut pubsub = self.client.get_async_pubsub().await?;
+            let mut pubsub = self.pubsub().await?;
             pubsub.subscribe(self.keyspace.channel()).await?;
             Ok::<_, RedisError>(pubsub.into_on_message())
         };
@@ -94,6 +141,18 @@ impl RedisCounters {
 }
 
 impl RedisCounters {
+    /// A connection for the channel, to the first node that is there.
+    async fn pubsub(&self) -> std::result::Result<PubSub, RedisError> {
+        let mut failed = None;
+        for client in &self.clients {
+            match client.get_async_pubsub().await {
+                Ok(pubsub) => return Ok(pubsub),
+                Err(e) => failed = Some(e),
+            }
+        }
+        Err(failed.unwrap_or_else(|| RedisError::from((redis::ErrorKind::Io, "no address"))))
+    }
+
     /// Takes everything or nothing. An error is an outage: what was asked may have been done
     /// nevertheless, unless it came to Redis after the timeout.
     pub async fn take(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
@@ -103,14 +162,17 @@ impl RedisCounters {
         if Safeguard::AtomicTake.is_off() && take.windows.iter().any(|window| window.cost > 0) {
             return self.take_in_two_steps(take, now).await;
         }
-        self.ask(take.clone(), now).await
+        if self.calls.lanes.is_cluster() {
+            return Box::pin(self.take_by_slots(take, now)).await;
+        }
+        self.ask(take.clone(), None, now).await
     }
 
-    async fn ask(&self, take: Take, now: Option<Timestamp>) -> Result<Taken> {
+    async fn ask(&self, take: Take, slot: Option<Slot>, now: Option<Timestamp>) -> Result<Taken> {
         let (answer, answered) = oneshot::channel();
         let since = self.queue.now();
         // A task of its own: whoever stops waiting must not end the batch that others are part of.
-        if let Some(worker) = self.queue.add(Asked { take, now, since, answer }) {
+        if let Some(worker) = self.queue.add(Asked { take, now, slot, since, answer }) {
             tokio::spawn(work(self.calls.clone(), worker));
         }
         // No timer: a batch has the time that is left to its oldest take, so nobody waits longer.
@@ -124,12 +186,12 @@ impl RedisCounters {
         let mut look = take.clone();
         look.windows.iter_mut().for_each(|window| window.cost = 0);
         look.spend = None;
-        let seen = self.ask(look, now).await?;
+        let seen = self.ask(look, None, now).await?;
         let mut taken = take.clone();
         if seen.windows.iter().zip(&take.windows).all(|(count, window)| count.passed(window)) {
             taken.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
         }
-        self.ask(taken, now).await
+        self.ask(taken, None, now).await
     }
 
     /// Closes a purse for good, unless something was spent from it for less than `idle` ago.
@@ -205,9 +267,10 @@ impl Calls {
         }
         // What is put into a purse twice is given twice, and what is spent twice is charged twice.
         let again = if takes.iter().any(|take| take.spends()) { Again::Never } else { Again::Once };
+        // The clocks of a cluster's masters differ, so there is no deadline that is right for all.
         let deadline = match now {
-            None => self.time.after_ms(self.lanes.left_ms(waited)),
-            Some(_) => None,
+            None if !self.lanes.is_cluster() => self.time.after_ms(self.lanes.left_ms(waited)),
+            None | Some(_) => None,
         };
         let arguments = |command: &mut Cmd| batch::write(command, takes, now, deadline);
         let reply: Vec<i64> = self.lanes.run(&self.take, again, waited, arguments).await?;

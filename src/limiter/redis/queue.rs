@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use redis::cluster_routing::Slot;
+
 use super::super::{Take, Taken};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
 
 /// How many scripts are under way at most. With one, the way to Redis and back is idle time; more
 /// than two only make the batches smaller.
-const WORKERS_MAX: usize = 2;
+pub const WORKERS_MAX: usize = 2;
+/// The same for a cluster, where only what belongs together shares a script.
+pub const CLUSTER_WORKERS_MAX: usize = 64;
 /// How many keys a script touches at most, unless a single take has more: Redis does nothing else
 /// meanwhile, and this many take it about a quarter of a millisecond.
 const KEYS_MAX: usize = 64;
@@ -23,6 +27,8 @@ const KEYS_MAX: usize = 64;
 pub struct Asked {
     pub take: Take,
     pub now: Option<Timestamp>,
+    /// The slot of a cluster that it belongs to.
+    pub slot: Option<Slot>,
     /// When it was asked, by [`Queue::now`].
     pub since: Duration,
     pub answer: oneshot::Sender<Result<Taken>>,
@@ -36,12 +42,16 @@ impl Asked {
     /// Whether both may go in one script. What fills a purse goes alone, because it is
     /// not sent again when the connection breaks.
     fn joins(&self, other: &Self) -> bool {
-        self.now == other.now && !self.take.fills() && !other.take.fills()
+        self.now == other.now
+            && self.slot == other.slot
+            && !self.take.fills()
+            && !other.take.fills()
     }
 }
 
 pub struct Queue {
     watch: Stopwatch,
+    workers_max: usize,
     state: Mutex<State>,
 }
 
@@ -55,8 +65,9 @@ struct State {
 pub struct Worker(Option<Arc<Queue>>);
 
 impl Queue {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { watch: Stopwatch::new(), state: Mutex::default() })
+    /// A queue that so many workers serve at most.
+    pub fn new(workers_max: usize) -> Arc<Self> {
+        Arc::new(Self { watch: Stopwatch::new(), workers_max, state: Mutex::default() })
     }
 
     /// The time since the queue was made.
@@ -73,7 +84,7 @@ impl Queue {
     pub fn add(self: &Arc<Self>, asked: Asked) -> Option<Worker> {
         let mut state = self.lock();
         state.waiting.push_back(asked);
-        if state.workers == WORKERS_MAX {
+        if state.workers == self.workers_max {
             return None;
         }
         state.workers += 1;
@@ -137,7 +148,7 @@ mod tests {
         let spend = Spend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
         let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();
-        (Asked { take, now, since: Duration::ZERO, answer }, answered)
+        (Asked { take, now, slot: None, since: Duration::ZERO, answer }, answered)
     }
 
     fn sizes(queue: &Arc<Queue>, all: Vec<Asked>) -> Vec<usize> {
@@ -149,7 +160,7 @@ mod tests {
     fn what_gathers_goes_together_up_to_the_bound_on_keys() {
         let (all, _answered): (Vec<_>, Vec<_>) = (0..40).map(|_| asked(3, 0, None)).unzip();
 
-        assert_eq!(sizes(&Queue::new(), all), [16, 16, 8]);
+        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [16, 16, 8]);
     }
 
     #[test]
@@ -157,7 +168,7 @@ mod tests {
         let (all, _answered): (Vec<_>, Vec<_>) =
             [1, 200, 1].map(|windows| asked(windows, 0, None)).into_iter().unzip();
 
-        assert_eq!(sizes(&Queue::new(), all), [1, 1, 1]);
+        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [1, 1, 1]);
     }
 
     #[test]
@@ -169,7 +180,21 @@ mod tests {
                 .into_iter()
                 .unzip();
 
-        assert_eq!(sizes(&Queue::new(), all), [2, 1, 1, 2]);
+        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2, 1, 1, 2]);
+    }
+
+    #[test]
+    fn what_belongs_to_different_slots_goes_apart() {
+        let slots = [1, 1, 2, 1].map(Slot::new);
+        let (all, _answered): (Vec<_>, Vec<_>) = slots
+            .map(|slot| {
+                let (asked, answered) = asked(1, 0, None);
+                (Asked { slot, ..asked }, answered)
+            })
+            .into_iter()
+            .unzip();
+
+        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2, 1, 1]);
     }
 
     #[test]
@@ -177,12 +202,12 @@ mod tests {
         let (all, mut answered): (Vec<_>, Vec<_>) = (0..4).map(|_| asked(1, 0, None)).unzip();
         answered.drain(1..3);
 
-        assert_eq!(sizes(&Queue::new(), all), [2]);
+        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2]);
     }
 
     #[test]
     fn two_work_at_most_and_whoever_ends_makes_room() {
-        let queue = Queue::new();
+        let queue = Queue::new(WORKERS_MAX);
         let (all, _answered): (Vec<_>, Vec<_>) = (0..3).map(|_| asked(1, 0, None)).unzip();
         let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
 
@@ -195,7 +220,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_worker_that_is_lost_is_sent_away() {
-        let queue = Queue::new();
+        let queue = Queue::new(WORKERS_MAX);
         let (first, _answer) = asked(1, 0, None);
         let mut worker = queue.add(first).expect("a worker");
         worker.next().expect("a batch");

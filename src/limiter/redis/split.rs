@@ -1,0 +1,147 @@
+//! A take from a Redis Cluster whose names do not all belong to one slot, such as a key's own limits and those of its
+//! identity: a script can touch one slot only.
+//!
+//! The parts are taken one beside the other, the one with the purse last and only when all others were. When one
+//! refuses, what the others took is given back. So nothing is admitted that should not be, and what is denied costs
+//! nothing in the end; for the moment between, others may find a little less than there is.
+
+use futures_util::future::join_all;
+use redis::Cmd;
+use redis::cluster_routing::Slot;
+
+use super::super::{Counted, Take, Taken, Window};
+use super::RedisCounters;
+use super::lanes::Again;
+use crate::clock::Timestamp;
+use crate::error::Result;
+
+/// What of a take belongs to one slot.
+struct Part {
+    slot: Slot,
+    take: Take,
+    /// The places of its windows in the whole.
+    places: Vec<usize>,
+}
+
+/// The parts of a take; the one with the purse stands last.
+fn parts(take: &Take) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::with_capacity(2);
+    let slot_of = |name: &str| Slot::for_key(name);
+    for (place, window) in take.windows.iter().enumerate() {
+        let slot = slot_of(&window.key);
+        let part = match parts.iter().position(|part| part.slot == slot) {
+            Some(at) => &mut parts[at],
+            None => {
+                parts.push(Part { slot, take: Take::default(), places: Vec::new() });
+                parts.last_mut().expect("just pushed")
+            }
+        };
+        part.take.windows.push(window.clone());
+        part.places.push(place);
+    }
+    if let Some(spend) = &take.spend {
+        let slot = slot_of(&spend.purse);
+        let mut last = match parts.iter().position(|part| part.slot == slot) {
+            Some(at) => parts.remove(at),
+            None => Part { slot, take: Take::default(), places: Vec::new() },
+        };
+        last.take.spend = Some(spend.clone());
+        parts.push(last);
+    }
+    parts
+}
+
+/// The same, taking nothing; what the bank has debited is put into the purse all the same.
+fn look(mut take: Take) -> Take {
+    take.windows.iter_mut().for_each(|window| window.cost = 0);
+    take.spend.iter_mut().for_each(|spend| spend.cost = 0);
+    take
+}
+
+impl RedisCounters {
+    pub(super) async fn take_by_slots(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+        let mut parts = parts(take);
+        let Some(mut last) = parts.pop() else {
+            return Ok(Taken { taken: true, windows: Vec::new(), purse: None });
+        };
+        let asked = parts.iter().map(|part| self.ask(part.take.clone(), Some(part.slot), now));
+        let mut taken = join_all(asked).await;
+        let all = taken.iter().all(|taken| taken.as_ref().is_ok_and(|taken| taken.taken));
+        if !all {
+            last.take = look(last.take);
+        }
+        taken.push(self.ask(last.take.clone(), Some(last.slot), now).await);
+        let all = all && taken.last().is_some_and(|taken| taken.as_ref().is_ok_and(|t| t.taken));
+        parts.push(last);
+        if !all {
+            self.give_back(&parts, &taken).await;
+        }
+        let mut whole = Taken {
+            taken: all,
+            windows: vec![Counted { effective: 0, number: 0 }; take.windows.len()],
+            purse: None,
+        };
+        for (part, taken) in parts.iter().zip(taken) {
+            let taken = taken?;
+            for (place, counted) in part.places.iter().zip(taken.windows) {
+                whole.windows[*place] = counted;
+            }
+            whole.purse = whole.purse.or(taken.purse);
+        }
+        Ok(whole)
+    }
+
+    /// Gives back what some parts have taken. What cannot be reached stays taken: too much is held back then,
+    /// and never too much let through.
+    async fn give_back(&self, parts: &[Part], taken: &[Result<Taken>]) {
+        let took = parts.iter().zip(taken).filter_map(|(part, taken)| {
+            let taken = taken.as_ref().ok().filter(|taken| taken.taken)?;
+            Some((&part.take.windows, &taken.windows))
+        });
+        join_all(took.map(|(windows, counted)| self.give_back_to(windows, counted))).await;
+    }
+
+    async fn give_back_to(&self, windows: &[Window], counted: &[Counted]) {
+        let spent: Vec<_> =
+            windows.iter().zip(counted).filter(|(window, _)| window.cost > 0).collect();
+        if spent.is_empty() {
+            return;
+        }
+        let arguments = |command: &mut Cmd| {
+            command.arg(spent.len());
+            for (window, _) in &spent {
+                command.arg(&*window.key);
+            }
+            let pairs = spent.iter().flat_map(|(window, counted)| [counted.number, window.cost]);
+            command.arg(super::batch::packed(pairs));
+        };
+        let giving = self.calls.lanes.run::<i64>(
+            &self.give_back,
+            Again::Never,
+            std::time::Duration::ZERO,
+            arguments,
+        );
+        if let Err(e) = self.calls.watched(giving).await {
+            tracing::debug!(error = %e, "what was taken in one slot was not given back: {e}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Spend;
+    use super::*;
+
+    #[test]
+    fn a_take_falls_into_parts_by_hash_tag_with_the_purse_last() {
+        let window = |name: &str| Window::new(name, 10, 1_000, 1);
+        let windows = vec![window("w:{a}:1"), window("w:{b}:1"), window("w:{a}:2")];
+        let spend = Spend { purse: "p:{a}:1".into(), cost: 1, fill: None };
+
+        let parts = parts(&Take { windows, spend: Some(spend) });
+
+        let places: Vec<_> = parts.iter().map(|part| part.places.clone()).collect();
+        assert_eq!(places, [vec![1], vec![0, 2]]);
+        assert!(parts[0].take.spend.is_none() && parts[1].take.spend.is_some());
+    }
+}
