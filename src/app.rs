@@ -20,7 +20,7 @@ use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Store, StoredKey, Tx};
+use crate::store::{Gate, Store, StoredKey, Tx};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -31,7 +31,7 @@ const ANNOUNCEMENTS_MAX: usize = 1024;
 pub struct App {
     pub settings: Settings,
     pub clock: Clock,
-    pub store: Store,
+    pub store: Gate,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
     pub counters: Counters,
@@ -65,13 +65,9 @@ impl Caches {
 }
 
 impl App {
-    /// An app on a store that has been opened and migrated. The second value yields what is to be
-    /// announced to other replicas; see [`crate::stream`].
-    pub fn new(
-        settings: Settings,
-        store: Store,
-        clock: Clock,
-    ) -> Result<(Self, mpsc::Receiver<String>)> {
+    /// An app whose store is yet to be opened. The second value yields what is to be announced to
+    /// other replicas; see [`crate::stream`].
+    pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
         let (keyspace, counters) = match &settings.engines {
             Engines::Embedded { .. } => {
                 (Keyspace::new(""), Counters::Local(LocalCounters::new(clock.clone())))
@@ -91,7 +87,7 @@ impl App {
         let app = Self {
             settings,
             clock,
-            store,
+            store: Gate::default(),
             freshness,
             caches,
             counters,

@@ -100,6 +100,8 @@ pub enum Error {
     CountersTimeout(u64),
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
+    #[error("the database has not been reached since this server started")]
+    StoreUnopened,
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
     /// A load that several requests waited for; its cause has been logged by the first.
@@ -162,9 +164,10 @@ impl Error {
             Self::WrongMethod(..) => Code::MethodNotAllowed,
             Self::BodyTimeout(_) => Code::RequestTimeout,
             Self::BodyTooLarge(_) => Code::RequestBodyTooLarge,
-            Self::Counters(_) | Self::CountersTimeout(_) | Self::StoreTimeout(_) => {
-                Code::ServiceUnavailable
-            }
+            Self::Counters(_)
+            | Self::CountersTimeout(_)
+            | Self::StoreTimeout(_)
+            | Self::StoreUnopened => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
             Self::Store(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),
@@ -213,6 +216,12 @@ impl Error {
                 || columns.is_some_and(|columns| cause.message().ends_with(columns)))
     }
 
+    /// Whether a server behind this one is out of reach and may come back by itself. Two that do not
+    /// agree on TLS wait for a person.
+    pub fn is_outage(&self) -> bool {
+        self.code() == Code::ServiceUnavailable && !matches!(self, Self::Store(sqlx::Error::Tls(_)))
+    }
+
     /// Whether the statement named a row that is not there.
     pub fn points_nowhere(&self) -> bool {
         matches!(self, Self::Store(sqlx::Error::Database(e)) if e.is_foreign_key_violation())
@@ -229,7 +238,7 @@ const UNIQUE: [(&str, &str); 5] = [
 ];
 
 /// Whether the database is out of reach, as against a statement that it refused.
-fn is_outage(cause: &sqlx::Error) -> bool {
+pub fn is_outage(cause: &sqlx::Error) -> bool {
     match cause {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)

@@ -100,6 +100,8 @@ async fn poll(app: Arc<App>) {
                 since = Stopwatch::new();
                 app.freshness.heard_database();
             }
+            // Whoever opens it tells why it cannot be.
+            Err(Error::StoreUnopened) => {}
             Err(e) => tracing::warn!(error = %e, "cannot read the change log: {e}"),
         }
         tokio::time::sleep(POLL_EVERY).await;

@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod freshness;
+mod gate;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -22,10 +23,12 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{self, Result};
 use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Api, Credits, Identity, Key, Permission, Ratelimit, Role, RootKey};
 use freshness::Subject;
+
+pub use gate::Gate;
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -192,6 +195,18 @@ pub enum Unmigrated {
     Failed(MigrateError),
 }
 
+impl Unmigrated {
+    /// Whether the database went out of reach, as against a schema that this keyward cannot use.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Failed(MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _)) => {
+                error::is_outage(e)
+            }
+            Self::Failed(_) | Self::Newer(_) | Self::Other(_) => false,
+        }
+    }
+}
+
 /// The database: Postgres, or one SQLite file.
 #[derive(Debug, Clone)]
 pub enum Store {
@@ -200,7 +215,12 @@ pub enum Store {
 }
 
 impl Store {
-    /// Connects to Postgres; fails at once when it is not there.
+    /// Waits until Postgres lets a connection in; fails at once where it refuses one.
+    pub async fn reach(url: &str, within: Duration) -> Result<()> {
+        Ok(postgres::reach(url, within).await?)
+    }
+
+    /// Connects to Postgres; fails within three seconds when it is not there.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
         Ok(Self::Postgres(postgres::connect(url, connections_max).await?))
     }
