@@ -16,6 +16,7 @@ use crate::id::{IdentityId, RoleId};
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Counters, Keyspace};
+use crate::metrics::Metrics;
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
@@ -36,6 +37,9 @@ pub struct App {
     pub caches: Caches,
     pub counters: Counters,
     pub keyspace: Keyspace,
+    pub metrics: Metrics,
+    /// Whether Redis answered when it was last asked; see [`crate::domain::health`].
+    pub counters_answered: AtomicBool,
     /// Set when the server has been told to stop and waits for the balancer to notice.
     pub draining: AtomicBool,
     pub withdrawals: Withdrawals,
@@ -92,6 +96,8 @@ impl App {
             caches,
             counters,
             keyspace,
+            metrics: Metrics::default(),
+            counters_answered: AtomicBool::new(false),
             draining,
             withdrawals: Withdrawals::default(),
             announcements,

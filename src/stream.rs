@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -158,17 +159,20 @@ async fn listen(app: Arc<App>) {
 /// Sends what is to be announced, and a beat each second, so that silence means something.
 async fn announce(app: Arc<App>, mut waiting: mpsc::Receiver<String>) {
     let Some(redis) = redis(&app) else { return };
+    let mut text = String::new();
     loop {
-        let mut text = match tokio::time::timeout(BEAT_EVERY, waiting.recv()).await {
+        let announced = redis.announce(&text).await;
+        app.counters_answered.store(announced.is_ok(), Ordering::Relaxed);
+        if let Err(e) = announced {
+            tracing::warn!(error = %e, "cannot announce changes: {e}");
+        }
+        text = match tokio::time::timeout(BEAT_EVERY, waiting.recv()).await {
             Ok(Some(text)) => text,
             Ok(None) => return,
             Err(_) => String::new(),
         };
         while let Ok(more) = waiting.try_recv() {
             text.push_str(&more);
-        }
-        if let Err(e) = redis.announce(&text).await {
-            tracing::warn!(error = %e, "cannot announce changes: {e}");
         }
     }
 }

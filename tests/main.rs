@@ -7,6 +7,7 @@ mod cli;
 mod invalidation;
 mod layers;
 mod limiter;
+mod metrics;
 mod stack;
 mod store;
 mod table;

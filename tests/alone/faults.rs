@@ -86,6 +86,21 @@ fn heals(server: &Server, key: &str) {
     }
 }
 
+/// Fails unless `/metrics` tells this within two seconds, and each time at once.
+fn until_told(server: &Server, sample: &str) {
+    let began = Stopwatch::new();
+    loop {
+        let asked = Stopwatch::new();
+        let (_, told) = get(server.address, "/metrics").unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(30), "{:?}", asked.elapsed());
+        if told.lines().any(|line| line == sample) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "not told: {sample}\n{told}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_restarted_redis_is_noticed_by_nobody() {
     let _turn = alone();
@@ -133,7 +148,9 @@ fn a_redis_that_accepts_and_never_answers_holds_no_request() {
     redis.signal("STOP");
     let took = refused(&server, &limited);
     is_valid(&verify(&server, &unlimited));
+    until_told(&server, "keyward_counters_reachable 0");
     redis.signal("CONT");
+    until_told(&server, "keyward_counters_reachable 1");
 
     // 40 ms are allowed to Redis; the rest is this test's own connection.
     assert!(took[10] <= Duration::from_millis(60), "{took:?}");
@@ -219,6 +236,7 @@ fn starts_away(command: Command) -> Server {
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(status, 200);
     assert!(ready.contains("\"degraded\"") && ready.contains("\"database\":\"away\""), "{ready}");
+    until_told(&server, "keyward_database_reachable 0");
     for root_key in [ROOT_KEY, "a_root_key_that_nobody_knows"] {
         let (status, answer) = server.v2(root_key, "keys.verifyKey", &json!({ "key": "x" }));
         assert_eq!(status, 503, "{answer}");
@@ -262,6 +280,7 @@ fn a_replica_starts_while_postgres_is_away_and_serves_when_it_is_back() {
         opens(&server, ROOT_KEY, BACK_WITHIN);
         let (_, ready) = get(server.address, "/readyz").unwrap();
         assert!(ready.contains("\"ready\""), "{ready}");
+        until_told(&server, "keyward_database_reachable 1");
         let key = key(&server, &limited());
         is_valid(&verify(&server, &key));
     }
