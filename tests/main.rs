@@ -8,6 +8,7 @@ mod invalidation;
 mod layers;
 mod limiter;
 mod metrics;
+mod refill;
 mod stack;
 mod store;
 mod table;
