@@ -391,4 +391,12 @@ launch_keyward() { # NAME BINARY PORT VARIABLE=VALUE...
 
 wait_for_keyward() { # NAME BINARY PORT
     wait_until_ready "$1" 60 env KEYWARD_LISTEN="127.0.0.1:$3" "$2" health
+    wait_until_ready "$1" 60 has_its_servers "$3"
 }
+
+# A replica is healthy, and serves what it can, while it has not found its servers yet.
+has_its_servers() ( # PORT
+    exec 3<>"/dev/tcp/127.0.0.1/$1" || exit
+    printf 'GET /readyz HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' >&3
+    grep '"status":"ready"' <&3
+)

@@ -16,11 +16,12 @@ use crate::id::{IdentityId, ReplicaId, RoleId};
 use crate::limiter::Keyspace;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
+use crate::metrics::Metrics;
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Store, StoredKey, Tx};
+use crate::store::{Gate, Store, StoredKey, Tx};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -34,7 +35,7 @@ const PRESENT_MS: i64 = 7_000;
 pub struct App {
     pub settings: Settings,
     pub clock: Clock,
-    pub store: Store,
+    pub store: Gate,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
     /// The counters that all replicas share; absent in an embedded server.
@@ -46,6 +47,9 @@ pub struct App {
     /// How many replicas there are, by the last count; 0 before the first.
     pub replicas: AtomicU32,
     pub keyspace: Keyspace,
+    pub metrics: Metrics,
+    /// Whether Redis answered when it was last asked; see [`crate::domain::health`].
+    pub counters_answered: AtomicBool,
     /// Set when the server has been told to stop and waits for the balancer to notice.
     pub draining: AtomicBool,
     pub withdrawals: Withdrawals,
@@ -77,19 +81,16 @@ impl Caches {
 }
 
 impl App {
-    /// An app on a store that has been opened and migrated. The second value yields what is to be
-    /// announced to other replicas; see [`crate::stream`].
-    pub fn new(
-        settings: Settings,
-        store: Store,
-        clock: Clock,
-    ) -> Result<(Self, mpsc::Receiver<String>)> {
+    /// An app whose store is yet to be opened. The second value yields what is to be announced to
+    /// other replicas; see [`crate::stream`].
+    pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
+        let metrics = Metrics::default();
         let (keyspace, redis) = match &settings.engines {
             Engines::Embedded { .. } => (Keyspace::new(""), None),
             Engines::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
                 let timeout = Duration::from_millis(settings.redis_timeout_ms);
-                let redis = RedisCounters::new(redis_url, timeout, keyspace.clone())?;
+                let redis = RedisCounters::new(redis_url, timeout, keyspace.clone(), &metrics)?;
                 (keyspace, Some(redis))
             }
         };
@@ -100,7 +101,7 @@ impl App {
         let draining = AtomicBool::new(false);
         let app = Self {
             settings,
-            store,
+            store: Gate::default(),
             freshness,
             caches,
             redis,
@@ -109,6 +110,8 @@ impl App {
             replicas: AtomicU32::new(0),
             clock,
             keyspace,
+            metrics,
+            counters_answered: AtomicBool::new(false),
             draining,
             withdrawals: Withdrawals::default(),
             spent: Spent::default(),
@@ -133,8 +136,8 @@ impl App {
     }
 
     /// Says that this replica is there, and counts those that are.
-    pub async fn register(&self) -> Result<()> {
-        let mut tx = self.store.begin().await?;
+    pub async fn register(&self, store: &Store) -> Result<()> {
+        let mut tx = store.begin().await?;
         let there = tx.register_replica(&self.replica, PRESENT_MS).await?;
         tx.commit().await?;
         self.replicas.store(u32::try_from(there).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);

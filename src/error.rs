@@ -104,6 +104,8 @@ pub enum Error {
     CountersLate,
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
+    #[error("the database has not been reached since this server started")]
+    StoreUnopened,
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
     /// A load that several requests waited for; its cause has been logged by the first.
@@ -170,7 +172,8 @@ impl Error {
             | Self::CountersTimeout(_)
             | Self::CountersAway
             | Self::CountersLate
-            | Self::StoreTimeout(_) => Code::ServiceUnavailable,
+            | Self::StoreTimeout(_)
+            | Self::StoreUnopened => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
             Self::Store(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),
@@ -240,6 +243,12 @@ impl Error {
                 || columns.is_some_and(|columns| cause.message().ends_with(columns)))
     }
 
+    /// Whether a server behind this one is out of reach and may come back by itself. Two that do not
+    /// agree on TLS wait for a person.
+    pub fn is_outage(&self) -> bool {
+        self.code() == Code::ServiceUnavailable && !matches!(self, Self::Store(sqlx::Error::Tls(_)))
+    }
+
     /// Whether the statement named a row that is not there.
     pub fn points_nowhere(&self) -> bool {
         matches!(self, Self::Store(sqlx::Error::Database(e)) if e.is_foreign_key_violation())
@@ -256,7 +265,7 @@ const UNIQUE: [(&str, &str); 5] = [
 ];
 
 /// Whether the database is out of reach, as against a statement that it refused.
-fn is_outage(cause: &sqlx::Error) -> bool {
+pub fn is_outage(cause: &sqlx::Error) -> bool {
     match cause {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)

@@ -9,7 +9,7 @@
 //! | [`rpc`] | operations as they are called over HTTP |
 //! | [`domain`] | what Keyward does |
 //! | [`store`], [`limiter`] | what lasts, and what is counted |
-//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`sabotage`] | the alphabet that all share |
+//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`sabotage`] | the alphabet that all share |
 //!
 //! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true.
 
@@ -22,6 +22,7 @@ pub mod error;
 pub mod http;
 pub mod id;
 pub mod limiter;
+pub mod metrics;
 pub mod model;
 pub mod rpc;
 pub mod sabotage;

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -105,6 +106,8 @@ async fn poll(app: Arc<App>) {
                 since = Stopwatch::new();
                 app.freshness.heard_database();
             }
+            // Whoever opens it tells why it cannot be.
+            Err(Error::StoreUnopened) => {}
             Err(e) => tracing::warn!(error = %e, "cannot read the change log: {e}"),
         }
         tokio::time::sleep(POLL_EVERY).await;
@@ -138,7 +141,8 @@ async fn prune(app: Arc<App>) {
 /// Says every few seconds that this replica is there, and counts those that are.
 async fn announce_presence(app: Arc<App>) {
     loop {
-        let counted = tokio::time::timeout(POLL_TIMEOUT, app.register()).await;
+        let counting = async { app.register(app.store.store()?).await };
+        let counted = tokio::time::timeout(POLL_TIMEOUT, counting).await;
         if let Err(e) = counted.unwrap_or(Err(Error::StoreTimeout(POLL_TIMEOUT.as_secs()))) {
             tracing::debug!(error = %e, "cannot count the replicas: {e}");
         }
@@ -189,17 +193,20 @@ async fn listen(app: Arc<App>) {
 /// Sends what is to be announced, and a beat each second, so that silence means something.
 async fn announce(app: Arc<App>, mut waiting: mpsc::Receiver<String>) {
     let Some(redis) = &app.redis else { return };
+    let mut text = String::new();
     loop {
-        let mut text = match tokio::time::timeout(BEAT_EVERY, waiting.recv()).await {
+        let announced = redis.announce(&text).await;
+        app.counters_answered.store(announced.is_ok(), Ordering::Relaxed);
+        if let Err(e) = announced {
+            tracing::warn!(error = %e, "cannot announce changes: {e}");
+        }
+        text = match tokio::time::timeout(BEAT_EVERY, waiting.recv()).await {
             Ok(Some(text)) => text,
             Ok(None) => return,
             Err(_) => String::new(),
         };
         while let Ok(more) = waiting.try_recv() {
             text.push_str(&more);
-        }
-        if let Err(e) = redis.announce(&text).await {
-            tracing::warn!(error = %e, "cannot announce changes: {e}");
         }
     }
 }

@@ -247,9 +247,10 @@ fn the_audit_log_tells_from_where_a_change_came() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_refused() {
+fn a_command_on_a_database_that_is_not_there_is_refused() {
     let url = format!("postgres://nobody@127.0.0.1:{}/none", free_port());
     let output = keyward()
+        .arg("migrate")
         .env("KEYWARD_DATABASE_URL", url)
         .env("KEYWARD_REDIS_URL", redis_url())
         .output()

@@ -11,6 +11,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/secret.rs", LAYERS),
     ("src/error.rs", LAYERS),
     ("src/config.rs", LAYERS),
+    ("src/metrics.rs", LAYERS),
     ("src/store", &["app", "cli", "http", "rpc", "domain", "limiter", "stream"]),
     ("src/limiter", &["app", "cli", "http", "rpc", "domain", "store", "stream"]),
     ("src/domain", &["cli", "http", "rpc", "stream"]),
@@ -28,6 +29,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("aide::", &["src/rpc"]),
     ("redis::", &["src/limiter", "src/error.rs", "src/app.rs", "src/stream.rs"]),
     ("sqlx::", &["src/store", "src/error.rs"]),
+    ("prometheus_client::", &["src/metrics.rs"]),
 ];
 
 #[test]

@@ -11,6 +11,7 @@ use keyward::clock::{Clock, Timestamp};
 use keyward::limiter::local::LocalCounters;
 use keyward::limiter::redis::RedisCounters;
 use keyward::limiter::{EXACT_MAX, Engine, Keyspace, Window};
+use keyward::metrics::Metrics;
 use proptest::prelude::*;
 
 use crate::support::{NOON, random, redis_url};
@@ -21,7 +22,7 @@ const MINUTE: i64 = 60_000;
 
 fn redis() -> RedisCounters {
     let keyspace = Keyspace::new(format!("t{}:", random()));
-    RedisCounters::new(&redis_url(), Duration::from_secs(5), keyspace).unwrap()
+    RedisCounters::new(&redis_url(), Duration::from_secs(5), keyspace, &Metrics::default()).unwrap()
 }
 
 fn local() -> LocalCounters {

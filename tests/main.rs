@@ -7,6 +7,8 @@ mod cli;
 mod invalidation;
 mod layers;
 mod limiter;
+mod metrics;
+mod refill;
 mod stack;
 mod store;
 mod table;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::serve::open;
+use super::open::open;
 use super::{Credits, Done, Failure, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
@@ -42,7 +42,8 @@ fn print(text: &str) {
 async fn app(settings: Settings) -> Result<App, Failure> {
     let store = open(&settings).await?;
     // What would be announced is in the change log too, which every replica reads.
-    let (app, _announcements) = App::new(settings, store, Clock::System)?;
+    let (app, _announcements) = App::new(settings, Clock::System)?;
+    app.store.open(store);
     Ok(app)
 }
 

@@ -2,6 +2,7 @@
 //! sentence on standard error that says what is wrong and what to do.
 
 mod commands;
+mod open;
 mod serve;
 
 use std::process::ExitCode;

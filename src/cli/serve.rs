@@ -1,9 +1,8 @@
 //! `keyward serve`: open everything, print what a person needs to know, serve, stop cleanly.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +10,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::open::{self, make};
 use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::credits;
-use crate::domain::root_keys::{self, FirstStart};
-use crate::error::Error;
-use crate::store::Store;
+use crate::domain::root_keys::FirstStart;
 use crate::{http, stream};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
@@ -32,18 +30,17 @@ pub async fn serve(settings: Settings) -> Done {
         Engines::Embedded { data_dir } => Some(lock(data_dir)?),
         Engines::Replica { .. } => None,
     };
-    let store = open(&settings).await?;
     let listener = listen(settings.listen).await?;
     let address = listener.local_addr().unwrap_or(settings.listen);
-    let settings = settings.listening_on(address);
-    let root_key = settings.root_key.clone();
-    let (app, announcements) = App::new(settings, store, Clock::System)?;
+    let (app, announcements) = App::new(settings.listening_on(address), Clock::System)?;
     let app = Arc::new(app);
-    let first = root_keys::bootstrap(&app, root_key.as_ref()).await?;
-    app.freshness.heard_database();
-    greet(&app, address, &first);
+    let first = open::at_start(&app).await?;
+    greet(&app, address, first.as_ref());
 
     let mut tasks = stream::start(&app, announcements);
+    if first.is_none() {
+        tasks.spawn(open_later(app.clone(), address));
+    }
     http::serve(app.clone(), listener, told_to_stop()).await;
     tasks.shutdown().await;
     go_back(&app).await;
@@ -67,26 +64,10 @@ async fn go_back(app: &App) {
     }
 }
 
-/// Opens and migrates the database that the settings name.
-pub async fn open(settings: &Settings) -> Result<Store, Failure> {
-    if let Engines::Embedded { data_dir } = &settings.engines {
-        make(data_dir)?;
-    }
-    let store =
-        App::open_store(settings).await.map_err(|e| Failure::Run(unopened(settings, &e)))?;
-    store.migrate().await.map_err(|fault| Failure::Run(fault.to_string()))?;
-    Ok(store)
-}
-
-fn make(data_dir: &Path) -> Done {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
-    made.map_err(|e| {
-        let dir = data_dir.display();
-        Failure::Run(format!(
-            "cannot make the data directory {dir}: {e}; make it, or set KEYWARD_DATA_DIR to one \
-            that can be written"
-        ))
-    })
+async fn open_later(app: Arc<App>, address: SocketAddr) {
+    let first = open::until_it_is_there(&app).await;
+    tracing::info!("the database is there");
+    print(&how_to_begin(address, &first));
 }
 
 /// Two servers on one file would count apart.
@@ -108,21 +89,6 @@ fn lock(data_dir: &Path) -> Result<File, Failure> {
     }
 }
 
-fn unopened(settings: &Settings, error: &Error) -> String {
-    match &settings.engines {
-        Engines::Embedded { data_dir } => format!(
-            "cannot open the database in {}: {}; make the directory readable and writable, or set \
-            KEYWARD_DATA_DIR",
-            data_dir.display(),
-            error.cause()
-        ),
-        Engines::Replica { .. } => format!(
-            "cannot reach the database: {}; check KEYWARD_DATABASE_URL and that Postgres runs",
-            error.cause()
-        ),
-    }
-}
-
 async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|e| {
         Failure::Run(format!(
@@ -132,21 +98,29 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-fn greet(app: &App, address: SocketAddr, first: &FirstStart) {
+/// What a person needs to know; the rest of it follows later when the database is away.
+fn greet(app: &App, address: SocketAddr, first: Option<&FirstStart>) {
     let how = match &app.settings.engines {
         Engines::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
         Engines::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
     let version = env!("CARGO_PKG_VERSION");
-    let rest = match first {
+    let rest = first.map(|first| how_to_begin(address, first)).unwrap_or_default();
+    // In one piece, so that no line of the log comes between.
+    print(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
+}
+
+fn how_to_begin(address: SocketAddr, first: &FirstStart) -> String {
+    match first {
         FirstStart::Not => String::new(),
         FirstStart::Configured => {
             "The root key is the one in KEYWARD_ROOT_KEY; it holds every permission.\n".to_owned()
         }
         FirstStart::Made(key) => welcome(address, key.expose()),
-    };
-    // In one piece, so that no line of the log comes between.
-    let text = format!("Keyward {version} listens on http://{address} ({how})\n{rest}");
+    }
+}
+
+fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

@@ -75,6 +75,12 @@ pub fn without_redis(app: &App, windows: &[Window], on_outage: OnOutage, act: Ac
             degraded: true,
         },
     };
+    let answers = &app.metrics.degraded_answers;
+    match on_outage {
+        OnOutage::Local => answers.local.inc(),
+        OnOutage::Open => answers.open.inc(),
+        OnOutage::Closed => answers.closed.inc(),
+    };
     Tally { degraded: true, ..tally }
 }
 

@@ -1,42 +1,43 @@
 //! When credits come back. A function of time: no job has to run, and a downtime loses nothing.
 
-use jiff::civil::Date;
+use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 
 use crate::clock::Timestamp;
 use crate::model::{Credits, Refill, RefillInterval};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// The period that a moment falls into: periods are numbered in order, and the first act in a new one
 /// finds the balance refilled. All in UTC.
 pub fn period(refill: &Refill, now: Timestamp) -> i64 {
     let Some(date) = date(now) else { return 0 };
     match refill.interval {
-        RefillInterval::Daily => now.0.div_euclid(24 * 60 * 60 * 1000),
+        RefillInterval::Daily => now.0.div_euclid(DAY_MS),
         RefillInterval::Monthly { day } => {
             let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
-            let due = i64::from(day).min(i64::from(date.days_in_month()));
-            if i64::from(date.day()) >= due { month } else { month - 1 }
+            if date >= due(date, day) { month } else { month - 1 }
         }
     }
 }
 
-/// The start of the next period: when the next refill falls due. The last moment there is where that
-/// is beyond every calendar.
+/// When the next period begins, in unix milliseconds; the last moment there is where the calendar, of
+/// 9999 years, ends before.
 pub fn next(refill: &Refill, now: Timestamp) -> Timestamp {
-    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-    let midnight = |days: i64| Timestamp(days.saturating_mul(DAY_MS));
-    let today = now.0.div_euclid(DAY_MS);
-    match refill.interval {
-        RefillInterval::Daily => midnight(today + 1),
-        RefillInterval::Monthly { .. } => {
-            let current = period(refill, now);
-            // No month is longer than 31 days, and a short one before it may add its missing ones.
-            (today + 1..today + 63)
-                .map(midnight)
-                .find(|start| period(refill, *start) != current)
-                .unwrap_or(Timestamp(i64::MAX))
-        }
-    }
+    let begins = |date: Date| match refill.interval {
+        RefillInterval::Daily => date.tomorrow().ok(),
+        RefillInterval::Monthly { day } => match due(date, day) {
+            this_month if date < this_month => Some(this_month),
+            _ => Some(due(date.last_of_month().tomorrow().ok()?, day)),
+        },
+    };
+    date(now).and_then(begins).and_then(midnight).unwrap_or(Timestamp(i64::MAX))
+}
+
+/// When a monthly refill falls due in the month of a date.
+fn due(date: Date, day: u8) -> Date {
+    let day = i8::try_from(day).unwrap_or(i8::MAX).clamp(1, date.days_in_month());
+    date.with().day(day).build().unwrap_or(date)
 }
 
 /// The period of these credits now; 0 when nothing refills them.
@@ -59,6 +60,11 @@ pub fn refilled(credits: Credits, now: Timestamp) -> Credits {
 fn date(now: Timestamp) -> Option<Date> {
     let now = jiff::Timestamp::from_millisecond(now.0).ok()?;
     Some(TimeZone::UTC.to_datetime(now).date())
+}
+
+fn midnight(date: Date) -> Option<Timestamp> {
+    let midnight = TimeZone::UTC.to_timestamp(date.to_datetime(Time::midnight())).ok()?;
+    Some(Timestamp(midnight.as_millisecond()))
 }
 
 #[cfg(test)]
@@ -125,5 +131,31 @@ mod tests {
         let key = credits(RefillInterval::Daily, "2026-03-05T10:00:00Z");
 
         assert_eq!(refilled(key, at("2026-03-04T10:00:00Z")).balance, 1);
+    }
+
+    #[test]
+    fn the_next_period_begins_at_midnight_utc_of_its_day_or_of_the_last_of_a_shorter_month() {
+        let monthly = |day| RefillInterval::Monthly { day };
+        for (interval, now, begins) in [
+            (RefillInterval::Daily, "2026-12-31T23:59:59.999Z", "2027-01-01T00:00:00Z"),
+            (RefillInterval::Daily, "2028-02-28T00:00:00Z", "2028-02-29T00:00:00Z"),
+            (monthly(1), "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+            (monthly(15), "2026-03-14T23:59:59.999Z", "2026-03-15T00:00:00Z"),
+            (monthly(15), "2026-03-15T00:00:00Z", "2026-04-15T00:00:00Z"),
+            (monthly(31), "2026-01-31T00:00:00Z", "2026-02-28T00:00:00Z"),
+            (monthly(31), "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"),
+            (monthly(30), "2028-01-30T12:00:00Z", "2028-02-29T00:00:00Z"),
+        ] {
+            let refill = Refill { interval, amount: 1 };
+            assert_eq!(next(&refill, at(now)), at(begins), "{interval:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn beyond_the_calendar_no_period_begins() {
+        let refill = Refill { interval: RefillInterval::Daily, amount: 1 };
+
+        assert_eq!(next(&refill, Timestamp(i64::MAX)), Timestamp(i64::MAX));
+        assert_eq!(next(&refill, at("9999-12-30T12:00:00Z")), Timestamp(i64::MAX));
     }
 }

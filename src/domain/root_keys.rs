@@ -11,7 +11,7 @@ use crate::id::{KeyId, WorkspaceId};
 use crate::model::RootKey;
 use crate::secret::{KeyHash, Plaintext};
 use crate::store::cache::Cached;
-use crate::store::{Tx, freshness};
+use crate::store::{Store, Tx, freshness};
 
 /// The prefix of root keys that Keyward makes.
 const PREFIX: &str = "keyward";
@@ -164,9 +164,14 @@ pub async fn bootstrap_workspace(app: &App) -> Result<()> {
 
 /// Makes the default workspace and its first root key, in one transaction, where there is none; and
 /// the configured root key where that is missing. Of several replicas that start at once, one does.
-pub async fn bootstrap(app: &App, configured: Option<&Plaintext>) -> Result<FirstStart> {
+/// The store is not open to requests yet.
+pub async fn bootstrap(
+    app: &App,
+    store: &Store,
+    configured: Option<&Plaintext>,
+) -> Result<FirstStart> {
     let workspace = default_workspace();
-    let mut tx = app.store.begin().await?;
+    let mut tx = store.begin().await?;
     let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
     let made = match (is_first, configured) {
         (false, _) => FirstStart::Not,
@@ -180,21 +185,26 @@ pub async fn bootstrap(app: &App, configured: Option<&Plaintext>) -> Result<Firs
     };
     app.commit(tx).await?;
     if let Some(secret) = configured {
-        ensure(app, &workspace, secret).await?;
+        ensure(app, store, &workspace, secret).await?;
     }
     if app.redis.is_some() {
         // Before it spends anything: from then on the others wait for its word.
-        app.register().await?;
+        app.register(store).await?;
     }
     Ok(made)
 }
 
-async fn ensure(app: &App, workspace: &WorkspaceId, secret: &Plaintext) -> Result<()> {
-    if find(app, &secret.hash()).await?.is_some() {
+async fn ensure(
+    app: &App,
+    store: &Store,
+    workspace: &WorkspaceId,
+    secret: &Plaintext,
+) -> Result<()> {
+    let mut tx = store.begin().await?;
+    if tx.root_key_by_hash(&secret.hash().base64()).await?.is_some() {
         return Ok(());
     }
     let name = Some("KEYWARD_ROOT_KEY".to_owned());
-    let mut tx = app.store.begin().await?;
     match insert(&mut tx, app, workspace, name, every_permission(), secret).await {
         Ok(_) => app.commit(tx).await,
         // Another replica was faster.

@@ -30,7 +30,7 @@ use crate::app::App;
 use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
-use crate::rpc::{self, Answer, PEER, reply};
+use crate::rpc::{self, Answer, Endpoint, PEER, reply};
 use patience::{Patience, Watched};
 
 /// How long requests in flight may take to finish when the server stops.
@@ -42,31 +42,48 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// look into a map; a router with its layers of futures costs a verification a tenth of its time.
 #[derive(Clone)]
 pub struct Paths {
-    app: Arc<App>,
-    operations: Arc<HashMap<String, Call>>,
+    operations: Arc<HashMap<String, (Call, Arc<Endpoint>)>>,
     others: Router,
+    other: Arc<Endpoint>,
 }
 
-type Call = fn(Arc<App>, Request) -> Answer;
+type Call = fn(Arc<Endpoint>, Request) -> Answer;
+/// How paths that are no operation are called in the metrics.
+const OTHER: &str = "other";
 
 impl Paths {
     pub fn new(app: Arc<App>) -> Self {
         let table = rpc::v2::table();
-        let call = |row: &rpc::Row| (format!("{}{}", table.prefix, row.name), row.call);
-        let operations = Arc::new(table.rows.iter().map(call).collect());
-        Self { operations, others: others(app.clone()), app }
+        let endpoint =
+            |name| Arc::new(Endpoint { app: app.clone(), requests: app.metrics.requests(name) });
+        let operation = |row: &rpc::Row| {
+            (format!("{}{}", table.prefix, row.name), (row.call, endpoint(row.name)))
+        };
+        let operations = Arc::new(table.rows.iter().map(operation).collect());
+        let other = endpoint(OTHER);
+        Self { operations, others: others(app), other }
     }
 
     pub fn answer(&self, request: Request) -> Answer {
         match self.operations.get(request.uri().path()) {
-            Some(call) if request.method() == Method::POST => call(self.app.clone(), request),
-            Some(_) => Box::pin(ready(wrong_method(&self.app, request.method(), "POST"))),
+            Some((call, endpoint)) if request.method() == Method::POST => {
+                call(endpoint.clone(), request)
+            }
+            Some((_, endpoint)) => {
+                let answer = wrong_method(&endpoint.app, request.method(), "POST");
+                Box::pin(ready(counted(endpoint, answer)))
+            }
             None => {
-                let answer = self.others.clone().call(request);
-                Box::pin(answer.map(|Ok(answer)| answer))
+                let (answer, other) = (self.others.clone().call(request), self.other.clone());
+                Box::pin(answer.map(move |Ok(answer)| counted(&other, answer)))
             }
         }
     }
+}
+
+fn counted(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body> {
+    endpoint.requests.count(answer.status().as_u16());
+    answer
 }
 
 fn others(app: Arc<App>) -> Router {
@@ -74,6 +91,7 @@ fn others(app: Arc<App>) -> Router {
         .route("/v2/liveness", get(liveness))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readiness))
+        .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
         .route("/errors/{name}", get(error_page))
         .fallback(no_such_path)
@@ -100,6 +118,13 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
     let word = |there: bool| if there { "ok" } else { "away" };
     let (database, counters) = (word(health.database), word(health.counters));
     reply::json(code, &json!({ "status": status, "database": database, "counters": counters }))
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
+    let known = health::known(&app);
+    let text = app.metrics.text(known.database, known.counters);
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }
 
 async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {

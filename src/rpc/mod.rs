@@ -29,6 +29,7 @@ use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
 use crate::error::Result;
+use crate::metrics::Requests;
 use reply::Reply;
 
 /// What an operation's file brings along with.
@@ -94,7 +95,13 @@ pub struct Row {
     pub reply: fn() -> Schema,
     pub example: fn() -> Value,
     /// Answers one request.
-    pub call: fn(Arc<App>, Request<Body>) -> Answer,
+    pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
+}
+
+/// What all requests of one operation share.
+pub struct Endpoint {
+    pub app: Arc<App>,
+    pub requests: Requests,
 }
 
 /// All operations of a version.
@@ -119,7 +126,7 @@ impl Table {
             request: schema::<O>,
             reply: schema::<O::Reply>,
             example: O::example,
-            call: |app, request| Box::pin(serve::serve::<O>(app, request)),
+            call: |endpoint, request| Box::pin(serve::serve::<O>(endpoint, request)),
         });
         self
     }

@@ -18,7 +18,7 @@ use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::decode::{self, decode};
-use super::{Operation, reply};
+use super::{Endpoint, Operation, reply};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
 use crate::domain::root_keys;
@@ -39,15 +39,19 @@ tokio::task_local! {
 }
 
 /// Answers one request of an operation.
-pub async fn serve<O: Operation>(app: Arc<App>, request: Request<Body>) -> Response<Body> {
+pub async fn serve<O: Operation>(
+    endpoint: Arc<Endpoint>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let app = &*endpoint.app;
     let request_id = RequestId::random();
     // A panic is our fault and ends this request, not those that share its connection.
     let (head, body) = request.into_parts();
-    let answer = pin!(answer::<O>(&app, &head, body));
+    let answer = pin!(answer::<O>(app, &head, body));
     let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let answered =
         answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
-    match answered {
+    let response = match answered {
         Ok(data) => reply::success(&request_id, &data),
         Err(error) => {
             if error.code().status() >= 500 {
@@ -58,7 +62,9 @@ pub async fn serve<O: Operation>(app: Arc<App>, request: Request<Body>) -> Respo
             }
             reply::failure(&app.settings.docs_url, &request_id, &error)
         }
-    }
+    };
+    endpoint.requests.count(response.status().as_u16());
+    response
 }
 
 async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {

@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod freshness;
+mod gate;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -22,12 +23,14 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{self, Result};
 use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{
     Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, Role, RootKey, Withheld,
 };
 use freshness::Subject;
+
+pub use gate::Gate;
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -239,6 +242,18 @@ pub enum Unmigrated {
     Failed(MigrateError),
 }
 
+impl Unmigrated {
+    /// Whether the database went out of reach, as against a schema that this keyward cannot use.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Failed(MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _)) => {
+                error::is_outage(e)
+            }
+            Self::Failed(_) | Self::Newer(_) | Self::Other(_) => false,
+        }
+    }
+}
+
 /// The database: Postgres, or one SQLite file.
 #[derive(Debug, Clone)]
 pub enum Store {
@@ -247,7 +262,12 @@ pub enum Store {
 }
 
 impl Store {
-    /// Connects to Postgres; fails at once when it is not there.
+    /// Waits until Postgres lets a connection in; fails at once where it refuses one.
+    pub async fn reach(url: &str, within: Duration) -> Result<()> {
+        Ok(postgres::reach(url, within).await?)
+    }
+
+    /// Connects to Postgres; fails within three seconds when it is not there.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
         Ok(Self::Postgres(postgres::connect(url, connections_max).await?))
     }

@@ -1,9 +1,12 @@
 //! The Postgres dialect: how to connect, how to begin, and the few words that differ from SQLite.
 
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool, Postgres, Transaction};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::STATEMENT_TIMEOUT;
 
@@ -57,19 +60,43 @@ mod queries;
 
 type Connection = sqlx::PgConnection;
 
-pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
+/// How long an attempt to connect is alone: one that fell into a hole stays there, and the next one
+/// finds the server as soon as it is back.
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(500);
+
+fn options(url: &str) -> sqlx::Result<PgConnectOptions> {
     let timeout_ms = STATEMENT_TIMEOUT.as_millis().to_string();
-    let options = PgConnectOptions::from_str(url)?.application_name("keyward").options([
+    Ok(PgConnectOptions::from_str(url)?.application_name("keyward").options([
         ("statement_timeout", timeout_ms.as_str()),
         ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
-    ]);
+    ]))
+}
+
+/// A pool would try again until its time is up, and then not tell why it was in vain.
+pub async fn reach(url: &str, within: Duration) -> sqlx::Result<()> {
+    let options = options(url)?;
+    timeout(within, first_of_several(options)).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
+    let mut attempts = JoinSet::new();
+    loop {
+        let options = options.clone();
+        attempts.spawn(async move { options.connect().await?.close().await });
+        if let Ok(Some(answered)) = timeout(NEXT_ATTEMPT_AFTER, attempts.join_next()).await {
+            return answered.unwrap_or(Err(sqlx::Error::WorkerCrashed));
+        }
+    }
+}
+
+pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
     PgPoolOptions::new()
         .max_connections(connections_max)
-        .acquire_timeout(std::time::Duration::from_secs(3))
+        .acquire_timeout(Duration::from_secs(3))
         // A connection that died is found out by the statement itself; asking first would cost
         // every load a round trip.
         .test_before_acquire(false)
-        .connect_with(options)
+        .connect_with(options(url)?)
         .await
 }
 

@@ -1,5 +1,6 @@
 //! A server behind Keyward restarts, hangs or goes away: real processes.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use crate::support::database::Database;
 use crate::support::process::{Server, get, keyward};
 use crate::support::{random, redis_url};
 
-const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
 /// A replica on these two, and its database.
 fn replica(database_url: &str, redis_url: &str) -> Server {
     Server::start(replica_command(database_url, redis_url))
 }
 
-fn replica_command(database_url: &str, redis_url: &str) -> Command {
+pub fn replica_command(database_url: &str, redis_url: &str) -> Command {
     let mut command = keyward();
     command
         .env("KEYWARD_DATABASE_URL", database_url)
@@ -31,12 +32,12 @@ fn replica_command(database_url: &str, redis_url: &str) -> Command {
     command
 }
 
-fn database() -> Database {
+pub fn database() -> Database {
     tokio::runtime::Runtime::new().unwrap().block_on(Database::create())
 }
 
 /// A new key with these fields.
-fn key(server: &Server, fields: &Value) -> String {
+pub fn key(server: &Server, fields: &Value) -> String {
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
     let mut request = fields.clone();
     request["apiId"] = api["data"]["apiId"].clone();
@@ -45,18 +46,18 @@ fn key(server: &Server, fields: &Value) -> String {
     issued["data"]["key"].as_str().unwrap().to_owned()
 }
 
-fn limited() -> Value {
+pub fn limited() -> Value {
     let limit =
         json!({ "name": "requests", "limit": 1000, "duration": 3_600_000, "autoApply": true });
     json!({ "ratelimits": [limit] })
 }
 
-fn verify(server: &Server, key: &str) -> (u16, Value) {
+pub fn verify(server: &Server, key: &str) -> (u16, Value) {
     server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }))
 }
 
 #[track_caller]
-fn is_valid(answer: &(u16, Value)) {
+pub fn is_valid(answer: &(u16, Value)) {
     assert_eq!((answer.0, &answer.1["data"]["code"]), (200, &json!("VALID")), "{}", answer.1);
 }
 
@@ -77,7 +78,7 @@ fn degraded(server: &Server, key: &str, code: &str) -> Vec<Duration> {
 }
 
 /// Fails unless the key's limits are counted in Redis again within a second.
-fn heals(server: &Server, key: &str) {
+pub fn heals(server: &Server, key: &str) {
     let began = Stopwatch::new();
     while verify(server, key).1["meta"]["degraded"] == true {
         assert!(began.elapsed() < Duration::from_secs(1), "still degraded");
@@ -104,6 +105,21 @@ fn command_json(database_url: &str, redis_url: &str, arguments: &[&str]) -> Valu
     let output = command.args(arguments).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Fails unless `/metrics` tells this within two seconds, and each time at once.
+pub fn until_told(server: &Server, sample: &str) {
+    let began = Stopwatch::new();
+    loop {
+        let asked = Stopwatch::new();
+        let (_, told) = get(server.address, "/metrics").unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(30), "{:?}", asked.elapsed());
+        if told.lines().any(|line| line == sample) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "not told: {sample}\n{told}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -155,7 +171,9 @@ fn a_redis_that_accepts_and_never_answers_holds_no_request() {
     redis.signal("STOP");
     let took = degraded(&server, &limited, "VALID");
     is_valid(&verify(&server, &unlimited));
+    until_told(&server, "keyward_counters_reachable 0");
     redis.signal("CONT");
+    until_told(&server, "keyward_counters_reachable 1");
 
     // 30 ms are allowed to Redis, until it is given up; the rest is this test's own connection.
     assert!(took[10] <= Duration::from_millis(50), "{took:?}");
@@ -355,11 +373,17 @@ fn without_postgres_a_cached_key_verifies_and_an_unknown_one_is_not_called_unkno
 }
 
 /// The database behind a way that can be cut.
-fn proxied(database: &Database) -> (String, Proxy) {
+pub fn proxied(database: &Database) -> (String, Proxy) {
+    let (_, target) = behind(database, SocketAddr::from(([127, 0, 0, 1], 0)));
+    let proxy = Proxy::to(target);
+    (behind(database, proxy.address).0, proxy)
+}
+
+/// The database's URL with another address, and the address that it had.
+pub fn behind(database: &Database, address: SocketAddr) -> (String, String) {
     let (scheme, rest) = database.url.split_once("://").unwrap();
     let (user, place) = rest.split_once('@').unwrap_or(("", rest));
     let (server, path) = place.split_once('/').unwrap();
-    let proxy = Proxy::to(server.to_owned());
     let at = if user.is_empty() { String::new() } else { format!("{user}@") };
-    (format!("{scheme}://{at}{}/{path}", proxy.address), proxy)
+    (format!("{scheme}://{at}{address}/{path}"), server.to_owned())
 }

@@ -11,6 +11,7 @@ mod faults;
 mod replicas;
 mod servers;
 mod slow;
+mod starts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

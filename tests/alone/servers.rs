@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -181,28 +180,47 @@ fn answers(port: u16) -> bool {
 /// A way to a server that can be cut.
 pub struct Proxy {
     pub address: SocketAddr,
-    cut: Arc<AtomicBool>,
+    way: Arc<Mutex<Way>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// What becomes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Open,
+    Cut,
+    /// It is accepted and never answered.
+    Hole,
 }
 
 impl Proxy {
     pub fn to(target: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), target)
+    }
+
+    pub fn at(address: SocketAddr, target: String) -> Self {
+        let listener = TcpListener::bind(address).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let cut = Arc::new(AtomicBool::new(false));
+        let way = Arc::new(Mutex::new(Way::Open));
         let streams = Arc::new(Mutex::new(Vec::new()));
-        let proxy = Self { address, cut: cut.clone(), streams: streams.clone() };
+        let proxy = Self { address, way: way.clone(), streams: streams.clone() };
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if cut.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let Ok(server) = TcpStream::connect(&target) else { continue };
+                let way = *way.lock().expect("no panic while it is held");
                 let mut known = streams.lock().expect("no panic while it is held");
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
-                    known.extend(from.try_clone());
-                    std::thread::spawn(move || forward(from, to));
+                match way {
+                    Way::Cut => {}
+                    Way::Hole => known.push(client),
+                    Way::Open => {
+                        let Ok(server) = TcpStream::connect(&target) else { continue };
+                        for (from, to) in [(&client, &server), (&server, &client)] {
+                            let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else {
+                                continue;
+                            };
+                            known.extend(from.try_clone());
+                            std::thread::spawn(move || forward(from, to));
+                        }
+                    }
                 }
             }
         });
@@ -211,14 +229,23 @@ impl Proxy {
 
     /// Breaks every connection, and lets none through until [`Proxy::mend`].
     pub fn cut(&self) {
-        self.cut.store(true, Ordering::SeqCst);
+        self.set(Way::Cut);
         for stream in self.streams.lock().expect("no panic while it is held").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
+    /// Accepts new connections and never answers them, until [`Proxy::mend`] for those that come then.
+    pub fn swallow(&self) {
+        self.set(Way::Hole);
+    }
+
     pub fn mend(&self) {
-        self.cut.store(false, Ordering::SeqCst);
+        self.set(Way::Open);
+    }
+
+    fn set(&self, way: Way) {
+        *self.way.lock().expect("no panic while it is held") = way;
     }
 }
 

@@ -77,11 +77,11 @@ impl Keyward {
         let store = App::open_store(&settings).await.expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
         let root_key = format!("root_{}", random());
-        let (app, announcements) =
-            App::new(settings, store, clock.clone()).expect("the app is made");
+        let (app, announcements) = App::new(settings, clock.clone()).expect("the app is made");
         let app = Arc::new(app);
         let secret = Plaintext::from(root_key.clone());
-        root_keys::bootstrap(&app, Some(&secret)).await.expect("the root key is made");
+        root_keys::bootstrap(&app, &store, Some(&secret)).await.expect("the root key is made");
+        app.store.open(store);
         app.freshness.heard_database();
         let tasks = stream::start(&app, announcements);
         let paths = Paths::new(app.clone());
@@ -89,7 +89,7 @@ impl Keyward {
     }
 
     pub fn store(&self) -> &Store {
-        &self.app.store
+        self.app.store.store().expect("it is open")
     }
 
     /// Calls an operation of version 2 with the root key that may do everything.

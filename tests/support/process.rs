@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,21 +26,25 @@ pub struct Server {
     pub address: SocketAddr,
     /// What it printed before it was ready.
     pub greeting: String,
+    /// What it prints after the first line.
+    pub out: BufReader<ChildStdout>,
     child: Child,
 }
 
 impl Server {
-    /// Starts `keyward serve` on a free port and waits until it is ready.
+    /// Starts `keyward serve` on a free port and waits until it has its database.
     pub fn start(command: Command) -> Self {
-        Self::start_with(command, Stdio::inherit())
+        Self::launch(command, Stdio::inherit()).with_its_database()
     }
 
     /// As [`Server::start`], with its log in a file.
     pub fn start_logging(command: Command, log: &Path) -> Self {
-        Self::start_with(command, std::fs::File::create(log).expect("the log").into())
+        let log = std::fs::File::create(log).expect("the log");
+        Self::launch(command, log.into()).with_its_database()
     }
 
-    fn start_with(mut command: Command, log: Stdio) -> Self {
+    /// Starts `keyward serve` on a free port and waits until it listens.
+    pub fn launch(mut command: Command, log: Stdio) -> Self {
         let mut child = command
             .env("KEYWARD_LISTEN", "127.0.0.1:0")
             .stdout(Stdio::piped())
@@ -54,19 +58,19 @@ impl Server {
         let address: SocketAddr = address
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("the server did not start: {greeting:?}"));
-        let mut server = Self { address, greeting, child };
-        server.await_ready();
-        // The greeting is written at once, so the rest of it came with the first line.
-        server.greeting.push_str(&String::from_utf8_lossy(out.buffer()));
-        server
+        Self { address, greeting, out, child }
     }
 
-    fn await_ready(&mut self) {
+    fn with_its_database(mut self) -> Self {
         for _ in 0..500 {
-            if let Ok((200, _)) = get(self.address, "/readyz") {
-                return;
+            match get(self.address, "/readyz") {
+                Ok((200, ready)) if ready.contains("\"database\":\"ok\"") => {
+                    // The greeting is written at once, so the rest of it came with the first line.
+                    self.greeting.push_str(&String::from_utf8_lossy(self.out.buffer()));
+                    return self;
+                }
+                Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
-            std::thread::sleep(Duration::from_millis(10));
         }
         panic!("the server at {} is not ready", self.address);
     }

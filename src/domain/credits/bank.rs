@@ -106,6 +106,9 @@ pub async fn visit(
     tx.put_purse(key, purse).await?;
     let epoch = purse.epoch;
     commit(tx).await?;
+    if block > 0 {
+        app.metrics.credits_withdrawals.inc();
+    }
     let Credits { balance, refill, .. } = account.credits;
     let ends = refill.map_or(Timestamp(TOLD_MAX), |refill| refill::next(&refill, now));
     let bank = balance.min(TOLD_MAX);
@@ -256,6 +259,7 @@ async fn settle_one(
         Closed::Settled { spent, lost } => {
             let rest = (purse.granted - spent - lost).max(0);
             account.credits.balance = account.credits.balance.saturating_add(rest);
+            app.metrics.credits_returned.inc_by(u64::try_from(rest).unwrap_or(0));
             // What was lost on the way stays in the ledger.
             (purse.granted, purse.spent, purse.unsure) = (lost, 0, 0);
             purse.withheld_at = Some(account.now);

@@ -204,6 +204,7 @@ async fn give_back(app: &App, entry: &Withheld, actor: Option<Actor<'_>>) -> Res
     }
     tx.changed(freshness::Subject::Key(key.clone()));
     app.commit(tx).await?;
+    app.metrics.credits_returned.inc_by(u64::try_from(units).unwrap_or(0));
     Ok(units)
 }
 

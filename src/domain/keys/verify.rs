@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::RatelimitId;
 use crate::limiter::{Standing, Window};
+use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
 use crate::secret::KeyHash;
 use crate::store::cache::Cached;
@@ -57,6 +58,20 @@ pub enum Code {
     Expired,
 }
 
+impl Code {
+    fn counter(self, verifications: &Verifications) -> &Counter {
+        match self {
+            Self::Valid => &verifications.valid,
+            Self::NotFound => &verifications.not_found,
+            Self::InsufficientPermissions => &verifications.insufficient_permissions,
+            Self::UsageExceeded => &verifications.usage_exceeded,
+            Self::RateLimited => &verifications.rate_limited,
+            Self::Disabled => &verifications.disabled,
+            Self::Expired => &verifications.expired,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Verified {
     pub code: Code,
@@ -86,6 +101,12 @@ struct Planned {
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify,
 /// is as unknown as one that was never issued.
 pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+    let verified = verified(app, caller, request).await?;
+    verified.code.counter(&app.metrics.verifications).inc();
+    Ok(verified)
+}
+
+async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
     let found = view::by_hash(app, KeyHash::of(&request.key)).await?;
     let Some(view) = found.filter(|view| view.value.is_visible_to(&caller.authority.value)) else {
         let code = Code::NotFound;

@@ -24,6 +24,7 @@ use self::time::RedisTime;
 use super::{Closed, EXACT_MAX, Engine, Keyspace, Take, Taken, Window};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::metrics::{Counter, Metrics};
 use crate::sabotage::Safeguard;
 
 /// How often Redis is asked whether it is back.
@@ -78,11 +79,18 @@ struct Calls {
     take: Script,
     breaker: Breaker,
     time: RedisTime,
+    asked: Counter,
+    failed: Counter,
 }
 
 impl RedisCounters {
     /// Does not connect: a replica starts while Redis is away. `timeout` bounds every call.
-    pub fn new(url: &str, timeout: Duration, keyspace: Keyspace) -> Result<Self> {
+    pub fn new(
+        url: &str,
+        timeout: Duration,
+        keyspace: Keyspace,
+        metrics: &Metrics,
+    ) -> Result<Self> {
         let address = Address::parse(url);
         let lanes = Lanes::new(&address, timeout)?;
         let workers_max =
@@ -99,7 +107,14 @@ impl RedisCounters {
             close: Script::new(fenced(include_str!("../../../lua/close.lua"))),
             give_back: Script::new(include_str!("../../../lua/give_back.lua").to_owned()),
             queue: Queue::new(workers_max),
-            calls: Arc::new(Calls { lanes, take, breaker: Breaker::new(), time: RedisTime::new() }),
+            calls: Arc::new(Calls {
+                lanes,
+                take,
+                breaker: Breaker::new(),
+                time: RedisTime::new(),
+                asked: metrics.counters_calls.clone(),
+                failed: metrics.counters_failures.clone(),
+            }),
         })
     }
 
@@ -295,10 +310,12 @@ impl Calls {
     /// The call's outcome, which the breaker hears of too.
     async fn watched<T>(self: &Arc<Self>, call: impl Future<Output = Result<T>>) -> Result<T> {
         let outcome = call.await;
+        self.asked.inc();
         match &outcome {
             Ok(_) => self.breaker.answered(),
             Err(Error::CountersAway) => {}
             Err(cause) => {
+                self.failed.inc();
                 if self.breaker.failed() {
                     tracing::warn!(error = %cause, "Redis is given up until it answers: {cause}");
                     tokio::spawn(probe(self.clone()));

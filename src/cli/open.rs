@@ -1,0 +1,143 @@
+//! Opening the database: for a command, which fails where it cannot; and for a server, which starts
+//! without a Postgres that is away and goes on trying.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use super::Failure;
+use crate::app::App;
+use crate::config::{Engines, Settings};
+use crate::domain::root_keys::{self, FirstStart};
+use crate::error::Error;
+use crate::store::{Store, Unmigrated};
+
+/// How long a start waits for Postgres before it goes on without.
+const PATIENCE: Duration = Duration::from_millis(750);
+/// How long a server that is there without one waits for it at a time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a Postgres that has let a connection in may take to be ready for requests.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause after an attempt that found Postgres away.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// The pause after one that found something that only a person can put right.
+const AGAIN_AFTER_MISTAKE: Duration = Duration::from_secs(5);
+
+/// Why there is no database to work on, as one sentence that says what to do.
+pub enum Unopened {
+    /// It may come back by itself.
+    Away(String),
+    /// It waits for a person: a wrong password, a schema that is newer.
+    Mistake(String),
+}
+
+impl From<Unopened> for Failure {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::Away(sentence) | Unopened::Mistake(sentence) => Self::Run(sentence),
+        }
+    }
+}
+
+/// Opens and migrates the database that the settings name.
+pub async fn open(settings: &Settings) -> Result<Store, Unopened> {
+    if let Engines::Embedded { data_dir } = &settings.engines {
+        make(data_dir)?;
+    }
+    let store = App::open_store(settings).await.map_err(|error| unopened(settings, &error))?;
+    store.migrate().await.map_err(|fault| unmigrated(&fault))?;
+    Ok(store)
+}
+
+/// Opens the store of a server that starts. `None`: its Postgres is away; see [`until_it_is_there`].
+pub async fn at_start(app: &App) -> Result<Option<FirstStart>, Unopened> {
+    match attempt(app, PATIENCE).await {
+        Ok(first) => Ok(Some(first)),
+        Err(Unopened::Away(cause)) if is_replica(app) => {
+            tracing::warn!("starting without the database: {cause}");
+            Ok(None)
+        }
+        Err(unopened) => Err(unopened),
+    }
+}
+
+/// Opens the store of a server whose Postgres was away when it started, as soon as that is back.
+pub async fn until_it_is_there(app: &App) -> FirstStart {
+    loop {
+        match attempt(app, CONNECT_TIMEOUT).await {
+            Ok(first) => return first,
+            Err(Unopened::Away(cause)) => {
+                tracing::warn!("{cause}");
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+            Err(Unopened::Mistake(fault)) => {
+                tracing::error!("{fault}");
+                tokio::time::sleep(AGAIN_AFTER_MISTAKE).await;
+            }
+        }
+    }
+}
+
+fn is_replica(app: &App) -> bool {
+    matches!(app.settings.engines, Engines::Replica { .. })
+}
+
+/// One attempt, which waits for Postgres itself no longer than `patience`.
+async fn attempt(app: &App, patience: Duration) -> Result<FirstStart, Unopened> {
+    let Engines::Replica { database_url, .. } = &app.settings.engines else {
+        return open_to_requests(app).await;
+    };
+    let away = |error: Error| unopened(&app.settings, &error);
+    Store::reach(database_url, patience).await.map_err(away)?;
+    tokio::time::timeout(READY_TIMEOUT, open_to_requests(app))
+        .await
+        .unwrap_or_else(|_| Err(away(Error::StoreTimeout(READY_TIMEOUT.as_secs()))))
+}
+
+/// Requests are let in last, to a database that is whole.
+async fn open_to_requests(app: &App) -> Result<FirstStart, Unopened> {
+    let store = open(&app.settings).await?;
+    let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
+        .await
+        .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
+    app.store.open(store);
+    app.freshness.heard_database();
+    Ok(first)
+}
+
+fn sorted(is_outage: bool, sentence: String) -> Unopened {
+    if is_outage { Unopened::Away(sentence) } else { Unopened::Mistake(sentence) }
+}
+
+fn unmigrated(fault: &Unmigrated) -> Unopened {
+    sorted(fault.is_outage(), fault.to_string())
+}
+
+fn unopened(settings: &Settings, error: &Error) -> Unopened {
+    let sentence = match &settings.engines {
+        Engines::Embedded { data_dir } => format!(
+            "cannot open the database in {}: {}; make the directory readable and writable, or set \
+            KEYWARD_DATA_DIR",
+            data_dir.display(),
+            error.cause()
+        ),
+        Engines::Replica { .. } => format!(
+            "cannot reach the database: {}; check KEYWARD_DATABASE_URL and that Postgres runs",
+            error.cause()
+        ),
+    };
+    sorted(error.is_outage(), sentence)
+}
+
+/// Makes the data directory of an embedded server where it is missing.
+pub fn make(data_dir: &Path) -> Result<(), Unopened> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    made.map_err(|e| {
+        let dir = data_dir.display();
+        Unopened::Mistake(format!(
+            "cannot make the data directory {dir}: {e}; make it, or set KEYWARD_DATA_DIR to one \
+            that can be written"
+        ))
+    })
+}

@@ -1,0 +1,39 @@
+//! The store as requests meet it: behind a gate that opens once.
+
+use std::sync::OnceLock;
+
+use super::{Reader, Store, Tx};
+use crate::error::{Error, Result};
+
+/// No request sees a database that is half made: until the store has been opened and migrated and
+/// holds what a first start makes, there is none.
+#[derive(Debug, Default)]
+pub struct Gate(OnceLock<Store>);
+
+impl Gate {
+    /// Lets requests in. It is opened once; a second store is dropped.
+    pub fn open(&self, store: Store) {
+        let _ = self.0.set(store);
+    }
+
+    /// Fails, as everything here, with [`Error::StoreUnopened`] until it is open.
+    pub fn store(&self) -> Result<&Store> {
+        self.0.get().ok_or(Error::StoreUnopened)
+    }
+
+    /// A connection that only reads.
+    pub async fn read(&self) -> Result<Reader> {
+        self.store()?.read().await
+    }
+
+    pub async fn begin(&self) -> Result<Tx> {
+        self.store()?.begin().await
+    }
+
+    /// Waits for what is under way and closes every connection.
+    pub async fn close(&self) {
+        if let Some(store) = self.0.get() {
+            store.close().await;
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What `/metrics` tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::body::Body;
+use axum::http::Request;
+use keyward::rpc::v2;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, Reply, post};
+
+async fn get(kw: &Keyward, path: &str) -> Reply {
+    kw.send(Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+/// Each sample, as it is written, and its value. Fails where the text breaks the format's rules.
+async fn scrape(kw: &Keyward) -> BTreeMap<String, u64> {
+    let reply = get(kw, "/metrics").await;
+    assert_eq!(reply.status, 200);
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(reply.headers["content-type"], format);
+    samples(&reply.text)
+}
+
+fn samples(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.strip_suffix("# EOF\n").expect("the end is marked");
+    let (mut samples, mut families, mut sample_name) =
+        (BTreeMap::new(), BTreeSet::new(), String::new());
+    for line in lines.lines() {
+        let words: Vec<_> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", "HELP", family, help] => {
+                assert!(families.insert(family), "{family} is told twice");
+                assert!(family.starts_with("keyward_") && is_name(family), "{line}");
+                assert!(!help.is_empty(), "{line}");
+            }
+            ["#", "TYPE", family, kind] => {
+                assert!(families.contains(family), "{family} has no help");
+                let suffix = match kind {
+                    "counter" => "_total",
+                    "gauge" => "",
+                    "info" => "_info",
+                    _ => panic!("{line}"),
+                };
+                sample_name = format!("{family}{suffix}");
+            }
+            [_, _] => {
+                let (sample, value) = line.split_once(' ').unwrap();
+                let name = sample.split('{').next().unwrap();
+                assert_eq!(name, sample_name, "a sample stands in its family");
+                for (label, value) in labels(sample) {
+                    assert!(is_name(label) && !value.is_empty(), "{line}");
+                }
+                let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+                assert!(samples.insert(sample.to_owned(), value).is_none(), "twice: {line}");
+            }
+            _ => panic!("neither a comment nor a sample: {line:?}"),
+        }
+    }
+    samples
+}
+
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// The labels of a sample, by name and value.
+fn labels(sample: &str) -> Vec<(&str, &str)> {
+    let Some((_, inside)) = sample.split_once('{') else { return Vec::new() };
+    let inside = inside.strip_suffix('}').expect("a closed list");
+    let label = |text| {
+        let (name, value): (&str, &str) = str::split_once(text, "=\"").expect("a label");
+        (name, value.strip_suffix('"').expect("a closed value"))
+    };
+    inside.split(',').map(label).collect()
+}
+
+/// The counters that have risen between two scrapes, and by how much.
+fn risen(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let counters = after.iter().filter(|(sample, _)| sample.contains("_total"));
+    let risen = counters.map(|(sample, value)| {
+        let before = before.get(sample).copied().unwrap_or_default();
+        (sample.clone(), value.checked_sub(before).expect("no counter falls"))
+    });
+    risen.filter(|(_, by)| *by > 0).collect()
+}
+
+fn requests(operation: &str, status: &str) -> String {
+    format!("keyward_requests_total{{operation=\"{operation}\",status=\"{status}\"}}")
+}
+
+fn verifications(code: &str) -> String {
+    format!("keyward_verifications_total{{code=\"{code}\"}}")
+}
+
+both! {
+    async fn every_metric_is_told_from_the_start_and_documented(kw) {
+        let samples = scrape(&kw).await;
+
+        let names: BTreeSet<_> =
+            samples.keys().map(|sample| sample.split('{').next().unwrap()).collect();
+        let documented: BTreeSet<_> = include_str!("../docs/operating.md")
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `keyward_")?.split(['`', '{']).next())
+            .map(|name| format!("keyward_{name}"))
+            .collect();
+        assert_eq!(names, documented.iter().map(String::as_str).collect());
+    }
+
+    async fn a_request_is_counted_by_its_operation_and_the_class_of_its_status(kw) {
+        let before = scrape(&kw).await;
+
+        kw.v2("apis.createApi", json!({ "name": "payments" })).await.data();
+        kw.v2("apis.createApi", json!({ "name": "invoices" })).await.data();
+        kw.v2("apis.createApi", json!({ "name": "" })).await.error(400, "invalid_input");
+        let nobody = kw.v2_as("nobody_knows_this_key", "apis.createApi", json!({})).await;
+        nobody.error(401, "root_key_not_found");
+        get(&kw, "/v2/apis.createApi").await.error(405, "method_not_allowed");
+        kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await.error(404, "api_not_found");
+        get(&kw, "/nowhere").await.error(404, "not_found");
+        assert_eq!(get(&kw, "/livez").await.status, 200);
+        let after = scrape(&kw).await;
+
+        let expected = BTreeMap::from([
+            (requests("apis.createApi", "2xx"), 2),
+            (requests("apis.createApi", "4xx"), 3),
+            (requests("apis.getApi", "4xx"), 1),
+            (requests("other", "4xx"), 1),
+            // The first scrape and the look whether it lives.
+            (requests("other", "2xx"), 2),
+        ]);
+        assert_eq!(risen(&before, &after), expected);
+    }
+
+    async fn a_request_that_failed_in_the_server_is_counted_as_that(kw) {
+        let before = scrape(&kw).await;
+        kw.store().close().await;
+
+        let reply = kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await;
+
+        reply.error(503, "service_unavailable");
+        let risen = risen(&before, &scrape(&kw).await);
+        assert_eq!(risen.get(&requests("apis.getApi", "5xx")), Some(&1), "{risen:?}");
+    }
+
+    async fn a_verification_is_counted_by_its_code(kw) {
+        let api = kw.api().await;
+        let plain = kw.key_in(&api, json!({})).await;
+        let disabled = kw.key_in(&api, json!({ "enabled": false })).await;
+        let spent = kw.key_in(&api, json!({ "credits": { "remaining": 0 } })).await;
+        let expired =
+            kw.key_in(&api, json!({ "expires": kw.clock.now().plus_ms(1000) })).await;
+        let limit =
+            json!({ "name": "one", "limit": 1, "duration": 3_600_000, "autoApply": true });
+        let limited = kw.key_in(&api, json!({ "ratelimits": [limit] })).await;
+        kw.clock.advance_ms(2000);
+        let before = scrape(&kw).await;
+
+        kw.verify(&plain.key).await.is("VALID");
+        kw.verify(&plain.key).await.is("VALID");
+        kw.verify("nobody_knows_this_key").await.is("NOT_FOUND");
+        kw.verify(&disabled.key).await.is("DISABLED");
+        kw.verify(&spent.key).await.is("USAGE_EXCEEDED");
+        kw.verify(&expired.key).await.is("EXPIRED");
+        kw.verify(&limited.key).await.is("VALID");
+        kw.verify(&limited.key).await.is("RATE_LIMITED");
+        let asked = json!({ "key": plain.key, "permissions": "read" });
+        kw.v2("keys.verifyKey", asked).await.is("INSUFFICIENT_PERMISSIONS");
+        let wrong = json!({ "key": plain.key, "permissions": "read AND" });
+        kw.v2("keys.verifyKey", wrong).await.error(400, "permissions_query_syntax_error");
+        let mut risen = risen(&before, &scrape(&kw).await);
+
+        risen.retain(|sample, _| sample.starts_with("keyward_verifications_total"));
+        let expected = BTreeMap::from([
+            (verifications("VALID"), 3),
+            (verifications("NOT_FOUND"), 1),
+            (verifications("DISABLED"), 1),
+            (verifications("USAGE_EXCEEDED"), 1),
+            (verifications("EXPIRED"), 1),
+            (verifications("RATE_LIMITED"), 1),
+            (verifications("INSUFFICIENT_PERMISSIONS"), 1),
+        ]);
+        assert_eq!(risen, expected);
+    }
+
+    async fn both_servers_are_told_to_be_reachable(kw) {
+        assert_eq!(get(&kw, "/readyz").await.body["counters"], "ok");
+
+        let samples = scrape(&kw).await;
+
+        assert_eq!(samples["keyward_database_reachable"], 1);
+        assert_eq!(samples["keyward_counters_reachable"], 1);
+    }
+
+    async fn no_label_holds_what_a_caller_wrote(kw) {
+        let before: Vec<_> = scrape(&kw).await.into_keys().collect();
+        let api = kw.api().await;
+        let key = kw.key_in(&api, json!({ "name": "marker", "externalId": "marker" })).await;
+
+        kw.verify(&key.key).await.is("VALID");
+        kw.v2("apis.createApi", json!({ "name": "marker" })).await.data();
+        kw.v2("keys.marker", json!({})).await.error(404, "not_found");
+        get(&kw, "/marker?marker=marker").await.error(404, "not_found");
+        let foreign = post("apis.createApi").header("authorization", "Bearer marker");
+        let foreign = foreign.header("user-agent", "marker").body(Body::empty()).unwrap();
+        kw.send(foreign).await.error(401, "root_key_not_found");
+
+        let after: Vec<_> = scrape(&kw).await.into_keys().collect();
+        assert_eq!(after, before);
+        let operations: BTreeSet<_> =
+            v2::table().rows.iter().map(|row| row.name).chain(["other"]).collect();
+        let labelled: BTreeSet<_> = after
+            .iter()
+            .flat_map(|sample| labels(sample))
+            .filter_map(|(label, value)| (label == "operation").then_some(value))
+            .collect();
+        assert_eq!(labelled, operations);
+    }
+}
