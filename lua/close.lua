@@ -3,7 +3,7 @@
 -- KEYS[1] the purse
 -- ARGV[1] now in unix ms; empty: Redis' own time
 -- ARGV[2] leave it open when something was spent within so many ms; 0: close it whatever happens
--- Reply   state (0 there was none in this life, 1 closed, 2 left open), units spent, units lost
+-- Reply   state (0 there was none in this life, 1 closed, 2 left open), units spent
 -- Invariant: what is settled can no longer be spent.
 local now = tonumber(ARGV[1])
 if not now then
@@ -14,17 +14,17 @@ local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)'
 local life = tonumber(string.sub(id, 1, 13), 16)
 local function save(...)
   -- An hour: longer than any block can be on its way.
-  redis.call('SET', KEYS[1], struct.pack('>dddddddddB', life, ...), 'PX', 3600000)
+  redis.call('SET', KEYS[1], struct.pack('>dddddddB', life, ...), 'PX', 3600000)
 end
 local stored = redis.call('GET', KEYS[1])
 if stored then
-  local l, units, spent, bank, ends, first, lost, top, used, closed = struct.unpack('>dddddddddB', stored)
+  local l, units, spent, bank, ends, top, used, closed = struct.unpack('>dddddddB', stored)
   if l == life then
-    if closed == 2 then return {0, 0, 0} end
-    if closed == 0 and now - used < tonumber(ARGV[2]) then return {2, spent, lost} end
-    if closed == 0 then save(0, spent, bank, ends, first, lost, top, used, 1) end
-    return {1, spent, lost}
+    if closed == 2 then return {0, 0} end
+    if closed == 0 and now - used < tonumber(ARGV[2]) then return {2, spent} end
+    if closed == 0 then save(0, spent, bank, ends, top, used, 1) end
+    return {1, spent}
   end
 end
-save(0, 0, -1, 0, 0, 0, 0, now, 2)
-return {0, 0, 0}
+save(0, 0, -1, 0, 0, now, 2)
+return {0, 0}

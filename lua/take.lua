@@ -4,11 +4,13 @@
 -- ARGV[2] the time from which on nothing is done, for nobody waits for it any more; empty: none
 -- ARGV[3] the takes, packed. For each: how many windows (2 bytes), whether there is a purse (1 byte); for each window:
 --         its place in KEYS (2 bytes), limit, duration in ms, cost (8 bytes each, doubles); for the purse: its place,
---         cost, and what the bank says: the life that it was told of (-1: nothing is said), units that it has debited
---         for this purse before, units to put in, its balance, when the next refill is due
+--         cost, and what the bank says: the life that it was told of (-1: nothing is said), whether this makes the purse
+--         (1) or there must be one (0), units that it has debited for this purse before, units to put in, its balance,
+--         when the next refill is due
 -- Reply   now, the life of this Redis; when it was too late, nothing more. For each take: 1 when taken, 0 when not; for
 --         each window: effective count before the take, number of the window; for the purse: state (0 enough, 1 short,
---         2 exceeded, 3 closed, 4 what is put in was meant for another life), units, bank (-1: unknown), units spent
+--         2 exceeded, 3 closed, 4 what is put in was meant for another life, 5 or for a purse that is not there), units,
+--         bank (-1: unknown), units spent
 -- Invariant: the effective count of a window never passes its limit; a purse never falls below 0, and is void in any
 -- other life than the one in which it was made.
 local call, read, write, floor, min = redis.call, struct.unpack, struct.pack, math.floor, math.min
@@ -38,25 +40,23 @@ local function purse(k)
   if p then return p end
   p = {there = false, closed = 0, units = 0, spent = 0, bank = -1}
   if stored[k] then
-    local l, units, spent, bank, ends, first, lost, top, used, closed = read('>dddddddddB', stored[k])
+    local l, units, spent, bank, ends, top, used, closed = read('>dddddddB', stored[k])
     if l == life() then
-      p = {there = true, units = units, spent = spent, bank = bank, ends = ends, first = first, lost = lost, top = top,
-        used = used, closed = closed}
+      p = {there = true, units = units, spent = spent, bank = bank, ends = ends, top = top, used = used, closed = closed}
     end
   end
   purses[k] = p
   return p
 end
 
--- What the bank has debited is put in. Blocks may come late and in any order, each once at most. Who makes the purse
--- takes all that was debited before for lost; a block of before that comes after all is not.
-local function put(p, told, base, block, bank, ends)
+-- What the bank has debited is put in. Blocks may come late and in any order, each once at most. One block of a purse
+-- makes it, and comes once: so a purse that was lost is never there again, and what was spent from it is never forgotten.
+local function put(p, told, opens, base, block, bank, ends)
   if told ~= life() then return 4 end
   if p.closed > 0 then return 3 end
   if not p.there then
-    p.there, p.first, p.lost, p.top, p.used = true, base, base, -1, now
-  elseif base < p.first then
-    p.lost = p.lost - block
+    if opens == 0 then return 5 end
+    p.there, p.top, p.used = true, -1, now
   end
   p.units = p.units + block
   if base + block >= p.top then p.top, p.bank, p.ends = base + block, bank, ends end
@@ -92,10 +92,10 @@ while at <= #takes do
     filled = filled + 2
   end
   if has_purse == 1 then
-    local k, cost, told, base, block, bank, ends
-    k, cost, told, base, block, bank, ends, at = read('>I2dddddd', takes, at)
+    local k, cost, told, opens, base, block, bank, ends
+    k, cost, told, opens, base, block, bank, ends, at = read('>I2ddddddd', takes, at)
     local p, state = purse(k), 0
-    if told >= 0 then state = put(p, told, base, block, bank, ends) end
+    if told >= 0 then state = put(p, told, opens, base, block, bank, ends) end
     if state == 0 then
       if p.closed > 0 then
         state = 3
@@ -136,7 +136,7 @@ for k in pairs(changed) do
 end
 for k, p in pairs(purses) do
   if p.changed then
-    local value = write('>dddddddddB', life(), p.units, p.spent, p.bank, p.ends, p.first, p.lost, p.top, p.used, p.closed)
+    local value = write('>dddddddB', life(), p.units, p.spent, p.bank, p.ends, p.top, p.used, p.closed)
     if p.renewed then
       -- Longer than any key is likely to rest: 400 days.
       call('SET', KEYS[k], value, 'PX', 34560000000)

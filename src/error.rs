@@ -205,15 +205,6 @@ impl Error {
         }
     }
 
-    /// Whether the counters may have counted what was asked, although nobody heard of it.
-    pub fn may_have_counted(&self) -> bool {
-        match self {
-            Self::Counters(_) | Self::CountersTimeout(_) | Self::Internal(_) => true,
-            Self::Shared(cause) => cause.may_have_counted(),
-            _ => false,
-        }
-    }
-
     /// The innermost text: the outer ones only say that something failed.
     pub fn cause(&self) -> String {
         match self {

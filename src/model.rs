@@ -84,8 +84,6 @@ pub struct Purse {
     pub granted: i64,
     /// Of it, what was spent for certain, as far as the bank has been told.
     pub spent: i64,
-    /// What may have been spent besides, because nobody heard what came of it.
-    pub unsure: i64,
     pub opened_at: Timestamp,
     pub asked_at: Timestamp,
     /// The replica that asked.
@@ -97,7 +95,7 @@ pub struct Purse {
 impl Purse {
     /// What it may still hold, as far as the bank has been told.
     pub fn unspent(&self) -> i64 {
-        (self.granted - self.spent).saturating_sub(self.unsure).max(0)
+        (self.granted - self.spent).max(0)
     }
 }
 

@@ -10,8 +10,6 @@ CREATE TABLE purses (
     granted BIGINT NOT NULL,
     -- Of it, what was spent for certain, as far as the bank has been told.
     spent BIGINT NOT NULL,
-    -- What may have been spent besides, because nobody heard what came of it.
-    unsure BIGINT NOT NULL,
     opened_at BIGINT NOT NULL,
     -- When the bank was last asked, and by which replica.
     asked_at BIGINT NOT NULL,

@@ -84,6 +84,8 @@ pub struct Spend {
 pub struct Fill {
     /// The life of Redis that the purse belongs to; it is put into no other.
     pub life: i64,
+    /// Whether this makes the purse; else there must be one. Only one fill of a purse makes it.
+    pub opens: bool,
     /// What the bank had debited for this purse before this block.
     pub base: i64,
     pub block: i64,
@@ -101,11 +103,6 @@ pub struct Take {
 }
 
 impl Take {
-    /// Whether it changes its purse.
-    fn spends(&self) -> bool {
-        self.spend.as_ref().is_some_and(|spend| spend.cost > 0 || spend.fill.is_some())
-    }
-
     /// Whether it puts something into its purse.
     fn fills(&self) -> bool {
         self.spend.as_ref().is_some_and(|spend| spend.fill.is_some())
@@ -196,6 +193,8 @@ pub enum PurseState {
     Closed,
     /// What was to be put in was not, for it belongs to another life.
     Elsewhere,
+    /// What was to be put in was not, for there is no purse: not yet, or not any more.
+    Missing,
 }
 
 /// What came of closing a purse.
@@ -205,8 +204,6 @@ pub enum Closed {
     Settled {
         /// What was spent from it in all.
         spent: i64,
-        /// What the bank had debited for it and what nobody can account for.
-        lost: i64,
     },
     /// There is no such purse in this Redis, and from now on there cannot be.
     Unknown,

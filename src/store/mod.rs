@@ -199,14 +199,8 @@ pub trait Writes: Reads {
     async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()>;
     /// Forgets all purses of a key: whatever is in them has become void.
     async fn drop_purses(&mut self, key: &KeyId) -> Result<()>;
-    /// Adds what a replica knows of a purse: spent for certain, and asked for with an unknown outcome.
-    async fn tell_of_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        spent: i64,
-        unsure: i64,
-    ) -> Result<()>;
+    /// Adds what a replica knows of a purse: so much was spent from it, at least.
+    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()>;
     /// As [`Writes::tell_of_purse`], for the last time.
     async fn account_for_purse(
         &mut self,
@@ -214,7 +208,6 @@ pub trait Writes: Reads {
         epoch: i64,
         replica: &str,
         spent: i64,
-        unsure: i64,
     ) -> Result<()>;
     /// Says that a replica is there, and forgets those that have not said so for a day, unless somebody may
     /// wait for their word. How many have within the last `within_ms`, this one included.

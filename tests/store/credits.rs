@@ -107,7 +107,6 @@ both_stores! {
             life: 7,
             granted: 100,
             spent: 40,
-            unsure: 5,
             opened_at: NOON,
             asked_at: NOON,
             asked_by: "rep_a".into(),
@@ -131,7 +130,7 @@ both_stores! {
 
         assert_eq!(both, [gone.clone(), open]);
         assert_eq!(one, [gone]);
-        assert_eq!((ledger[0].units, ledger[0].since, ledger.len()), (55, NOON, 1));
+        assert_eq!((ledger[0].units, ledger[0].since, ledger.len()), (60, NOON, 1));
         assert!(of_another.is_empty());
         assert!(tx.withheld(None).await.unwrap().is_empty());
     }
@@ -144,7 +143,6 @@ both_stores! {
             life: 7,
             granted: 1,
             spent: 0,
-            unsure: 0,
             opened_at: asked_at,
             asked_at,
             asked_by: "rep_a".into(),

@@ -43,10 +43,11 @@ pub struct Seen {
 pub enum Finding {
     /// It holds too little, or a refill is due, or there is none.
     Short,
-    /// It has been closed.
-    Closed,
-    /// A block was not put in, for Redis has begun another life.
-    Elsewhere { block: i64 },
+    /// It has been closed, and a block not put in.
+    Closed { block: i64 },
+    /// A block was not put in: Redis has begun another life, or the purse is not there. `is_lost`: it has
+    /// been waited for long enough.
+    NotPut { block: i64, is_lost: bool },
 }
 
 /// Which purses are settled.
@@ -76,24 +77,24 @@ pub async fn visit(
     let Some(mut account) = tx.lock_account(key).await? else { return Ok(None) };
     let now = now(app, account.now);
     refill_if_due(&mut tx, key, &mut account, now).await?;
-    let known = |purse: &Purse| purse.epoch == seen.epoch && purse.withheld_at.is_none();
-    match seen.finding {
-        Finding::Short => {}
-        Finding::Closed => {
-            if let Some(at) = account.purses.iter().position(known) {
-                settle_one(app, redis, &mut tx, key, &mut account, at, Settling::All).await?;
-            }
-        }
-        Finding::Elsewhere { block } => {
-            if let Some(purse) = account.purses.iter_mut().find(|purse| known(purse)) {
-                purse.granted -= block;
-                account.credits.balance = account.credits.balance.saturating_add(block);
-            }
+    if let Some(at) = account.purses.iter().position(|purse| purse.epoch == seen.epoch) {
+        let (block, is_over) = match seen.finding {
+            Finding::Short => (0, false),
+            Finding::Closed { block } => (block, true),
+            Finding::NotPut { block, is_lost } => (block, is_lost),
+        };
+        let purse = &mut account.purses[at];
+        purse.granted -= block;
+        account.credits.balance = account.credits.balance.saturating_add(block);
+        if purse.withheld_at.is_none() && is_over {
+            settle_one(app, redis, &mut tx, key, &mut account, at, Settling::All).await?;
+        } else if purse.withheld_at.is_some() && block > 0 {
+            keep(&mut tx, key, purse).await?;
         }
     }
     withhold_other_lives(&mut tx, key, &mut account, seen.life).await?;
-    let purse = open_purse(app, redis, &mut tx, key, &mut account, seen).await?;
-    let purse = &mut account.purses[purse];
+    let (at, opens) = open_purse(app, redis, &mut tx, key, &mut account, seen).await?;
+    let purse = &mut account.purses[at];
     let block = block(account.credits.balance, need, wanted, demand(purse, seen, account.now));
     let base = purse.granted;
     purse.granted += block;
@@ -112,7 +113,7 @@ pub async fn visit(
     let Credits { balance, refill, .. } = account.credits;
     let ends = refill.map_or(Timestamp(TOLD_MAX), |refill| refill::next(&refill, now));
     let bank = balance.min(TOLD_MAX);
-    Ok(Some((epoch, Fill { life: seen.life, base, block, bank, ends })))
+    Ok(Some((epoch, Fill { life: seen.life, opens, base, block, bank, ends })))
 }
 
 async fn commit(tx: Tx) -> Result<()> {
@@ -165,7 +166,7 @@ async fn withhold_other_lives(
     Ok(())
 }
 
-/// The place of the purse of this life among those of the account; a new one where there is none.
+/// The place of the purse of this life among those of the account, and whether it is a new one.
 async fn open_purse(
     app: &App,
     redis: &RedisCounters,
@@ -173,11 +174,11 @@ async fn open_purse(
     key: &KeyId,
     account: &mut Account,
     seen: Seen,
-) -> Result<usize> {
+) -> Result<(usize, bool)> {
     let open = |purse: &Purse| purse.life == seen.life && purse.withheld_at.is_none();
     if let Some(at) = account.purses.iter().rposition(open) {
         if account.purses[at].granted < PURSE_MAX {
-            return Ok(at);
+            return Ok((at, false));
         }
         settle_one(app, redis, tx, key, account, at, Settling::All).await?;
     }
@@ -187,13 +188,12 @@ async fn open_purse(
         life: seen.life,
         granted: 0,
         spent: 0,
-        unsure: 0,
         opened_at: account.now,
         asked_at: account.now,
         asked_by: app.replica.clone(),
         withheld_at: None,
     });
-    Ok(account.purses.len() - 1)
+    Ok((account.purses.len() - 1, true))
 }
 
 /// What is spent from a purse in [`BLOCK_FOR_MS`], as far as can be told from the last visit.
@@ -256,19 +256,23 @@ async fn settle_one(
     match redis.close(&name, idle, app.clock.fixed()).await? {
         Closed::Busy => purse.asked_at = account.now,
         Closed::Unknown => purse.withheld_at = Some(account.now),
-        Closed::Settled { spent, lost } => {
-            let rest = (purse.granted - spent - lost).max(0);
+        Closed::Settled { spent } => {
+            let rest = (purse.granted - spent).max(0);
             account.credits.balance = account.credits.balance.saturating_add(rest);
             app.metrics.credits_returned.inc_by(u64::try_from(rest).unwrap_or(0));
-            // What was lost on the way stays in the ledger.
-            (purse.granted, purse.spent, purse.unsure) = (lost, 0, 0);
-            purse.withheld_at = Some(account.now);
+            // So that nobody takes it for one in use.
+            (purse.granted, purse.withheld_at) = (purse.spent, Some(account.now));
         }
     }
-    if purse.withheld_at.is_some() && purse.unspent() == 0 {
-        return tx.drop_purse(key, purse.epoch).await;
+    keep(tx, key, purse).await
+}
+
+/// Writes a purse down, unless it is over and nothing of it is missing.
+async fn keep(tx: &mut Tx, key: &KeyId, purse: &Purse) -> Result<()> {
+    match purse.withheld_at.is_some() && purse.unspent() == 0 {
+        true => tx.drop_purse(key, purse.epoch).await,
+        false => tx.put_purse(key, purse).await,
     }
-    tx.put_purse(key, purse).await
 }
 
 /// Settles the purses of one key.

@@ -1,10 +1,9 @@
 //! What a lost Redis holds back, and when that is given back.
 //!
-//! A script tells with every spend how much has been spent from the purse in all. So each replica knows of each
-//! purse an amount that was spent for certain, and how much it asked for without ever hearing what came of it. When a
-//! purse is gone, every replica that may have spent from it says so, and from then on trusts no answer about it.
-//! Once all have, the rest is proven unspent and goes back. A replica that was killed says nothing; then it is for
-//! an operator to decide.
+//! A script tells with every spend how much has been spent from the purse in all, and nobody is told VALID without
+//! that. So each replica knows of each purse an amount that includes all it has said VALID for. When a purse is gone, every
+//! replica that may have spent from it tells the bank, and from then on trusts no answer about it. Once all have, the
+//! rest is proven unspent and goes back. A replica that was killed says nothing; then it is for an operator to decide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -35,8 +34,6 @@ struct Known {
     epoch: i64,
     /// What was spent from it in all, at least.
     spent: i64,
-    /// What was asked for, and may or may not have been spent besides.
-    unsure: i64,
 }
 
 impl Default for Spent {
@@ -52,18 +49,17 @@ impl Spent {
         self.shards[(hash % 64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, key: &KeyId, epoch: i64, update: impl FnOnce(&mut Known)) {
+    fn note(&self, key: &KeyId, epoch: i64, spent: i64) {
         let mut shard = self.shard(key);
         if !shard.contains_key(key) {
             shard.insert(key.clone(), Vec::with_capacity(1));
         }
         let Some(purses) = shard.get_mut(key) else { return };
         if let Some(known) = purses.iter_mut().find(|known| known.epoch == epoch) {
-            return update(known);
+            known.spent = known.spent.max(spent);
+            return;
         }
-        let mut known = Known { epoch, ..Known::default() };
-        update(&mut known);
-        purses.push(known);
+        purses.push(Known { epoch, spent });
     }
 
     /// A script has told what was spent from a purse in all. Whether that may be relied on: not any more,
@@ -74,13 +70,8 @@ impl Spent {
         if !retired.is_empty() && retired.contains(&(key.clone(), epoch)) {
             return false;
         }
-        self.update(key, epoch, |known| known.spent = known.spent.max(spent));
+        self.note(key, epoch, spent);
         true
-    }
-
-    /// Nobody has told what came of a spend.
-    pub fn unsure(&self, key: &KeyId, epoch: i64, cost: i64) {
-        self.update(key, epoch, |known| known.unsure = known.unsure.saturating_add(cost));
     }
 
     /// What is known of this purse, for the last time: no answer about it is trusted from now on.
@@ -129,8 +120,8 @@ pub async fn account(app: &App) -> Result<()> {
         let mut tx = app.store.begin().await?;
         let gone = tx.purses_to_account(&app.replica, AT_ONCE).await?;
         for (key, epoch) in &gone {
-            let Known { spent, unsure, .. } = app.spent.retire(key, *epoch);
-            tx.account_for_purse(key, *epoch, &app.replica, spent, unsure).await?;
+            let Known { spent, .. } = app.spent.retire(key, *epoch);
+            tx.account_for_purse(key, *epoch, &app.replica, spent).await?;
         }
         tx.commit().await?;
         if i64::try_from(gone.len()).unwrap_or(AT_ONCE) < AT_ONCE {
@@ -159,8 +150,8 @@ pub async fn forget_settled(app: &App) -> Result<()> {
 /// Says all that this replica knows, before it signs off: nobody will have to wait for its word.
 pub async fn sign_off(app: &App) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    for (key, Known { epoch, spent, unsure }) in app.spent.all() {
-        tx.tell_of_purse(&key, epoch, spent, unsure).await?;
+    for (key, Known { epoch, spent }) in app.spent.all() {
+        tx.tell_of_purse(&key, epoch, spent).await?;
     }
     tx.drop_replica(&app.replica).await?;
     tx.commit().await.map(drop)
@@ -218,12 +209,11 @@ mod tests {
         assert!(spent.heard(&key, 1, 7));
         assert!(spent.heard(&key, 1, 5), "an answer that was overtaken");
         assert!(spent.heard(&key, 2, 1));
-        spent.unsure(&key, 1, 3);
 
-        assert_eq!(spent.retire(&key, 1), Known { epoch: 1, spent: 7, unsure: 3 });
+        assert_eq!(spent.retire(&key, 1), Known { epoch: 1, spent: 7 });
         assert!(!spent.heard(&key, 1, 8));
         assert!(spent.heard(&key, 2, 2));
-        assert_eq!(spent.retire(&key, 3), Known { epoch: 3, spent: 0, unsure: 0 });
+        assert_eq!(spent.retire(&key, 3), Known { epoch: 3, spent: 0 });
     }
 
     #[test]
@@ -236,7 +226,7 @@ mod tests {
 
         spent.forget(&[purse(1), purse(2)], &HashSet::from([purse(2)]));
 
-        assert_eq!(spent.all(), [(key.clone(), Known { epoch: 2, spent: 7, unsure: 0 })]);
+        assert_eq!(spent.all(), [(key.clone(), Known { epoch: 2, spent: 7 })]);
         assert!(spent.heard(&key, 1, 1), "its number will not come again");
     }
 }

@@ -11,6 +11,8 @@ mod straight;
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
+use std::time::Duration;
+
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::bank::{Finding, Seen};
@@ -31,6 +33,10 @@ pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withhe
 const TOLD_MAX: i64 = (1 << 53) - 1;
 /// How often a take goes to the bank when other replicas were faster to the purse.
 const ATTEMPTS: u8 = 8;
+/// How often it finds that a purse which another replica has opened is not there yet, and for how long it
+/// waits each time, until it takes the purse for lost.
+const PATIENCE: u8 = 4;
+const PAUSE: Duration = Duration::from_millis(3);
 /// How long it is believed of a purse that the bank has no more either.
 const EXCEEDED_FOR_MS: i64 = 1_000;
 
@@ -127,7 +133,7 @@ impl Spending<'_> {
                 None => return self.outcome(&last).await,
             }
         }
-        for _ in 0..ATTEMPTS {
+        for visits in 0..ATTEMPTS {
             let purse = last.1;
             let seen = Seen { epoch, life: purse.life, spent: purse.spent, finding };
             let need = (self.cost - purse.units).max(0);
@@ -143,6 +149,13 @@ impl Spending<'_> {
                 Some(found) => finding = found,
                 None => return self.outcome(&last).await,
             }
+            if let Finding::NotPut { is_lost, .. } = &mut finding
+                && last.1.state == PurseState::Missing
+            {
+                // Another replica may just have opened it, and its block is on its way.
+                *is_lost = visits >= PATIENCE;
+                tokio::time::sleep(PAUSE).await;
+            }
         }
         Err(Error::Internal(format!("the purse of key {} is too contended", self.key)))
     }
@@ -151,13 +164,9 @@ impl Spending<'_> {
         let purse = self.app.keyspace.purse(self.key.as_str(), epoch);
         let spend = Spend { purse, cost: self.cost, fill };
         let take = Take { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
-        let answer = self.redis.take(&take, self.app.clock.fixed()).await;
+        let taken = self.redis.take(&take, self.app.clock.fixed()).await;
         self.windows = take.windows;
-        let taken = answer.inspect_err(|cause| {
-            if self.cost > 0 && cause.may_have_counted() {
-                self.app.spent.unsure(self.key, epoch, self.cost);
-            }
-        })?;
+        let taken = taken?;
         let mut purse =
             taken.purse.ok_or_else(|| Error::Internal("no purse in the reply".into()))?;
         if purse.bank.is_some() && !self.app.spent.heard(self.key, epoch, purse.spent) {
@@ -172,11 +181,14 @@ impl Spending<'_> {
         let admitted = taken.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
         match purse.state {
             // A block that was not put in goes back, whatever else comes of it.
-            PurseState::Elsewhere => Some(Finding::Elsewhere { block }),
+            PurseState::Elsewhere | PurseState::Missing => {
+                Some(Finding::NotPut { block, is_lost: false })
+            }
+            PurseState::Closed if block > 0 => Some(Finding::Closed { block }),
             _ if !admitted || self.cost == 0 => None,
             PurseState::Enough => None,
             PurseState::Short => Some(Finding::Short),
-            PurseState::Closed => Some(Finding::Closed),
+            PurseState::Closed => Some(Finding::Closed { block }),
             PurseState::Exceeded => {
                 self.view.purse.is_stale(EXCEEDED_FOR_MS).then_some(Finding::Short)
             }

@@ -28,8 +28,9 @@ pub fn write(
             packed.extend(doubles([window.limit, window.duration_ms, window.cost]));
         }
         if let Some(spend) = &take.spend {
-            let said = spend.fill.map_or([UNKNOWN, 0, 0, 0, 0], |fill| {
-                [fill.life, fill.base, fill.block, fill.bank, fill.ends.0]
+            let said = spend.fill.map_or([UNKNOWN, 0, 0, 0, 0, 0], |fill| {
+                let opens = i64::from(fill.opens);
+                [fill.life, opens, fill.base, fill.block, fill.bank, fill.ends.0]
             });
             packed.extend(places.of(&spend.purse).to_be_bytes());
             packed.extend(doubles([spend.cost]));
@@ -108,7 +109,8 @@ fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Op
                 1 => PurseState::Short,
                 2 => PurseState::Exceeded,
                 3 => PurseState::Closed,
-                _ => PurseState::Elsewhere,
+                4 => PurseState::Elsewhere,
+                _ => PurseState::Missing,
             },
             units: reply.next()?,
             bank: Some(reply.next()?).filter(|bank| *bank != UNKNOWN),

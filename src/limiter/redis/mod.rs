@@ -225,10 +225,10 @@ impl RedisCounters {
             command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
         };
         let closing = self.calls.lanes.run(&self.close, Again::Once, Duration::ZERO, arguments);
-        let (state, spent, lost): (i64, i64, i64) = self.calls.watched(closing).await?;
+        let (state, spent): (i64, i64) = self.calls.watched(closing).await?;
         Ok(match state {
             0 => Closed::Unknown,
-            1 => Closed::Settled { spent, lost },
+            1 => Closed::Settled { spent },
             _ => Closed::Busy,
         })
     }
@@ -280,8 +280,8 @@ impl Calls {
         if self.breaker.is_open() {
             return Err(Error::CountersAway);
         }
-        // What is put into a purse twice is given twice, and what is spent twice is charged twice.
-        let again = if takes.iter().any(|take| take.spends()) { Again::Never } else { Again::Once };
+        // What is put into a purse twice is given twice.
+        let again = if takes.iter().any(|take| take.fills()) { Again::Never } else { Again::Once };
         // The clocks of a cluster's masters differ, so there is no deadline that is right for all.
         let deadline = match now {
             None if !self.lanes.is_cluster() => self.time.after_ms(self.lanes.left_ms(waited)),

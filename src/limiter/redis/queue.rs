@@ -144,7 +144,7 @@ mod tests {
     fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (Asked, Answered) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
         let ends = Timestamp(i64::MAX);
-        let fill = Fill { life: 1, base: 0, block: put, bank: 0, ends };
+        let fill = Fill { life: 1, opens: true, base: 0, block: put, bank: 0, ends };
         let spend = Spend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
         let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();

@@ -91,7 +91,7 @@ macro_rules! roles_where {
 macro_rules! withheld {
     ($condition:literal) => {
         concat!(
-            "SELECT p.key_id, k.workspace_id, p.epoch, p.granted - p.spent - p.unsure AS units,
+            "SELECT p.key_id, k.workspace_id, p.epoch, p.granted - p.spent AS units,
                 p.withheld_at AS since
             FROM purses p
             JOIN keys k ON k.id = p.key_id

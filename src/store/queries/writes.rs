@@ -318,7 +318,7 @@ impl Writes for Connection {
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
         // Only now: what the one who held it before has written is seen.
         let sql = "
-            SELECT epoch, life, granted, spent, unsure, opened_at, asked_at, asked_by, withheld_at
+            SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at
             FROM purses
             WHERE key_id = $1
             ORDER BY epoch";
@@ -363,11 +363,10 @@ impl Writes for Connection {
     async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()> {
         let sql = "
             INSERT INTO purses
-                (key_id, epoch, life, granted, spent, unsure, opened_at, asked_at, asked_by,
-                withheld_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
             ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
-                spent = excluded.spent, unsure = excluded.unsure, asked_at = excluded.asked_at,
+                spent = excluded.spent, asked_at = excluded.asked_at,
                 asked_by = excluded.asked_by, withheld_at = excluded.withheld_at";
         query(sql)
             .bind(key)
@@ -375,7 +374,6 @@ impl Writes for Connection {
             .bind(purse.life)
             .bind(purse.granted)
             .bind(purse.spent)
-            .bind(purse.unsure)
             .bind(purse.opened_at)
             .bind(purse.asked_at)
             .bind(&purse.asked_by)
@@ -396,18 +394,9 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn tell_of_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        spent: i64,
-        unsure: i64,
-    ) -> Result<()> {
-        let sql = "
-            UPDATE purses
-            SET spent = CASE WHEN spent < $3 THEN $3 ELSE spent END, unsure = unsure + $4
-            WHERE key_id = $1 AND epoch = $2";
-        query(sql).bind(key).bind(epoch).bind(spent).bind(unsure).execute(self).await?;
+    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()> {
+        let sql = "UPDATE purses SET spent = $3 WHERE key_id = $1 AND epoch = $2 AND spent < $3";
+        query(sql).bind(key).bind(epoch).bind(spent).execute(self).await?;
         Ok(())
     }
 
@@ -417,14 +406,13 @@ impl Writes for Connection {
         epoch: i64,
         replica: &str,
         spent: i64,
-        unsure: i64,
     ) -> Result<()> {
         let sql = "
             INSERT INTO purse_accounts (key_id, epoch, replica_id)
             SELECT key_id, epoch, $3 FROM purses WHERE key_id = $1 AND epoch = $2
             ON CONFLICT (key_id, epoch, replica_id) DO NOTHING";
         query(sql).bind(key).bind(epoch).bind(replica).execute(&mut *self).await?;
-        self.tell_of_purse(key, epoch, spent, unsure).await
+        self.tell_of_purse(key, epoch, spent).await
     }
 
     async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64> {
