@@ -1,5 +1,6 @@
 //! Who asks: a root key, its workspace and what it may do, and from where.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,8 +33,8 @@ impl Authority {
 /// From where a request came; for the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
-    pub address: Option<String>,
-    pub user_agent: Option<String>,
+    pub address: Option<IpAddr>,
+    pub user_agent: Option<Box<str>>,
 }
 
 /// Who asks.

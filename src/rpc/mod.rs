@@ -71,6 +71,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const NEEDS: Needs;
     /// Whether it changes something, and so leaves an audit entry.
     const WRITES: bool = false;
+    /// Whether it may leave one: an operation that makes what is missing does at times.
+    const MAY_WRITE: bool = Self::WRITES;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
     type Reply: Reply + JsonSchema + Send;
