@@ -11,6 +11,7 @@ pub mod caller;
 pub mod credits;
 pub mod health;
 pub mod keys;
+pub mod page;
 pub mod permission;
 pub mod query;
 pub mod rbac;

@@ -94,6 +94,8 @@ pub struct Row {
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
+    /// Whether the reply is a page of a list.
+    pub is_page: bool,
     pub example: fn() -> Value,
     /// Answers one request.
     pub call: fn(Arc<App>, Request<Body>) -> Answer,
@@ -120,6 +122,7 @@ impl Table {
             body_max_bytes: O::BODY_MAX_BYTES,
             request: schema::<O>,
             reply: schema::<O::Reply>,
+            is_page: <O::Reply as Reply>::IS_PAGE,
             example: O::example,
             call: |app, request| Box::pin(serve::serve::<O>(app, request)),
         });

@@ -8,6 +8,7 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
+use super::reply::Pagination;
 use super::{Needs, Row, Table};
 
 /// The statuses that any operation may answer with besides 200.
@@ -103,11 +104,15 @@ fn needs(row: &Row) -> String {
 
 fn responses(row: &Row) -> Responses {
     let reply = bare((row.reply)().to_value());
-    let envelope = json!({
+    let mut envelope = json!({
         "type": "object",
         "required": ["meta", "data"],
         "properties": { "meta": meta_schema(), "data": reply },
     });
+    if row.is_page {
+        envelope["required"] = json!(["meta", "data", "pagination"]);
+        envelope["properties"]["pagination"] = bare(super::schema::<Pagination<'_>>().to_value());
+    }
     let mut responses = IndexMap::from_iter([(StatusCode::Code(200), response("Done.", envelope))]);
     for (status, text) in ERRORS {
         let error = json!({ "$ref": "#/components/schemas/Error" });

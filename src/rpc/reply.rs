@@ -3,8 +3,10 @@
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
+use crate::domain::page::Page;
 use crate::error::{Code, Error, Fault};
 use crate::id::RequestId;
 
@@ -15,13 +17,53 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// What an operation answers with.
 pub trait Reply {
+    /// Whether it is a page of a list.
+    const IS_PAGE: bool = false;
+
     /// Writes it as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
+
+    /// What stands beside a page.
+    fn pagination(&self) -> Option<Pagination<'_>> {
+        None
+    }
 }
 
 impl<T: Serialize> Reply for T {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(into, self)
+    }
+}
+
+/// Whether a list goes on.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pagination<'a> {
+    has_more: bool,
+    /// Send it to get the next page; left out on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<&'a str>,
+}
+
+impl<T: Serialize> Reply for Page<T> {
+    const IS_PAGE: bool = true;
+
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(into, &self.items)
+    }
+
+    fn pagination(&self) -> Option<Pagination<'_>> {
+        let cursor = self.next.as_deref();
+        Some(Pagination { has_more: cursor.is_some(), cursor })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Page<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        Vec::<T>::schema_name()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<T>::json_schema(generator)
     }
 }
 
@@ -37,6 +79,10 @@ impl<T: Reply> Reply for Success<'_, T> {
         into.extend_from_slice(self.request_id.as_str().as_bytes());
         into.extend_from_slice(br#""},"data":"#);
         self.data.write(into)?;
+        if let Some(pagination) = self.data.pagination() {
+            into.extend_from_slice(br#","pagination":"#);
+            pagination.write(into)?;
+        }
         into.push(b'}');
         Ok(())
     }
