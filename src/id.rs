@@ -107,6 +107,10 @@ id! {
     RoleId "role_",
     /// A rate limit of a key or an identity.
     RatelimitId "rl_",
+    /// A namespace of the standalone limiter.
+    NamespaceId "rlns_",
+    /// An override in a namespace.
+    OverrideId "rlor_",
     /// A request, in every answer and in the log.
     RequestId "req_",
     /// An audit entry.

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod page;
 pub mod permission;
 pub mod query;
+pub mod ratelimits;
 pub mod rbac;
 pub mod refill;
 pub mod root_keys;

@@ -12,12 +12,13 @@ use super::reply::Pagination;
 use super::{Needs, Row, Table};
 
 /// The statuses that any operation may answer with besides 200.
-const ERRORS: [(u16, &str); 9] = [
+const ERRORS: [(u16, &str); 10] = [
     (400, "The request is not valid; `errors` lists every fault."),
     (401, "The root key is missing, malformed, unknown, revoked or expired."),
     (403, "The root key lacks a permission, which `detail` names."),
     (404, "Something that the request names does not exist."),
     (409, "Something of this name exists already."),
+    (410, "Something that the request names has been deleted."),
     (412, "The state of things does not allow it."),
     (413, "The body is too large."),
     (500, "Something failed in the server."),

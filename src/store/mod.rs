@@ -9,6 +9,7 @@
 pub mod cache;
 pub mod freshness;
 mod postgres;
+mod ratelimits;
 mod rows;
 mod sqlite;
 
@@ -26,6 +27,7 @@ use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Api, Credits, Identity, Key, Permission, Ratelimit, Role, RootKey};
 use freshness::Subject;
+pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -72,7 +74,7 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: Send {
+pub trait Reads: RatelimitReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -105,7 +107,7 @@ pub trait Reads: Send {
 }
 
 #[async_trait]
-pub trait Writes: Reads {
+pub trait Writes: Reads + RatelimitWrites {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,
