@@ -11,6 +11,7 @@ use crate::config::{Engines, Settings};
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
+use crate::domain::ratelimits::NamespaceName;
 use crate::error::Result;
 use crate::id::{IdentityId, ReplicaId, RoleId};
 use crate::limiter::Keyspace;
@@ -21,7 +22,7 @@ use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Gate, Store, StoredKey, Tx};
+use crate::store::{Gate, Store, StoredKey, StoredNamespace, Tx};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -65,6 +66,7 @@ pub struct Caches {
     pub identities: Rows<IdentityId, Identity>,
     pub roles: Rows<RoleId, Role>,
     pub root_keys: Rows<KeyHash, Authority>,
+    pub namespaces: Rows<NamespaceName, StoredNamespace>,
 }
 
 impl Caches {
@@ -76,6 +78,9 @@ impl Caches {
             identities: Rows::new(freshness, keys_max, 0, |_| None),
             roles: Rows::new(freshness, keys_max, 0, |_| None),
             root_keys: Rows::new(freshness, keys_max, 1 << 8, new_key),
+            namespaces: Rows::new(freshness, keys_max, 1 << 10, |name| {
+                Some(Subject::NewNamespace(name.fingerprint()))
+            }),
         }
     }
 }

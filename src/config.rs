@@ -253,9 +253,7 @@ impl Config {
 
     fn keys_on_outage(&self) -> Result<OnOutage, String> {
         let text = self.keys_on_outage.as_deref().unwrap_or("local");
-        OnOutage::parse(text).ok_or_else(|| {
-            format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it must be local, open or closed")
-        })
+        text.parse().map_err(|fault| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {fault}"))
     }
 
     fn redis_prefix(&self) -> Result<String, String> {

@@ -56,6 +56,10 @@ pub enum Subject {
     Workspace(WorkspaceId),
     #[error("root key {0}")]
     RootKey(KeyId),
+    #[error("rate-limit namespace {0}")]
+    Namespace(String),
+    #[error("an override for identifier {0}")]
+    Override(String),
 }
 
 /// A request that is right in itself and does not fit the state of things.
@@ -65,6 +69,12 @@ pub enum Refusal {
     NoVault,
     #[error("the key has no rate limit named {0}; give limit and duration to check one ad hoc")]
     UnknownRatelimit(String),
+    #[error(
+        "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
+    )]
+    TooManyNamespaces(i64),
+    #[error("the namespace has {0} overrides, which is the most; delete one first")]
+    TooManyOverrides(i64),
 }
 
 #[derive(Debug, ThisError)]
@@ -84,6 +94,8 @@ pub enum Error {
     NotFound(Vec<Subject>),
     #[error("{0} exists already")]
     Taken(Subject),
+    #[error("rate-limit namespace {0} has been deleted")]
+    NamespaceGone(String),
     #[error("{0}")]
     Refused(Refusal),
     #[error("there is nothing at this path")]
@@ -152,6 +164,8 @@ impl Error {
                 Some(Subject::Identity(_)) => Code::IdentityNotFound,
                 Some(Subject::Workspace(_)) => Code::WorkspaceNotFound,
                 Some(Subject::RootKey(_)) => Code::RootKeyNotFound,
+                Some(Subject::Namespace(_)) => Code::RatelimitNamespaceNotFound,
+                Some(Subject::Override(_)) => Code::RatelimitOverrideNotFound,
             },
             Self::Taken(subject) => match subject {
                 Subject::Permission(_) => Code::PermissionAlreadyExists,
@@ -161,8 +175,11 @@ impl Error {
                 | Subject::Key(_)
                 | Subject::Secret
                 | Subject::Workspace(_)
-                | Subject::RootKey(_) => Code::UnexpectedError,
+                | Subject::RootKey(_)
+                | Subject::Namespace(_)
+                | Subject::Override(_) => Code::UnexpectedError,
             },
+            Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
             Self::Refused(_) => Code::PreconditionFailed,
             Self::NoSuchPath => Code::NotFound,
             Self::WrongMethod(..) => Code::MethodNotAllowed,
@@ -314,11 +331,14 @@ codes! {
     PermissionNotFound "permission_not_found" 404 "Not Found",
     RoleNotFound "role_not_found" 404 "Not Found",
     WorkspaceNotFound "workspace_not_found" 404 "Not Found",
+    RatelimitNamespaceNotFound "ratelimit_namespace_not_found" 404 "Not Found",
+    RatelimitOverrideNotFound "ratelimit_override_not_found" 404 "Not Found",
     MethodNotAllowed "method_not_allowed" 405 "Method Not Allowed",
     RequestTimeout "request_timeout" 408 "Request Timeout",
     IdentityAlreadyExists "identity_already_exists" 409 "Conflicting Resource",
     PermissionAlreadyExists "permission_already_exists" 409 "Conflicting Resource",
     RoleAlreadyExists "role_already_exists" 409 "Conflicting Resource",
+    RatelimitNamespaceGone "ratelimit_namespace_gone" 410 "Resource Gone",
     PreconditionFailed "precondition_failed" 412 "Precondition Failed",
     RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
     UnexpectedError "unexpected_error" 500 "Internal Server Error",

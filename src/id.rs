@@ -66,6 +66,12 @@ macro_rules! id {
             }
         }
 
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
@@ -101,6 +107,10 @@ id! {
     RoleId "role_",
     /// A rate limit of a key or an identity.
     RatelimitId "rl_",
+    /// A namespace of the standalone limiter.
+    NamespaceId "rlns_",
+    /// An override in a namespace.
+    OverrideId "rlor_",
     /// A request, in every answer and in the log.
     RequestId "req_",
     /// An audit entry.

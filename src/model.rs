@@ -1,10 +1,17 @@
 //! The nouns: plain records that the domain and the store share. No behaviour but invariants.
 
+mod overrides;
+
+pub use overrides::{Overrides, STARS_MAX};
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
+use crate::id::{
+    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
+    WorkspaceId,
+};
 
 /// A customer's own JSON object, kept as it was written.
 #[derive(Debug, Clone, Serialize)]
@@ -120,36 +127,6 @@ pub struct Withheld {
     pub since: Timestamp,
 }
 
-/// What is said of limits while Redis is away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OnOutage {
-    /// Each replica enforces its share of the limit.
-    Local,
-    /// All pass.
-    Open,
-    /// None passes.
-    Closed,
-}
-
-impl OnOutage {
-    pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "local" => Some(Self::Local),
-            "open" => Some(Self::Open),
-            "closed" => Some(Self::Closed),
-            _ => None,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
-    }
-}
-
 /// When the credits of a key come back, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refill {
@@ -219,4 +196,69 @@ pub struct RootKey {
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
+}
+
+/// A namespace of the standalone limiter: what is counted in one has nothing to do with another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    pub id: NamespaceId,
+    pub workspace_id: WorkspaceId,
+    /// Unique in its workspace, and taken for good.
+    pub name: String,
+    pub on_outage: OnOutage,
+    pub created_at: Timestamp,
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// What is said of limits while Redis is away; the stricter, the later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnOutage {
+    /// All pass.
+    Open,
+    /// Each replica enforces its share of the limit.
+    #[default]
+    Local,
+    /// None passes.
+    Closed,
+}
+
+impl OnOutage {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl std::str::FromStr for OnOutage {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut known = [Self::Local, Self::Open, Self::Closed].into_iter();
+        known.find(|known| known.as_str() == text).ok_or("must be local, open or closed")
+    }
+}
+
+/// A limit that stands in, for some identifiers of a namespace, for the one given with a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    pub id: OverrideId,
+    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    pub identifier: String,
+    /// What may be taken in one window; 0: nothing.
+    pub limit: i64,
+    /// The window's length in milliseconds.
+    pub duration_ms: i64,
+    /// The last moment at which it applies. Absent: it does not end.
+    pub expires_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}
+
+impl Override {
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|expires| now <= expires)
+    }
 }

@@ -136,6 +136,93 @@ fn a_workspace_sees_nothing_of_another() {
 }
 
 #[test]
+fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let limit = || {
+        let check = json!({
+            "namespace": "email.send", "identifier": "user_1", "limit": 1000, "duration": 60_000,
+        });
+        server.v2(ROOT_KEY, "ratelimit.limit", &check)
+    };
+    let namespace = |arguments: &[&str]| {
+        let arguments: Vec<_> = [&["namespace"], arguments, &["--json"]].concat();
+        json_of(&run(data.path(), &arguments))
+    };
+    assert_eq!(limit().0, 200);
+
+    let listed = namespace(&["list"]);
+    let id = listed[0]["namespaceId"].as_str().unwrap();
+    assert_eq!(
+        (&listed[0]["name"], &listed[0]["onOutage"], &listed[0]["deletedAt"]),
+        (&json!("email.send"), &json!("local"), &Value::Null)
+    );
+    assert_eq!(namespace(&["set", "email.send", "--on-outage", "closed"])["onOutage"], "closed");
+    assert_eq!(namespace(&["set", id, "--on-outage", "open"])["namespaceId"], id);
+    assert_eq!(namespace(&["list"])[0]["onOutage"], "open");
+    assert!(namespace(&["delete", "email.send"])["deletedAt"].is_i64());
+    let deleted = Stopwatch::new();
+    let answer = loop {
+        let (status, answer) = limit();
+        if status != 200 {
+            break answer;
+        }
+        assert!(deleted.elapsed_ms() < 2_000, "still accepted");
+    };
+
+    assert!(
+        answer["error"]["type"].as_str().unwrap().ends_with("/errors/ratelimit_namespace_gone")
+    );
+    let lines = run(data.path(), &["namespace", "list"]).stdout;
+    let line = format!("{id}  open  deleted  email.send\n");
+    assert_eq!(String::from_utf8(lines).unwrap(), line);
+    assert_eq!(
+        events(data.path(), id),
+        [
+            ("rootkey", "ratelimitNamespace.create"),
+            ("system", "ratelimitNamespace.update"),
+            ("system", "ratelimitNamespace.update"),
+            ("system", "ratelimitNamespace.delete"),
+        ]
+        .map(|(actor, event)| (actor.to_owned(), event.to_owned()))
+    );
+}
+
+/// What the audit log of an embedded server tells of a thing, oldest first.
+fn events(data_dir: &Path, id: &str) -> Vec<(String, String)> {
+    let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = "
+            SELECT actor_type, event
+            FROM audit
+            WHERE targets LIKE '%' || $1 || '%'
+            ORDER BY rowid";
+        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query_as(sql).bind(id).fetch_all(&mut file).await.unwrap()
+    })
+}
+
+#[test]
+fn a_namespace_that_is_not_there_and_a_policy_that_is_none_are_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let namespace = |arguments: &[&str]| run(data.path(), &[&["namespace"], arguments].concat());
+
+    let words = ["rate-limit namespace email.send does not exist"];
+    refused(&namespace(&["set", "email.send", "--on-outage", "open"]), 2, &words);
+    refused(&namespace(&["delete", "email.send"]), 2, &words);
+    refused(&namespace(&["delete", "email.send", "--workspace", "ws_none"]), 2, &words);
+    for policy in [&["--on-outage", "ajar"][..], &[]] {
+        let output = namespace(&[&["set", "email.send"], policy].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("local") && text.contains("closed"), "{text}");
+    }
+    assert_eq!(json_of(&namespace(&["list", "--json"])), json!([]));
+}
+
+#[test]
 fn a_root_key_of_a_workspace_that_does_not_exist_is_refused() {
     let data = tempfile::tempdir().unwrap();
 

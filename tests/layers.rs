@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// A layer's folder or file, and the modules of the crate that it must not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/model.rs", LAYERS),
+    ("src/model", LAYERS),
     ("src/id.rs", LAYERS),
     ("src/clock.rs", LAYERS),
     ("src/secret.rs", LAYERS),

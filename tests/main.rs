@@ -34,4 +34,12 @@ mod v2 {
         mod create_permission;
         mod create_role;
     }
+    mod ratelimit {
+        mod delete_override;
+        mod get_override;
+        mod limit;
+        mod list_overrides;
+        mod multi_limit;
+        mod set_override;
+    }
 }

@@ -52,6 +52,7 @@ mod changes;
 mod credits;
 mod identities;
 mod keys;
+mod ratelimits;
 mod rbac;
 
 /// Runs a statement that no function of the store does.

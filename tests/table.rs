@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use keyward::domain::permission::Action;
-use keyward::rpc::{Needs, Row, v2};
+use keyward::rpc::{Needs, Row, example, v2};
 use keyward::store::Store;
 use serde_json::{Value, json};
 
@@ -107,18 +107,29 @@ both! {
         }
     }
 
-    async fn a_foreign_workspace_finds_nothing(kw) {
+    async fn a_foreign_workspace_is_answered_as_if_there_was_nothing(kw) {
         kw.plant_examples().await;
-        let stranger = kw.other_workspace().await;
         for row in v2::table().rows {
-            let example = (row.example)();
-            let names = ["apiId", "keyId", "key"];
-            if !names.iter().any(|name| example.get(name).is_some()) {
-                continue;
-            }
-            let reply = kw.v2_as(&stranger, row.name, example).await;
+            // A new one each time: an operation may make what it misses.
+            let stranger = kw.other_workspace().await;
+            let example = (row.example)().to_string();
+            for known in [example::API, example::KEY_ID, example::KEY, example::NAMESPACE_ID] {
+                if !example.contains(known) {
+                    continue;
+                }
+                let unknown = format!("{}nobody", &known[..known.len() - 6]);
 
-            assert_absent(&row, &reply);
+                let absent =
+                    send(&kw, &row, &stranger, example.replace(known, &unknown)).await;
+                let foreign = send(&kw, &row, &stranger, example.clone()).await;
+
+                let told = |reply: &Reply| {
+                    let mut body = reply.body.clone();
+                    body["meta"] = Value::Null;
+                    (reply.status, body.to_string().replace(&unknown, known))
+                };
+                assert_eq!(told(&foreign), told(&absent), "{}", row.name);
+            }
         }
     }
 
@@ -133,9 +144,13 @@ both! {
         }
     }
 
-    async fn what_is_json_but_no_object_is_refused(kw) {
+    async fn what_is_json_but_no_request_is_refused(kw) {
         for row in v2::table().rows {
-            for body in ["1", "null", "true", "\"text\"", "[]", "[{}]"] {
+            let others = match object_of(&row).0 {
+                "" => ["[]", "[{}]"],
+                _ => ["{}", "{\"0\":{}}"],
+            };
+            for body in ["1", "null", "true", "\"text\""].into_iter().chain(others) {
                 send(&kw, &row, &kw.root_key, body).await.fault("/type");
             }
         }
@@ -182,10 +197,12 @@ both! {
     async fn a_field_that_does_not_exist_is_refused_by_name(kw) {
         kw.plant_examples().await;
         for row in v2::table().rows {
+            let (pointer, location) = object_of(&row);
             let mut body = (row.example)();
-            body["surprise"] = json!(1);
+            body.pointer_mut(pointer).unwrap()["surprise"] = json!(1);
 
-            let message = kw.v2(row.name, body).await.fault("/additionalProperties");
+            let fault = format!("{location}/additionalProperties");
+            let message = kw.v2(row.name, body).await.fault(&fault);
 
             assert!(message.contains("surprise"), "{message}");
         }
@@ -194,7 +211,7 @@ both! {
     async fn both_sides_of_every_bound_are_kept(kw) {
         for row in v2::table().rows {
             let kw = planted(&kw).await;
-            for case in cases(&(row.request)().to_value(), &(row.example)()) {
+            for case in cases(&row) {
                 let reply = kw.v2(row.name, case.body.clone()).await;
                 let faults = reply.body["error"]["errors"].clone();
                 let refused = faults
@@ -246,10 +263,17 @@ struct Case {
     refused: bool,
 }
 
-/// Both sides of each bound of a schema: the body is the example with one value exchanged.
-fn cases(schema: &Value, example: &Value) -> Vec<Case> {
+/// Where the first object of a body is, and where its rules are in the schema: a body is an object,
+/// or a list of them.
+fn object_of(row: &Row) -> (&'static str, &'static str) {
+    if (row.request)().to_value()["type"] == "array" { ("/0", "/items") } else { ("", "") }
+}
+
+/// Both sides of each bound of a request: the body is the example with one value exchanged.
+fn cases(row: &Row) -> Vec<Case> {
+    let (schema, example) = ((row.request)().to_value(), (row.example)());
     let mut cases = Vec::new();
-    walk(schema, "", &mut Vec::new(), &mut |schema, location, path| {
+    walk(&schema, "", &mut Vec::new(), &mut |schema, location, path| {
         for (keyword, value, refused) in probes(schema) {
             let mut body = example.clone();
             put(&mut body, path, value);
@@ -257,11 +281,13 @@ fn cases(schema: &Value, example: &Value) -> Vec<Case> {
             cases.push(Case { body, location: format!("{location}/{keyword}"), field, refused });
         }
     });
-    for field in schema["required"].as_array().into_iter().flatten() {
+    let (pointer, location) = object_of(row);
+    let required = &schema.pointer(location).unwrap()["required"];
+    for field in required.as_array().into_iter().flatten() {
         let mut body = example.clone();
         let field = field.as_str().unwrap().to_owned();
-        body.as_object_mut().unwrap().remove(&field);
-        cases.push(Case { body, location: "/required".into(), field, refused: true });
+        body.pointer_mut(pointer).unwrap().as_object_mut().unwrap().remove(&field);
+        cases.push(Case { body, location: format!("{location}/required"), field, refused: true });
     }
     cases
 }
@@ -311,9 +337,13 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
         probes.push(("maximum", over, true));
         probes.push(("maximum", json!(max), false));
     }
+    let list =
+        |items: i64| json!(vec![instance(&schema["items"]); usize::try_from(items).unwrap()]);
+    if let Some(min) = bound("minItems").filter(|min| *min > 0) {
+        probes.push(("minItems", list(min - 1), true));
+        probes.push(("minItems", list(min), false));
+    }
     if let Some(max) = bound("maxItems") {
-        let item = instance(&schema["items"]);
-        let list = |items: i64| json!(vec![item.clone(); usize::try_from(items).unwrap()]);
         probes.push(("maxItems", list(max + 1), true));
         probes.push(("maxItems", list(max), false));
     }

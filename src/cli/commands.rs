@@ -10,10 +10,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::open::open;
-use super::{Credits, Done, Failure, RootKey};
+use super::{Credits, Done, Failure, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::domain::ratelimits::namespaces;
 use crate::domain::{credits, root_keys};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::{self, Withheld};
@@ -124,6 +125,44 @@ pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done 
     out.tell(id.as_str(), &json!({ "workspaceId": id }));
     app.store.close().await;
     Ok(())
+}
+
+pub async fn namespace(settings: Settings, out: Out, command: Namespace) -> Done {
+    let app = app(settings).await?;
+    match command {
+        Namespace::List { workspace } => {
+            let all = namespaces::list(&app, &WorkspaceId::from(workspace)).await?;
+            let lines: Vec<_> = all.iter().map(namespace_line).collect();
+            let list: Vec<_> = all.iter().map(namespace_entry).collect();
+            out.tell(&lines.join("\n"), &json!(list));
+        }
+        Namespace::Set { name, workspace, on_outage } => {
+            let workspace = WorkspaceId::from(workspace);
+            let set = namespaces::set_on_outage(&app, &workspace, &name, on_outage).await?;
+            out.tell(&namespace_line(&set), &namespace_entry(&set));
+        }
+        Namespace::Delete { name, workspace } => {
+            let workspace = WorkspaceId::from(workspace);
+            let deleted = namespaces::delete(&app, &workspace, &name).await?;
+            out.tell(&format!("deleted {}", deleted.id), &namespace_entry(&deleted));
+        }
+    }
+    app.store.close().await;
+    Ok(())
+}
+
+fn namespace_line(namespace: &model::Namespace) -> String {
+    let model::Namespace { id, name, on_outage, deleted_at, .. } = namespace;
+    let state = if deleted_at.is_some() { "deleted" } else { "active" };
+    format!("{id}  {}  {state}  {name}", on_outage.as_str())
+}
+
+fn namespace_entry(namespace: &model::Namespace) -> Value {
+    json!({
+        "namespaceId": namespace.id, "name": namespace.name,
+        "onOutage": namespace.on_outage.as_str(), "createdAt": namespace.created_at,
+        "deletedAt": namespace.deleted_at,
+    })
 }
 
 pub fn openapi(settings: &Settings) -> Done {

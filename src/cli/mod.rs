@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat, Settings};
+use crate::model::OnOutage;
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
 #[derive(Parser)]
@@ -40,6 +41,9 @@ enum Command {
     /// Workspaces: each owns its APIs, keys and root keys
     #[command(subcommand)]
     Workspace(Workspace),
+    /// Namespaces of the standalone rate limiter; a check makes the one that it names
+    #[command(subcommand)]
+    Namespace(Namespace),
     /// Print the OpenAPI document
     Openapi { version: ApiVersion },
     /// Ask the server at the listening address whether it is ready
@@ -93,6 +97,32 @@ enum Workspace {
     Create {
         #[arg(long)]
         name: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum Namespace {
+    /// List the namespaces of a workspace
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+    /// Set what checks are answered while the counters are away
+    Set {
+        /// Its name or its id
+        name: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+        /// local: each replica counts its share by itself; open: all pass; closed: none
+        #[arg(long, value_name = "local|open|closed")]
+        on_outage: OnOutage,
+    },
+    /// Delete a namespace for good; its name stays taken
+    Delete {
+        /// Its name or its id
+        name: String,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
     },
 }
 
@@ -162,6 +192,9 @@ async fn run(cli: Cli) -> Done {
         }
         Some(Command::Workspace(Workspace::Create { name })) => {
             Box::pin(commands::create_workspace(settings, out, &name)).await
+        }
+        Some(Command::Namespace(command)) => {
+            Box::pin(commands::namespace(settings, out, command)).await
         }
         Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
         Some(Command::Health) => Ok(()),

@@ -51,6 +51,7 @@ pub async fn record(
         }
         Actor::Command(name) => ("system", name, None),
     };
+    let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
     let id = AuditId::random();
     let row = AuditRow {
         id: id.as_str(),
@@ -59,7 +60,7 @@ pub async fn record(
         event,
         actor_type,
         actor_id,
-        remote_address: origin.and_then(|origin| origin.address.as_deref()),
+        remote_address: address.as_deref(),
         user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
         targets: &serde_json::json!(targets).to_string(),
     };

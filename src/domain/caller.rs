@@ -1,11 +1,12 @@
 //! Who asks: a root key, its workspace and what it may do, and from where.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::permission::{Action, Grants};
 use crate::error::{Error, Result};
-use crate::id::{ApiId, WorkspaceId};
+use crate::id::WorkspaceId;
 use crate::model::RootKey;
 
 /// A root key that has been found, with its permissions ready to ask. It never changes: a root key
@@ -32,8 +33,8 @@ impl Authority {
 /// From where a request came; for the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
-    pub address: Option<String>,
-    pub user_agent: Option<String>,
+    pub address: Option<IpAddr>,
+    pub user_agent: Option<Box<str>>,
 }
 
 /// Who asks.
@@ -52,8 +53,8 @@ impl Caller {
         self.authority.value.grants.allow(action)
     }
 
-    pub fn may_on(&self, action: Action, api: &ApiId) -> bool {
-        self.authority.value.grants.allow_on(action, api)
+    pub fn may_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
+        self.authority.value.grants.allow_on(action, id)
     }
 
     /// Fails with what is missing unless the action is allowed on every instance.
@@ -61,11 +62,11 @@ impl Caller {
         if self.may(action) { Ok(()) } else { Err(Error::Forbidden(action.everywhere())) }
     }
 
-    /// Fails with both alternatives unless the action is allowed on this API.
-    pub fn require_on(&self, action: Action, api: &ApiId) -> Result<()> {
-        if self.may_on(action, api) {
+    /// Fails with both alternatives unless the action is allowed on this instance.
+    pub fn require_on(&self, action: Action, id: &impl AsRef<str>) -> Result<()> {
+        if self.may_on(action, id) {
             return Ok(());
         }
-        Err(Error::Forbidden(format!("{} or {}", action.everywhere(), action.on(api.as_str()))))
+        Err(Error::Forbidden(format!("{} or {}", action.everywhere(), action.on(id.as_ref()))))
     }
 }

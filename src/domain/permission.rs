@@ -1,7 +1,5 @@
 //! What a root key may do: tuples `<type>.<id or *>.<action>`.
 
-use crate::id::ApiId;
-
 macro_rules! actions {
     ($($name:ident $resource:literal $action:literal,)*) => {
         /// Everything that a root key can be allowed to do.
@@ -96,10 +94,10 @@ impl Grants {
         self.everywhere & action.bit() != 0
     }
 
-    /// Whether the action is allowed on this API or on its keys.
-    pub fn allow_on(&self, action: Action, api: &ApiId) -> bool {
+    /// Whether the action is allowed on this instance.
+    pub fn allow_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
         self.allow(action)
-            || self.some.iter().any(|(granted, id)| *granted == action && **id == *api.as_str())
+            || self.some.iter().any(|(granted, on)| *granted == action && **on == *id.as_ref())
     }
 }
 
@@ -151,9 +149,9 @@ mod tests {
     fn a_star_stands_for_every_instance_and_an_id_for_itself() {
         let grants: Grants = ["api.*.read_key", "api.api_1.verify_key"].into_iter().collect();
 
-        assert!(grants.allow_on(Action::ReadKey, &ApiId::from("api_2")));
-        assert!(grants.allow_on(Action::VerifyKey, &ApiId::from("api_1")));
-        assert!(!grants.allow_on(Action::VerifyKey, &ApiId::from("api_2")));
+        assert!(grants.allow_on(Action::ReadKey, &"api_2"));
+        assert!(grants.allow_on(Action::VerifyKey, &"api_1"));
+        assert!(!grants.allow_on(Action::VerifyKey, &"api_2"));
         assert!(!grants.allow(Action::VerifyKey));
     }
 

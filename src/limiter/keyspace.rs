@@ -3,6 +3,8 @@
 //! What belongs to one key or one identity shares a hash tag, so that one script may touch all of it
 //! on a Redis Cluster. The free part of a name stands last, so that no two subjects share a name.
 
+use sha2::{Digest as _, Sha256};
+
 /// Names behind a prefix, so that a Redis can be shared.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
@@ -20,6 +22,14 @@ impl Keyspace {
         format!("{}w:{{{owner}}}:{duration_ms}:{name}", self.prefix)
     }
 
+    /// A window of the standalone limiter. The identifier, which may be long, is there by 128 bits of
+    /// its hash.
+    pub fn limit(&self, namespace: &str, identifier: &str, duration_ms: i64) -> String {
+        let hash: [u8; 32] = Sha256::digest(identifier).into();
+        let half = hash[..16].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
+        format!("{}l:{{{namespace}:{half:032x}}}:{duration_ms}", self.prefix)
+    }
+
     /// A purse of a key, by its number.
     pub fn purse(&self, key: &str, epoch: i64) -> String {
         format!("{}p:{{{key}}}:{epoch}", self.prefix)
@@ -28,5 +38,19 @@ impl Keyspace {
     /// The channel on which replicas tell each other what has changed.
     pub fn channel(&self) -> String {
         format!("{}changes", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_the_limiter_is_named_by_a_hash_of_its_identifier() {
+        let name = |identifier: &str| Keyspace::new("kw:").limit("rlns_1", identifier, 1000);
+
+        assert_eq!(name("abc"), "kw:l:{rlns_1:ba7816bf8f01cfea414140de5dae2223}:1000");
+        assert_eq!(name("a").len(), name(&"é}".repeat(256)).len());
+        assert_ne!(name("a"), name("A"));
     }
 }

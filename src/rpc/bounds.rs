@@ -235,7 +235,7 @@ impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, M
 }
 
 /// A field that may be left out, but not be null. Stands with `#[serde(default)]`.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Given<T>(pub Option<T>);
 
 impl<T> Given<T> {

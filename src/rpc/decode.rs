@@ -24,7 +24,7 @@ pub const BODY: &str = "requestBody";
 /// Reads a request.
 pub fn decode<O: Operation>(body: &[u8]) -> Result<O> {
     if body.is_empty() {
-        return fault("the body is empty", Some("send a JSON object"));
+        return fault("the body is empty", Some("send the request as JSON"));
     }
     if is_too_deep(body) {
         return fault(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
@@ -43,7 +43,7 @@ fn explain<O: Operation>(body: &[u8]) -> Result<O> {
         Err(e) => {
             return fault(
                 &format!("the body is not JSON: {}", plain(&e.to_string())),
-                Some("send a JSON object, encoded in UTF-8"),
+                Some("send the request as JSON, encoded in UTF-8"),
             );
         }
     };

@@ -6,3 +6,7 @@ pub const KEY_ID: &str = "key_8HnVpR4tJx6WqK2mZcB9gL";
 pub const KEY: &str = "prod_5YzKwTnQ8rXv3mJbPcLgHd";
 pub const PERMISSION: &str = "documents.read";
 pub const ROLE: &str = "editor";
+pub const NAMESPACE_ID: &str = "rlns_6RtWqB3xKz8NvYpJ4cLmHd";
+pub const NAMESPACE: &str = "email.send";
+pub const OVERRIDE_ID: &str = "rlor_9GcVhT5mQx2SwPnK7bZrLd";
+pub const OVERRIDE: &str = "user_*";

@@ -72,6 +72,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const NEEDS: Needs;
     /// Whether it changes something, and so leaves an audit entry.
     const WRITES: bool = false;
+    /// Whether it may leave one: an operation that makes what is missing does at times.
+    const MAY_WRITE: bool = Self::WRITES;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
     type Reply: Reply + JsonSchema + Send;
@@ -93,6 +95,8 @@ pub struct Row {
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
+    /// Whether the reply is a page of a list.
+    pub is_page: bool,
     pub example: fn() -> Value,
     /// Answers one request.
     pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
@@ -125,6 +129,7 @@ impl Table {
             body_max_bytes: O::BODY_MAX_BYTES,
             request: schema::<O>,
             reply: schema::<O::Reply>,
+            is_page: <O::Reply as Reply>::IS_PAGE,
             example: O::example,
             call: |endpoint, request| Box::pin(serve::serve::<O>(endpoint, request)),
         });

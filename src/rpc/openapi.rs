@@ -8,15 +8,17 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
+use super::reply::Pagination;
 use super::{Needs, Row, Table};
 
 /// The statuses that any operation may answer with besides 200.
-const ERRORS: [(u16, &str); 9] = [
+const ERRORS: [(u16, &str); 10] = [
     (400, "The request is not valid; `errors` lists every fault."),
     (401, "The root key is missing, malformed, unknown, revoked or expired."),
     (403, "The root key lacks a permission, which `detail` names."),
     (404, "Something that the request names does not exist."),
     (409, "Something of this name exists already."),
+    (410, "Something that the request names has been deleted."),
     (412, "The state of things does not allow it."),
     (413, "The body is too large."),
     (500, "Something failed in the server."),
@@ -103,11 +105,15 @@ fn needs(row: &Row) -> String {
 
 fn responses(row: &Row) -> Responses {
     let reply = bare((row.reply)().to_value());
-    let envelope = json!({
+    let mut envelope = json!({
         "type": "object",
         "required": ["meta", "data"],
         "properties": { "meta": success_meta_schema(), "data": reply },
     });
+    if row.is_page {
+        envelope["required"] = json!(["meta", "data", "pagination"]);
+        envelope["properties"]["pagination"] = bare(super::schema::<Pagination<'_>>().to_value());
+    }
     let mut responses = IndexMap::from_iter([(StatusCode::Code(200), response("Done.", envelope))]);
     for (status, text) in ERRORS {
         let error = json!({ "$ref": "#/components/schemas/Error" });

@@ -3,8 +3,10 @@
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
+use crate::domain::page::Page;
 use crate::error::{Code, Error, Fault};
 use crate::id::RequestId;
 
@@ -15,6 +17,9 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// What an operation answers with.
 pub trait Reply {
+    /// Whether it is a page of a list.
+    const IS_PAGE: bool = false;
+
     /// Writes it as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
 
@@ -22,11 +27,74 @@ pub trait Reply {
     fn is_degraded(&self) -> bool {
         false
     }
+
+    /// What stands beside a page.
+    fn pagination(&self) -> Option<Pagination<'_>> {
+        None
+    }
+}
+
+/// What was counted, and whether without the counters that all replicas share.
+#[derive(Debug)]
+pub struct Counted<T> {
+    pub data: T,
+    pub degraded: bool,
+}
+
+impl<T: Serialize> Reply for Counted<T> {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        self.data.write(into)
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Counted<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
 }
 
 impl<T: Serialize> Reply for T {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(into, self)
+    }
+}
+
+/// Whether a list goes on.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pagination<'a> {
+    has_more: bool,
+    /// Send it to get the next page; left out on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<&'a str>,
+}
+
+impl<T: Serialize> Reply for Page<T> {
+    const IS_PAGE: bool = true;
+
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(into, &self.items)
+    }
+
+    fn pagination(&self) -> Option<Pagination<'_>> {
+        let cursor = self.next.as_deref();
+        Some(Pagination { has_more: cursor.is_some(), cursor })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Page<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        Vec::<T>::schema_name()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<T>::json_schema(generator)
     }
 }
 
@@ -46,6 +114,10 @@ impl<T: Reply> Reply for Success<'_, T> {
         }
         into.extend_from_slice(br#"},"data":"#);
         self.data.write(into)?;
+        if let Some(pagination) = self.data.pagination() {
+            into.extend_from_slice(br#","pagination":"#);
+            pagination.write(into)?;
+        }
         into.push(b'}');
         Ok(())
     }

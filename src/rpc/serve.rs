@@ -69,7 +69,7 @@ pub async fn serve<O: Operation>(
 
 async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
     let authority = root_keys::authenticate(app, bearer(&head.headers)?).await?;
-    let origin = match O::WRITES {
+    let origin = match O::MAY_WRITE {
         true => origin(&head.headers),
         false => Origin::default(),
     };
@@ -105,8 +105,9 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
 fn origin(headers: &HeaderMap) -> Origin {
     let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
     Origin {
-        address: PEER.try_with(|peer| peer.ip().to_string()).ok(),
-        user_agent: user_agent.map(|text| text.chars().take(USER_AGENT_MAX).collect()),
+        address: PEER.try_with(SocketAddr::ip).ok(),
+        // Such a text is ASCII, so it can be cut anywhere.
+        user_agent: user_agent.map(|text| text.get(..USER_AGENT_MAX).unwrap_or(text).into()),
     }
 }
 

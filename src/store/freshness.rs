@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::clock::Stopwatch;
-use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId};
+use crate::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
 
 /// What can change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,6 +26,10 @@ pub enum Subject {
     Role(RoleId),
     Permission(PermissionId),
     RootKey(KeyId),
+    /// A namespace, or an override in it.
+    Namespace(NamespaceId),
+    /// A namespace that did not exist before: by the fingerprint of its workspace and its name.
+    NewNamespace(u64),
 }
 
 impl std::fmt::Display for Subject {
@@ -38,6 +42,8 @@ impl std::fmt::Display for Subject {
             Self::Role(id) => write!(f, "role:{id}"),
             Self::Permission(id) => write!(f, "permission:{id}"),
             Self::RootKey(id) => write!(f, "root_key:{id}"),
+            Self::Namespace(id) => write!(f, "namespace:{id}"),
+            Self::NewNamespace(fingerprint) => write!(f, "new_namespace:{fingerprint:016x}"),
         }
     }
 }

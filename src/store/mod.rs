@@ -10,6 +10,7 @@ pub mod cache;
 pub mod freshness;
 mod gate;
 mod postgres;
+mod ratelimits;
 mod rows;
 mod sqlite;
 
@@ -29,6 +30,7 @@ use crate::model::{
     Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, Role, RootKey, Withheld,
 };
 use freshness::Subject;
+pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 
 pub use gate::Gate;
 
@@ -77,7 +79,7 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: Send {
+pub trait Reads: RatelimitReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -128,7 +130,7 @@ pub trait Reads: Send {
 }
 
 #[async_trait]
-pub trait Writes: Reads {
+pub trait Writes: Reads + RatelimitWrites {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,

@@ -3,12 +3,16 @@
 use serde::Deserialize;
 use sqlx::FromRow;
 
-use super::StoredKey;
+use super::{StoredKey, StoredNamespace};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
+use crate::id::{
+    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
+    WorkspaceId,
+};
 use crate::model::{
-    Credits, Identity, Key, Meta, Permission, Ratelimit, Refill, RefillInterval, Role, RootKey,
+    Credits, Identity, Key, Meta, Namespace, Override, Overrides, Permission, Ratelimit, Refill,
+    RefillInterval, Role, RootKey,
 };
 
 #[derive(FromRow)]
@@ -207,6 +211,75 @@ struct RatelimitRow {
 enum Flag {
     Word(bool),
     Number(i64),
+}
+
+#[derive(FromRow)]
+pub struct NamespaceRow {
+    id: NamespaceId,
+    workspace_id: WorkspaceId,
+    name: String,
+    on_outage: String,
+    created_at: Timestamp,
+    deleted_at: Option<Timestamp>,
+}
+
+impl TryFrom<NamespaceRow> for Namespace {
+    type Error = Error;
+
+    fn try_from(row: NamespaceRow) -> Result<Self> {
+        let on_outage = row.on_outage.parse();
+        Ok(Self {
+            on_outage: on_outage
+                .map_err(|fault| Error::Internal(format!("a stored on_outage {fault}")))?,
+            id: row.id,
+            workspace_id: row.workspace_id,
+            name: row.name,
+            created_at: row.created_at,
+            deleted_at: row.deleted_at,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct StoredNamespaceRow {
+    #[sqlx(flatten)]
+    namespace: NamespaceRow,
+    overrides: String,
+}
+
+impl TryFrom<StoredNamespaceRow> for StoredNamespace {
+    type Error = Error;
+
+    fn try_from(row: StoredNamespaceRow) -> Result<Self> {
+        let overrides = json::<Vec<OverrideRow>>(&row.overrides)?;
+        let overrides = overrides.into_iter().map(Override::from).collect();
+        Ok(Self { namespace: row.namespace.try_into()?, overrides: Overrides::new(overrides) })
+    }
+}
+
+#[derive(FromRow, Deserialize)]
+pub struct OverrideRow {
+    id: String,
+    identifier: String,
+    limit: i64,
+    duration_ms: i64,
+    expires_at: Option<i64>,
+    created_at: i64,
+    updated_at: Option<i64>,
+}
+
+impl From<OverrideRow> for Override {
+    fn from(row: OverrideRow) -> Self {
+        Self {
+            id: OverrideId::from(row.id),
+            identifier: row.identifier,
+            limit: row.limit,
+            duration_ms: row.duration_ms,
+            expires_at: row.expires_at.map(Timestamp),
+            created_at: Timestamp(row.created_at),
+            updated_at: row.updated_at.map(Timestamp),
+        }
+    }
 }
 
 /// By name.

@@ -1,8 +1,12 @@
 //! What tests plant, in the words of the field.
 
+use futures_util::future::join_all;
+use keyward::domain::ratelimits::namespaces;
 use keyward::domain::root_keys;
-use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId};
-use keyward::model::{Api, Key, Permission, Ratelimit, Role};
+use keyward::id::{
+    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
+};
+use keyward::model::{Api, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role};
 use keyward::rpc::example;
 use keyward::secret::KeyHash;
 use keyward::store::{Owner, Store};
@@ -55,6 +59,30 @@ impl Keyward {
     /// Changes these fields of a key.
     pub async fn update_key(&self, id: &str, fields: Value) -> Reply {
         self.v2("keys.updateKey", with(json!({ "keyId": id }), fields)).await
+    }
+
+    /// Checks a limit of 10 in a minute, with these fields instead or besides.
+    pub async fn limit(&self, namespace: &str, identifier: &str, fields: Value) -> Reply {
+        self.v2("ratelimit.limit", check(namespace, identifier, fields)).await
+    }
+
+    /// How many of these checks of 10 in a minute succeed, all sent at the same time.
+    pub async fn limit_at_once(replicas: &[&Self], namespace: &str, checks: usize) -> usize {
+        let limit = |at: usize| replicas[at % replicas.len()].limit(namespace, "user_1", json!({}));
+        let replies = join_all((0..checks).map(limit)).await;
+        replies.iter().filter(|reply| reply.data()["success"] == true).count()
+    }
+
+    /// Deletes a namespace, as an operator does.
+    pub async fn delete_namespace(&self, name: &str) {
+        let workspace = root_keys::default_workspace();
+        namespaces::delete(&self.app, &workspace, name).await.expect("a namespace");
+    }
+
+    /// Sets an override; its id.
+    pub async fn set_override(&self, namespace: &str, identifier: &str, fields: Value) -> String {
+        let request = check(namespace, identifier, fields);
+        self.v2("ratelimit.setOverride", request).await.text_of("overrideId")
     }
 
     /// Verifies a key, asking for this besides.
@@ -168,7 +196,27 @@ impl Keyward {
             description: None,
             permissions: vec![permission.clone()],
         };
+        let namespace = Namespace {
+            id: NamespaceId::from(example::NAMESPACE_ID),
+            workspace_id: workspace_id.clone(),
+            name: example::NAMESPACE.into(),
+            on_outage: OnOutage::Local,
+            created_at: NOON,
+            deleted_at: None,
+        };
+        let known = Override {
+            id: OverrideId::from(example::OVERRIDE_ID),
+            identifier: example::OVERRIDE.into(),
+            limit: 100,
+            duration_ms: 60_000,
+            expires_at: None,
+            created_at: NOON,
+            updated_at: None,
+        };
         let mut tx = self.store().begin().await.expect("a transaction");
+        let namespaces = std::slice::from_ref(&namespace);
+        tx.insert_namespaces(&workspace_id, namespaces).await.expect("the namespace");
+        tx.set_override(&namespace.id, &known).await.expect("the override");
         tx.insert_api(&api).await.expect("the API");
         tx.insert_key(&key).await.expect("the key");
         let permissions = std::slice::from_ref(&permission);
@@ -177,6 +225,14 @@ impl Keyward {
         tx.set_key_permissions(&key.id, &[permission.id]).await.expect("the key's permission");
         self.app.commit(tx).await.expect("a commit");
     }
+}
+
+/// A check of 10 in a minute, with these fields instead or besides.
+pub fn check(namespace: &str, identifier: &str, fields: Value) -> Value {
+    let bare = json!({
+        "namespace": namespace, "identifier": identifier, "limit": 10, "duration": 60_000,
+    });
+    with(bare, fields)
 }
 
 /// A request with these fields more.

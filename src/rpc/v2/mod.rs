@@ -20,6 +20,14 @@ mod permissions {
     pub mod create_permission;
     pub mod create_role;
 }
+mod ratelimit {
+    pub mod delete_override;
+    pub mod get_override;
+    pub mod limit;
+    pub mod list_overrides;
+    pub mod multi_limit;
+    pub mod set_override;
+}
 
 use super::Table;
 
@@ -37,4 +45,10 @@ pub fn table() -> Table {
         .with::<keys::whoami::Whoami>()
         .with::<permissions::create_permission::CreatePermission>()
         .with::<permissions::create_role::CreateRole>()
+        .with::<ratelimit::limit::Limit>()
+        .with::<ratelimit::multi_limit::MultiLimit>()
+        .with::<ratelimit::set_override::SetOverride>()
+        .with::<ratelimit::get_override::GetOverride>()
+        .with::<ratelimit::list_overrides::ListOverrides>()
+        .with::<ratelimit::delete_override::DeleteOverride>()
 }

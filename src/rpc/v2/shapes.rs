@@ -2,8 +2,9 @@
 
 use crate::clock::Timestamp;
 use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
+use crate::domain::page::Paging;
 use crate::error::{Error, Result};
-use crate::id::{IdentityId, KeyId, RatelimitId};
+use crate::id::{IdentityId, KeyId, OverrideId, RatelimitId};
 use crate::model::{self, RefillInterval};
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
@@ -12,8 +13,21 @@ use crate::rpc::prelude::*;
 pub type Expires = Int<0, 4_102_444_800_000>;
 pub type Positive = Int<1, { i64::MAX }>;
 pub type Unsigned = Int<0, { i64::MAX }>;
+/// An id or a name of a namespace, or an identifier in it.
+pub type LimitedName = Text<1, 512>;
+/// Where a page of a list begins: what the reply before told as `pagination.cursor`.
+pub type Cursor = Text<0, 1024>;
+/// How many a page of a list may have.
+pub type PageLimit = Int<1, 100>;
 /// The shortest window, in milliseconds.
 pub const DURATION_MIN_MS: i64 = 1000;
+
+/// The page that a request for a list asks for.
+pub fn paging(limit: Given<PageLimit>, default: usize, cursor: Given<Cursor>) -> Paging {
+    let from = cursor.0.map_or_else(String::new, Text::into_string);
+    let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
+    Paging { from, limit: limit.unwrap_or(default) }
+}
 
 /// A named limit.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -272,4 +286,32 @@ impl From<Found> for KeyReply {
 /// An empty object is as good as none, and is left out.
 pub fn told(meta: Option<&Meta>) -> Option<Meta> {
     meta.filter(|meta| !meta.is_empty()).cloned()
+}
+
+/// A limit that stands in for the one given with a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct OverrideReply {
+    override_id: OverrideId,
+    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    identifier: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+impl From<model::Override> for OverrideReply {
+    fn from(known: model::Override) -> Self {
+        Self {
+            override_id: known.id,
+            identifier: known.identifier,
+            limit: known.limit,
+            duration: known.duration_ms,
+            expires: known.expires_at,
+        }
+    }
 }

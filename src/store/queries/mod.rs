@@ -12,6 +12,7 @@ macro_rules! account {
     };
 }
 
+mod ratelimits;
 mod reads;
 mod writes;
 

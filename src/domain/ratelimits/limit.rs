@@ -1,0 +1,108 @@
+//! The check itself. Of a namespace that has been used lately it asks nothing but the counters.
+
+use super::super::caller::Caller;
+use super::super::counting::{self, Tally};
+use super::namespaces::{self, NamespaceName};
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::id::OverrideId;
+use crate::limiter::{Standing, Window};
+use crate::model::OnOutage;
+use crate::store::StoredNamespace;
+
+/// What is asked.
+#[derive(Debug)]
+pub struct Check {
+    /// An id or a name.
+    pub namespace: String,
+    pub identifier: String,
+    /// What may be taken in one window of `duration_ms`, unless an override says otherwise.
+    pub limit: i64,
+    pub duration_ms: i64,
+    /// What is taken; 0 only looks.
+    pub cost: i64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Limited {
+    /// The limit that was applied.
+    pub limit: i64,
+    pub standing: Standing,
+    /// The override that it came from.
+    pub override_id: Option<OverrideId>,
+}
+
+/// A check that has only to be counted.
+struct Planned {
+    window: Window,
+    on_outage: OnOutage,
+    limit: i64,
+    override_id: Option<OverrideId>,
+}
+
+/// Takes from one window, or nothing. A namespace that does not exist is made, if the caller may.
+///
+/// The answer says too whether it was decided without Redis.
+pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limited, bool)> {
+    let name = NamespaceName::new(caller, std::mem::take(&mut check.namespace));
+    let namespace = match namespaces::find(app, &name).await? {
+        Some(namespace) => namespaces::usable(caller, namespace)?,
+        // Boxed: a check in a known namespace does not carry it around.
+        None => Box::pin(namespaces::make(app, caller, &name)).await?,
+    };
+    let planned = Planned::new(app, &namespace.value, &check);
+    let Tally { standings, degraded, .. } = take(app, std::slice::from_ref(&planned)).await?;
+    let standing = standings.into_iter().next();
+    let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
+    Ok((planned.told(standing), degraded))
+}
+
+/// Takes from all windows, or nothing; windows of one counter add up. The answers are in the order of
+/// the checks. Namespaces that do not exist are made together, if the caller may use all of them.
+pub async fn limit_all(
+    app: &App,
+    caller: &Caller,
+    checks: &[Check],
+) -> Result<(Vec<Limited>, bool)> {
+    let name = |check: &Check| NamespaceName::new(caller, check.namespace.clone());
+    let names: Vec<_> = checks.iter().map(name).collect();
+    let namespaces = namespaces::find_or_make(app, caller, &names).await?;
+    let namespaces = namespaces.iter().map(|found| &found.value);
+    let plan = |(namespace, check)| Planned::new(app, namespace, check);
+    let planned: Vec<_> = namespaces.zip(checks).map(plan).collect();
+    let Tally { standings, degraded, .. } = take(app, &planned).await?;
+    let told = |(planned, standing): (Planned, _)| planned.told(standing);
+    Ok((planned.into_iter().zip(standings).map(told).collect(), degraded))
+}
+
+/// Counts, and says the same of all while Redis is away: what the strictest namespace says.
+async fn take(app: &App, planned: &[Planned]) -> Result<Tally> {
+    let windows = planned.iter().map(|planned| planned.window.clone()).collect();
+    let on_outage = planned.iter().map(|planned| planned.on_outage).max().unwrap_or_default();
+    let tally = counting::count(app, windows, on_outage).await?;
+    let checks = &app.metrics.ratelimit_checks;
+    if tally.taken {
+        checks.passed.inc()
+    } else {
+        checks.refused.inc()
+    };
+    Ok(tally)
+}
+
+impl Planned {
+    fn new(app: &App, stored: &StoredNamespace, check: &Check) -> Self {
+        let applying = stored.overrides.applying_to(&check.identifier, app.clock.now());
+        let (limit, duration_ms) = applying
+            .map_or((check.limit, check.duration_ms), |known| (known.limit, known.duration_ms));
+        let counter =
+            app.keyspace.limit(stored.namespace.id.as_str(), &check.identifier, duration_ms);
+        let window = Window::new(counter, limit, duration_ms, check.cost);
+        let on_outage = stored.namespace.on_outage;
+        Self { window, on_outage, limit, override_id: applying.map(|known| known.id.clone()) }
+    }
+
+    fn told(self, standing: Standing) -> Limited {
+        Limited { limit: self.limit, standing, override_id: self.override_id }
+    }
+}

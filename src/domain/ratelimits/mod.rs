@@ -1,0 +1,17 @@
+//! The standalone rate limiter: namespaces, which are made when they are first used, and overrides
+//! for some of the identifiers in them.
+
+mod limit;
+pub mod namespaces;
+pub mod overrides;
+
+pub use crate::limiter::Standing;
+pub use limit::{Check, Limited, limit, limit_all};
+pub use namespaces::NamespaceName;
+
+use super::audit::Target;
+use crate::model::Namespace;
+
+fn target(namespace: &Namespace) -> Target<'_> {
+    Target::new("ratelimitNamespace", namespace.id.as_str()).named(Some(&namespace.name))
+}

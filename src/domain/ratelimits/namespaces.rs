@@ -1,0 +1,198 @@
+//! Namespaces: found by id or name, made when they are first used, kept by an operator.
+
+use std::sync::Arc;
+
+use super::super::audit::{self, Actor};
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::target;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result, Subject};
+use crate::id::{NamespaceId, WorkspaceId};
+use crate::model::{Namespace, OnOutage};
+use crate::secret::KeyHash;
+use crate::store::cache::Cached;
+use crate::store::{StoredNamespace, Tx, freshness};
+
+/// How many namespaces checks may make in one workspace, without those that were deleted.
+pub const NAMESPACES_MAX: i64 = 1_000;
+
+/// What a namespace is called by in a workspace: its id or its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceName {
+    workspace: WorkspaceId,
+    named: String,
+}
+
+impl NamespaceName {
+    pub fn new(caller: &Caller, named: String) -> Self {
+        Self { workspace: caller.workspace().clone(), named }
+    }
+
+    /// By which every replica knows the name.
+    pub fn fingerprint(&self) -> u64 {
+        KeyHash::of(format!("{} {}", self.workspace, self.named)).fingerprint()
+    }
+}
+
+/// The namespace of this name with its overrides, from the cache; deleted ones too.
+pub async fn find(app: &App, name: &NamespaceName) -> Result<Option<Arc<Cached<StoredNamespace>>>> {
+    app.caches
+        .namespaces
+        .get(name, |stamp| async move {
+            let found = app.store.read().await?.namespace(&name.workspace, &name.named).await?;
+            Ok(found.map(|stored| {
+                let subject = freshness::Subject::Namespace(stored.namespace.id.clone());
+                Cached::new(stored, stamp, [subject])
+            }))
+        })
+        .await
+}
+
+/// A namespace in which the caller may check limits.
+pub fn usable(
+    caller: &Caller,
+    found: Arc<Cached<StoredNamespace>>,
+) -> Result<Arc<Cached<StoredNamespace>>> {
+    let namespace = &found.value.namespace;
+    caller.require_on(Action::Limit, &namespace.id)?;
+    match namespace.deleted_at {
+        None => Ok(found),
+        Some(_) => Err(Error::NamespaceGone(namespace.name.clone())),
+    }
+}
+
+/// A namespace that was not found, made; usable by the caller.
+pub async fn make(
+    app: &App,
+    caller: &Caller,
+    name: &NamespaceName,
+) -> Result<Arc<Cached<StoredNamespace>>> {
+    let mut made = find_or_make(app, caller, std::slice::from_ref(name)).await?;
+    made.pop().ok_or_else(|| Error::Internal("a namespace that was made is not there".into()))
+}
+
+/// The namespaces of these names, each usable by the caller; those that are missing are made, in one
+/// transaction, once it is known that the caller may use all.
+pub async fn find_or_make(
+    app: &App,
+    caller: &Caller,
+    names: &[NamespaceName],
+) -> Result<Vec<Arc<Cached<StoredNamespace>>>> {
+    let mut namespaces = Vec::with_capacity(names.len());
+    let mut missing = Vec::new();
+    for name in names {
+        match find(app, name).await? {
+            Some(found) => namespaces.push(usable(caller, found)?),
+            None => missing.push(name.clone()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(namespaces);
+    }
+    insert(app, caller, missing).await?;
+    namespaces.clear();
+    for name in names {
+        let found = find(app, name).await?;
+        let missing = || Error::Internal("a namespace that was made is not there".into());
+        namespaces.push(usable(caller, found.ok_or_else(missing)?)?);
+    }
+    Ok(namespaces)
+}
+
+async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Result<()> {
+    let needed = [Action::Limit, Action::CreateNamespace];
+    let lacking: Vec<_> = needed.into_iter().filter(|action| !caller.may(*action)).collect();
+    if !lacking.is_empty() {
+        let lacking: Vec<_> = lacking.into_iter().map(Action::everywhere).collect();
+        return Err(Error::Forbidden(lacking.join(" and ")));
+    }
+    names.sort();
+    names.dedup();
+    let now = app.clock.now();
+    let new: Vec<_> = names.iter().map(|name| fresh(name, now)).collect();
+
+    let mut tx = app.store.begin().await?;
+    let held = tx.lock_namespaces(caller.workspace()).await?;
+    let made = tx.insert_namespaces(caller.workspace(), &new).await?;
+    if held.saturating_add(i64::try_from(made.len()).unwrap_or(i64::MAX)) > NAMESPACES_MAX
+        && !made.is_empty()
+    {
+        return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
+    }
+    for namespace in new.iter().filter(|namespace| made.contains(&namespace.name)) {
+        let actor = Actor::RootKey(caller);
+        record(&mut tx, actor, namespace, "ratelimitNamespace.create", now).await?;
+    }
+    // Those too that another replica was faster to make: this one may remember that they are missing.
+    for name in &names {
+        tx.changed(freshness::Subject::NewNamespace(name.fingerprint()));
+    }
+    app.commit(tx).await
+}
+
+fn fresh(name: &NamespaceName, now: Timestamp) -> Namespace {
+    Namespace {
+        id: NamespaceId::random(),
+        workspace_id: name.workspace.clone(),
+        name: name.named.clone(),
+        on_outage: OnOutage::default(),
+        created_at: now,
+        deleted_at: None,
+    }
+}
+
+/// The namespaces of a workspace, by name; deleted ones too.
+pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
+    app.store.read().await?.namespaces(workspace).await
+}
+
+/// Sets what checks are answered while the counters are away. The caller is somebody with a shell on
+/// the server.
+pub async fn set_on_outage(
+    app: &App,
+    workspace: &WorkspaceId,
+    named: &str,
+    on_outage: OnOutage,
+) -> Result<Namespace> {
+    let mut tx = app.store.begin().await?;
+    let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
+    tx.set_on_outage(&namespace.id, on_outage).await?;
+    change(app, tx, &namespace, "ratelimitNamespace.update").await?;
+    Ok(Namespace { on_outage, ..namespace })
+}
+
+/// Deletes a namespace for good: its name stays taken, and checks in it are refused. The caller is
+/// somebody with a shell on the server.
+pub async fn delete(app: &App, workspace: &WorkspaceId, named: &str) -> Result<Namespace> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
+    tx.delete_namespace(&namespace.id, now).await?;
+    change(app, tx, &namespace, "ratelimitNamespace.delete").await?;
+    Ok(Namespace { deleted_at: Some(now), ..namespace })
+}
+
+async fn change(app: &App, mut tx: Tx, namespace: &Namespace, event: &'static str) -> Result<()> {
+    record(&mut tx, Actor::Command("cli"), namespace, event, app.clock.now()).await?;
+    tx.changed(freshness::Subject::Namespace(namespace.id.clone()));
+    app.commit(tx).await
+}
+
+/// What has been deleted is as good as never there.
+pub fn live(found: Option<Namespace>, named: &str) -> Result<Namespace> {
+    found
+        .filter(|namespace| namespace.deleted_at.is_none())
+        .ok_or_else(|| Error::not_found(Subject::Namespace(named.to_owned())))
+}
+
+async fn record(
+    tx: &mut Tx,
+    actor: Actor<'_>,
+    namespace: &Namespace,
+    event: &'static str,
+    now: Timestamp,
+) -> Result<()> {
+    audit::record(tx, actor, &namespace.workspace_id, now, event, &[target(namespace)]).await
+}

@@ -1,0 +1,124 @@
+//! Overrides: for an identifier, or for all that match a pattern, another limit than the one that a
+//! check asks for.
+
+use super::super::audit::{self, Actor, Target};
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::namespaces::{self, NamespaceName, live};
+use super::target;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result, Subject};
+use crate::id::OverrideId;
+use crate::model::{Namespace, Override};
+use crate::store::{Tx, freshness};
+
+/// How many overrides a namespace may have.
+pub const OVERRIDES_MAX: i64 = 10_000;
+
+/// An override as it is asked for.
+#[derive(Debug)]
+pub struct NewOverride {
+    /// The id or the name of its namespace.
+    pub namespace: String,
+    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    pub identifier: String,
+    pub limit: i64,
+    pub duration_ms: i64,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Makes an override, or replaces the one for the same identifier, which keeps its id.
+pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
+    let now = app.clock.now();
+    let named = new.namespace;
+    let new = Override {
+        id: OverrideId::random(),
+        identifier: new.identifier,
+        limit: new.limit,
+        duration_ms: new.duration_ms,
+        expires_at: new.expires_at,
+        created_at: now,
+        updated_at: None,
+    };
+
+    let mut tx = app.store.begin().await?;
+    let namespace = live(tx.lock_namespace(caller.workspace(), &named).await?, &named)?;
+    caller.require_on(Action::SetOverride, &namespace.id)?;
+    let id = tx.set_override(&namespace.id, &new).await?;
+    if id == new.id && tx.count_overrides(&namespace.id).await? > OVERRIDES_MAX {
+        return Err(Error::Refused(Refusal::TooManyOverrides(OVERRIDES_MAX)));
+    }
+    let event = "ratelimit.set_override";
+    record(&mut tx, caller, &namespace, &id, &new.identifier, event, now).await?;
+    tx.changed(freshness::Subject::Namespace(namespace.id));
+    app.commit(tx).await?;
+
+    Ok(id)
+}
+
+/// The override that a check of this identifier would find now. Who may not know is told that there
+/// is none.
+pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) -> Result<Override> {
+    let none = || Error::not_found(Subject::Override(identifier.to_owned()));
+    let name = NamespaceName::new(caller, named.clone());
+    let found = namespaces::find(app, &name).await?;
+    let namespace = found.as_ref().map(|found| &found.value.namespace);
+    let may_know = match namespace {
+        Some(namespace) => caller.may_on(Action::ReadOverride, &namespace.id),
+        None => caller.may(Action::ReadOverride),
+    };
+    if !may_know {
+        return Err(none());
+    }
+    let found = found
+        .filter(|found| found.value.namespace.deleted_at.is_none())
+        .ok_or_else(|| Error::not_found(Subject::Namespace(named)))?;
+    found.value.overrides.applying_to(identifier, app.clock.now()).cloned().ok_or_else(none)
+}
+
+/// The overrides of a namespace, by id; those that have expired too.
+pub async fn list(
+    app: &App,
+    caller: &Caller,
+    named: &str,
+    paging: &Paging,
+) -> Result<Page<Override>> {
+    let workspace = caller.workspace();
+    let mut reader = app.store.read().await?;
+    let namespace = live(reader.bare_namespace(workspace, named).await?, named)?;
+    caller.require_on(Action::ReadOverride, &namespace.id)?;
+    let rows =
+        reader.overrides(workspace, &namespace.id, &paging.from, paging.look_ahead()).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Removes the override that was set for exactly this identifier or pattern.
+pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -> Result<()> {
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let namespace = live(tx.lock_namespace(caller.workspace(), named).await?, named)?;
+    caller.require_on(Action::DeleteOverride, &namespace.id)?;
+    let id = tx.delete_override(&namespace.id, identifier).await?;
+    let id = id.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
+    let event = "ratelimit.delete_override";
+    record(&mut tx, caller, &namespace, &id, identifier, event, now).await?;
+    tx.changed(freshness::Subject::Namespace(namespace.id));
+    app.commit(tx).await
+}
+
+async fn record(
+    tx: &mut Tx,
+    caller: &Caller,
+    namespace: &Namespace,
+    id: &OverrideId,
+    identifier: &str,
+    event: &'static str,
+    now: Timestamp,
+) -> Result<()> {
+    let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(identifier));
+    let targets = [target(namespace), overridden];
+    audit::record(tx, Actor::RootKey(caller), caller.workspace(), now, event, &targets).await
+}

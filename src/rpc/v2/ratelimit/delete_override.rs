@@ -1,0 +1,31 @@
+use crate::domain::ratelimits::overrides;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Empty, LimitedName};
+
+/// Delete an override.
+///
+/// It stops at once: checks count with what they ask for, or with another override that matches.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteOverride {
+    /// The id or the name of a namespace.
+    pub namespace: LimitedName,
+    /// The identifier or the pattern, exactly as it was set.
+    pub identifier: LimitedName,
+}
+
+impl Operation for DeleteOverride {
+    const NAME: &'static str = "ratelimit.deleteOverride";
+    const NEEDS: Needs = Needs::Permission(Action::DeleteOverride);
+    const WRITES: bool = true;
+    type Reply = Empty;
+
+    fn example() -> Value {
+        json!({ "namespace": example::NAMESPACE_ID, "identifier": example::OVERRIDE })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
+        overrides::delete(app, caller, self.namespace.as_str(), self.identifier.as_str()).await?;
+        Ok(Empty {})
+    }
+}

@@ -1,0 +1,36 @@
+use crate::domain::page::Page;
+use crate::domain::ratelimits::overrides;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Cursor, LimitedName, OverrideReply, PageLimit, paging};
+
+/// List overrides.
+///
+/// Those of one namespace, by id; those that have expired too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListOverrides {
+    /// The id or the name of a namespace.
+    pub namespace: LimitedName,
+    /// How many to list. Left out: 10.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    #[serde(default)]
+    pub cursor: Given<Cursor>,
+}
+
+impl Operation for ListOverrides {
+    const NAME: &'static str = "ratelimit.listOverrides";
+    const NEEDS: Needs = Needs::Permission(Action::ReadOverride);
+    type Reply = Page<OverrideReply>;
+
+    fn example() -> Value {
+        json!({ "namespace": example::NAMESPACE_ID, "limit": 20 })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Page<OverrideReply>> {
+        let paging = paging(self.limit, 10, self.cursor);
+        let page = overrides::list(app, caller, self.namespace.as_str(), &paging).await?;
+        Ok(page.map(OverrideReply::from))
+    }
+}

@@ -1,0 +1,78 @@
+use crate::clock::Timestamp;
+use crate::domain::ratelimits::overrides::{self, NewOverride};
+use crate::error::Error;
+use crate::id::OverrideId;
+use crate::model::STARS_MAX;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{DURATION_MIN_MS, Expires, LimitedName, Unsigned};
+
+/// Set an override.
+///
+/// From now on checks of this identifier count with this limit and duration, whatever they ask for.
+/// One that is set for the same identifier is replaced and keeps its id.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SetOverride {
+    /// The id or the name of a namespace.
+    pub namespace: LimitedName,
+    /// An identifier, or a pattern in which `*`, at most 8 times, stands for any run of characters.
+    /// The exact identifier precedes patterns; of these the one with the longest literal part counts,
+    /// then the older one. Each identifier that a pattern matches is counted for itself.
+    pub identifier: LimitedName,
+    /// What may be taken in one window. 0: nothing ever.
+    pub limit: Unsigned,
+    /// The window's length in milliseconds.
+    pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
+    /// Until when it applies, in unix milliseconds. Left out: without end.
+    #[serde(default)]
+    pub expires: Given<Expires>,
+}
+
+/// The override.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Set {
+    override_id: OverrideId,
+}
+
+impl Operation for SetOverride {
+    const NAME: &'static str = "ratelimit.setOverride";
+    const NEEDS: Needs = Needs::Permission(Action::SetOverride);
+    const WRITES: bool = true;
+    type Reply = Set;
+
+    fn example() -> Value {
+        json!({
+            "namespace": example::NAMESPACE_ID,
+            "identifier": "*@example.com",
+            "limit": 1000,
+            "duration": 60_000
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Set> {
+        let override_id = overrides::set(app, caller, self.try_into()?).await?;
+        Ok(Set { override_id })
+    }
+}
+
+impl TryFrom<SetOverride> for NewOverride {
+    type Error = Error;
+
+    fn try_from(request: SetOverride) -> Result<Self> {
+        let identifier = request.identifier.into_string();
+        if identifier.matches('*').count() > STARS_MAX {
+            return Err(Error::invalid(
+                "/properties/identifier",
+                format!("identifier must have at most {STARS_MAX} `*`"),
+            ));
+        }
+        Ok(Self {
+            namespace: request.namespace.into_string(),
+            identifier,
+            limit: request.limit.0,
+            duration_ms: request.duration.0,
+            expires_at: request.expires.0.map(|expires| Timestamp(expires.0)),
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! Namespaces and overrides of the standalone limiter.
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{NamespaceId, OverrideId, WorkspaceId};
+use crate::model::{Namespace, OnOutage, Override};
+use crate::store::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
+use crate::store::{RatelimitReads, RatelimitWrites, StoredNamespace};
+
+macro_rules! namespaces_with {
+    ($more:expr, $condition:literal) => {
+        concat!(
+            "SELECT n.id, n.workspace_id, n.name, n.on_outage, n.created_at, n.deleted_at",
+            $more,
+            " FROM namespaces n WHERE n.workspace_id = $1",
+            $condition
+        )
+    };
+}
+
+macro_rules! named {
+    ($more:expr) => {
+        namespaces_with!($more, " AND (n.id = $2 OR n.name = $2) ORDER BY n.id = $2 DESC LIMIT 1")
+    };
+}
+
+#[async_trait]
+impl RatelimitReads for Connection {
+    async fn namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<StoredNamespace>> {
+        let sql = named!(concat!(
+            ", (SELECT ",
+            array!(object!(
+                "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
+                'duration_ms', o.duration_ms, 'expires_at', o.expires_at,
+                'created_at', o.created_at, 'updated_at', o.updated_at"
+            )),
+            " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
+        ));
+        query_as::<_, StoredNamespaceRow>(sql)
+            .bind(workspace)
+            .bind(named)
+            .fetch_optional(self)
+            .await?
+            .map(StoredNamespace::try_from)
+            .transpose()
+    }
+
+    async fn bare_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>> {
+        query_as::<_, NamespaceRow>(named!(""))
+            .bind(workspace)
+            .bind(named)
+            .fetch_optional(self)
+            .await?
+            .map(Namespace::try_from)
+            .transpose()
+    }
+
+    async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
+        query_as::<_, NamespaceRow>(namespaces_with!("", " ORDER BY n.name"))
+            .bind(workspace)
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Namespace::try_from)
+            .collect()
+    }
+
+    async fn overrides(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        from: &str,
+        limit: i64,
+    ) -> Result<Vec<Override>> {
+        let sql = "
+            SELECT o.id, o.identifier, o.\"limit\", o.duration_ms, o.expires_at, o.created_at,
+                o.updated_at
+            FROM overrides o
+            JOIN namespaces n ON n.id = o.namespace_id AND n.workspace_id = $1
+            WHERE o.namespace_id = $2 AND o.id >= $3
+            ORDER BY o.id
+            LIMIT $4";
+        let rows: Vec<OverrideRow> = query_as(sql)
+            .bind(workspace)
+            .bind(namespace)
+            .bind(from)
+            .bind(limit)
+            .fetch_all(self)
+            .await?;
+        Ok(rows.into_iter().map(Override::from).collect())
+    }
+}
+
+#[async_trait]
+impl RatelimitWrites for Connection {
+    async fn lock_namespaces(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = locked!("SELECT id FROM workspaces WHERE id = $1");
+        query(sql).bind(workspace).fetch_optional(&mut *self).await?;
+        let sql = "
+            SELECT COUNT(*)
+            FROM namespaces
+            WHERE workspace_id = $1 AND deleted_at IS NULL";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
+    async fn insert_namespaces(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespaces: &[Namespace],
+    ) -> Result<Vec<String>> {
+        let rows: Vec<_> = namespaces
+            .iter()
+            .map(|namespace| {
+                json!({
+                    "id": namespace.id, "name": namespace.name,
+                    "on_outage": namespace.on_outage.as_str(), "created_at": namespace.created_at,
+                })
+            })
+            .collect();
+        let sql = concat!(
+            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at)
+            SELECT item ->> 'id', $1, item ->> 'name', item ->> 'on_outage',
+                CAST(item ->> 'created_at' AS BIGINT)
+            FROM ",
+            items!("$2"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, name) DO NOTHING
+            RETURNING name"
+        );
+        Ok(query_scalar(sql).bind(workspace).bind(json!(rows).to_string()).fetch_all(self).await?)
+    }
+
+    async fn lock_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>> {
+        let sql =
+            locked!("SELECT id FROM namespaces WHERE workspace_id = $1 AND (id = $2 OR name = $2)");
+        query(sql).bind(workspace).bind(named).fetch_all(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        self.bare_namespace(workspace, named).await
+    }
+
+    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OnOutage) -> Result<()> {
+        query("UPDATE namespaces SET on_outage = $2 WHERE id = $1")
+            .bind(id)
+            .bind(on_outage.as_str())
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()> {
+        query("UPDATE namespaces SET deleted_at = $2 WHERE id = $1")
+            .bind(id)
+            .bind(now)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn set_override(
+        &mut self,
+        namespace: &NamespaceId,
+        new: &Override,
+    ) -> Result<OverrideId> {
+        let sql = "
+            INSERT INTO overrides
+                (id, namespace_id, identifier, \"limit\", duration_ms, expires_at, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT (namespace_id, identifier) DO UPDATE
+            SET \"limit\" = excluded.\"limit\", duration_ms = excluded.duration_ms,
+                expires_at = excluded.expires_at, updated_at = excluded.created_at
+            RETURNING id";
+        Ok(query_scalar(sql)
+            .bind(&new.id)
+            .bind(namespace)
+            .bind(&new.identifier)
+            .bind(new.limit)
+            .bind(new.duration_ms)
+            .bind(new.expires_at)
+            .bind(new.created_at)
+            .fetch_one(self)
+            .await?)
+    }
+
+    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM overrides WHERE namespace_id = $1";
+        Ok(query_scalar(sql).bind(namespace).fetch_one(self).await?)
+    }
+
+    async fn delete_override(
+        &mut self,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<OverrideId>> {
+        let sql = "DELETE FROM overrides WHERE namespace_id = $1 AND identifier = $2 RETURNING id";
+        Ok(query_scalar(sql).bind(namespace).bind(identifier).fetch_optional(self).await?)
+    }
+}

@@ -1,0 +1,73 @@
+//! What is kept for the standalone limiter.
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{NamespaceId, OverrideId, WorkspaceId};
+use crate::model::{Namespace, OnOutage, Override, Overrides};
+
+/// A namespace with all its overrides.
+#[derive(Debug)]
+pub struct StoredNamespace {
+    pub namespace: Namespace,
+    pub overrides: Overrides,
+}
+
+#[async_trait]
+pub trait RatelimitReads: Send {
+    /// The namespace that has this id; where none has, the one of this name. Deleted ones too.
+    async fn namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<StoredNamespace>>;
+    /// As [`RatelimitReads::namespace`], without the overrides.
+    async fn bare_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>>;
+    /// All of a workspace, deleted ones too, by name.
+    async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
+    /// Up to `limit` overrides whose id is `from` or a later one, by id.
+    async fn overrides(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        from: &str,
+        limit: i64,
+    ) -> Result<Vec<Override>>;
+}
+
+#[async_trait]
+pub trait RatelimitWrites: RatelimitReads {
+    /// How many namespaces a workspace has, without the deleted ones. Nobody else adds one until the
+    /// transaction ends.
+    async fn lock_namespaces(&mut self, workspace: &WorkspaceId) -> Result<i64>;
+    /// Adds those whose name is free, and gives back their names.
+    async fn insert_namespaces(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespaces: &[Namespace],
+    ) -> Result<Vec<String>>;
+    /// As [`RatelimitReads::bare_namespace`], held until the transaction ends.
+    async fn lock_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>>;
+    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OnOutage) -> Result<()>;
+    /// Marks it deleted; its name stays taken.
+    async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()>;
+    /// Adds an override, or changes the one for the same identifier, which keeps its id. The id.
+    async fn set_override(&mut self, namespace: &NamespaceId, new: &Override)
+    -> Result<OverrideId>;
+    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64>;
+    /// Removes the override that is stored for exactly this identifier; its id, if there was one.
+    async fn delete_override(
+        &mut self,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<OverrideId>>;
+}
