@@ -116,7 +116,7 @@ pub enum Error {
     CountersLate,
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
-    #[error("the database has not been reached since this server started")]
+    #[error("the database is not there, or not yet")]
     StoreUnopened,
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),

@@ -292,22 +292,33 @@ pub async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
 /// Settles what nobody has spent from for a while, whichever replica it was that did.
 pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-    let keys = app.store.read().await?.purses_to_settle(idle_ms, None).await?;
-    settle_all(app, keys, Settling::Idle(idle)).await
+    settle_all(app, idle_ms, None, Settling::Idle(idle)).await
 }
 
 /// Settles the purses that this replica filled last: it is about to stop.
 pub async fn go_back(app: &App) -> Result<()> {
-    let keys = app.store.read().await?.purses_to_settle(i64::MAX / 2, Some(&app.replica)).await?;
-    settle_all(app, keys, Settling::All).await
+    settle_all(app, i64::MAX / 2, Some(&app.replica), Settling::All).await
 }
 
-async fn settle_all(app: &App, keys: Vec<KeyId>, settling: Settling) -> Result<()> {
-    let mut settled = stream::iter(keys)
-        .map(|key| async move { settle(app, &key, settling).await })
-        .buffer_unordered(SETTLED_AT_ONCE);
-    while let Some(settled) = settled.next().await {
-        settled?;
+async fn settle_all(
+    app: &App,
+    idle_ms: i64,
+    replica: Option<&str>,
+    settling: Settling,
+) -> Result<()> {
+    let mut before = Vec::new();
+    loop {
+        let keys = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
+        // Those that Redis could not be asked about are still there.
+        if keys.is_empty() || keys == before {
+            return Ok(());
+        }
+        before.clone_from(&keys);
+        let mut settled = stream::iter(keys)
+            .map(|key| async move { settle(app, &key, settling).await })
+            .buffer_unordered(SETTLED_AT_ONCE);
+        while let Some(settled) = settled.next().await {
+            settled?;
+        }
     }
-    Ok(())
 }

@@ -125,6 +125,10 @@ impl Spending<'_> {
             None => (self.app.withdrawals.lock(self.key).await, true),
         };
         if waited {
+            if !self.app.freshness.database_is_near() {
+                // A crowd need not find out one after the other that the bank is away.
+                return Err(Error::StoreUnopened);
+            }
             // Whoever had the turn before may have filled the purse.
             epoch = self.view.purse.epoch().max(self.credits.version);
             last = self.attempt(epoch, None).await?;
