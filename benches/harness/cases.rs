@@ -7,15 +7,21 @@ use serde_json::{Value, json};
 pub enum Group {
     Memory,
     Redis,
+    /// Several limits, against a call for each.
+    Several,
+    /// One key that everybody asks for.
+    Hot,
 }
 
 impl Group {
-    pub const ALL: [Self; 2] = [Self::Memory, Self::Redis];
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Redis, Self::Several, Self::Hot];
 
     pub fn title(self) -> &'static str {
         match self {
             Self::Memory => "Decided in the process, against a bare echo (#1)",
             Self::Redis => "Decided in Redis, against an echo with one script call (#3)",
+            Self::Several => "Five limits, against an echo with five script calls in turn",
+            Self::Hot => "One key that everybody asks for: with credits, against without",
         }
     }
 }
@@ -48,6 +54,10 @@ pub enum KeySet {
     OneLimit,
     FiveLimits,
     FiveLimitsAndCredits,
+    /// A single key.
+    HotLimit,
+    /// A single key.
+    HotCredits,
 }
 
 /// What no run uses up: the cost of counting is measured, never that of refusing.
@@ -58,12 +68,14 @@ pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "docume
 pub const ROLE: &str = "editor";
 
 impl KeySet {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Plain,
         Self::Permitted,
         Self::OneLimit,
         Self::FiveLimits,
         Self::FiveLimitsAndCredits,
+        Self::HotLimit,
+        Self::HotCredits,
     ];
 
     pub fn name(self) -> &'static str {
@@ -73,6 +85,8 @@ impl KeySet {
             Self::OneLimit => "one-limit",
             Self::FiveLimits => "five-limits",
             Self::FiveLimitsAndCredits => "five-limits-and-credits",
+            Self::HotLimit => "hot-limit",
+            Self::HotCredits => "hot-credits",
         }
     }
 
@@ -105,20 +119,25 @@ impl KeySet {
             Self::Permitted => {
                 r#","permissions":"documents.read AND (documents.write OR documents.admin)""#
             }
-            Self::Plain | Self::OneLimit | Self::FiveLimits | Self::FiveLimitsAndCredits => "",
+            _ => "",
         }
     }
 
     pub fn limits(self) -> usize {
         match self {
             Self::Plain | Self::Permitted => 0,
-            Self::OneLimit => 1,
+            Self::OneLimit | Self::HotLimit | Self::HotCredits => 1,
             Self::FiveLimits | Self::FiveLimitsAndCredits => 5,
         }
     }
 
     pub fn has_credits(self) -> bool {
-        self == Self::FiveLimitsAndCredits
+        matches!(self, Self::FiveLimitsAndCredits | Self::HotCredits)
+    }
+
+    /// How many keys there are, where a case usually has so many.
+    pub fn count(self, usual: usize) -> usize {
+        if matches!(self, Self::HotLimit | Self::HotCredits) { 1 } else { usual }
     }
 }
 
@@ -132,14 +151,15 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether the others of its group are divided by it: the first one.
     pub fn is_base(&self) -> bool {
-        self.place == Place::Ceiling
+        CASES.iter().find(|case| case.group == self.group).is_some_and(|c| c.name == self.name)
     }
 
     /// Whether the server is given a Redis at all.
     pub fn has_redis(&self) -> bool {
         match self.place {
-            Place::Ceiling => self.group == Group::Redis,
+            Place::Ceiling => self.group != Group::Memory,
             Place::Embedded => false,
             Place::Replica => true,
         }
@@ -149,7 +169,7 @@ impl Case {
 pub const VERIFY: &str = "/v2/keys.verifyKey";
 
 /// The ceilings come first in their group.
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 14] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
     verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
@@ -175,6 +195,15 @@ pub const CASES: [Case; 10] = [
         Place::Replica,
         KeySet::FiveLimitsAndCredits,
     ),
+    ceiling("echo + 5 EVALSHA in turn", Group::Several, "/limits", KeySet::FiveLimits),
+    verify(
+        "verify, 5 limits + credits in one",
+        Group::Several,
+        Place::Replica,
+        KeySet::FiveLimitsAndCredits,
+    ),
+    verify("verify hot key, one limit", Group::Hot, Place::Replica, KeySet::HotLimit),
+    verify("verify hot key, one limit + credits", Group::Hot, Place::Replica, KeySet::HotCredits),
 ];
 
 const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {

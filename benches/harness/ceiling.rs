@@ -51,8 +51,9 @@ pub fn serve(arguments: &[String]) -> Outcome<()> {
                 let window = Window::connect(url)
                     .await
                     .map_err(|e| format!("the ceiling did not reach Redis: {e}"))?;
-                routes =
-                    routes.merge(Router::new().route("/limit", post(limit)).with_state(window));
+                let limits =
+                    Router::new().route("/limit", post(limit)).route("/limits", post(limits));
+                routes = routes.merge(limits.with_state(window));
             }
             listen(address, routes).await
         })
@@ -83,6 +84,22 @@ async fn limit(State(window): State<Arc<Window>>, headers: HeaderMap, body: Byte
         Ok(state) => answer(request.key, vec![state]),
         Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
     }
+}
+
+/// Five limits as they are counted without a script for all of them: one call after the other.
+async fn limits(State(window): State<Arc<Window>>, headers: HeaderMap, body: Bytes) -> Response {
+    let request = match decode(&headers, &body) {
+        Ok(request) => request,
+        Err(status) => return status.into_response(),
+    };
+    let mut states = Vec::with_capacity(5);
+    for number in 1..=5 {
+        match window.take(&format!("{}:{number}", request.key)).await {
+            Ok(state) => states.push(state),
+            Err(e) => return (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+        }
+    }
+    answer(request.key, states)
 }
 
 #[derive(Deserialize)]

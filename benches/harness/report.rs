@@ -208,7 +208,7 @@ fn targets(summaries: &[Summary], cold_starts: &[Starts]) -> Vec<Target> {
         if let Some(base) = base {
             targets.extend(ratio_targets(summary, base));
         }
-        if summary.case.group == Group::Redis {
+        if summary.case.group != Group::Memory {
             // Requests that are under way when the load ends are counted by Redis only.
             targets.push(Target::at_most(
                 format!("{}: Redis calls for a verification", summary.case.name),
@@ -234,6 +234,14 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
             Target::at_most(format!("{name}: CPU of #1"), cpu, 1.20),
             Target::at_most(format!("{name}: p99 of #1"), summary.p99_us / base.p99_us, 1.30),
         ],
+        (Group::Several, _) => {
+            vec![Target::at_most(format!("{name}: CPU of five calls, server and Redis"), cpu, 0.75)]
+        }
+        (Group::Hot, _) => vec![Target::at_most(
+            format!("{name}: CPU of the same key without, server and Redis"),
+            cpu,
+            1.20,
+        )],
         (Group::Redis, KeySet::OneLimit) => vec![
             Target::at_least(format!("{name}: throughput of #3"), throughput, 1.0),
             Target::at_most(format!("{name}: CPU of #3, server and Redis"), cpu, 1.0),
