@@ -214,16 +214,16 @@ fn block(balance: i64, need: i64, wanted: i64, demand: i64) -> i64 {
     }
 }
 
-/// Closes the purses of an account and counts what is in them as balance again. Those that cannot be
-/// reached stay as they are. The caller writes the account.
+/// Closes the purses of an account and counts what is in them as balance again. Whether all are: those that
+/// cannot be reached stay as they are, and others may be spending from them. The caller writes the account.
 pub async fn settle_account(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut Account,
     settling: Settling,
-) -> Result<()> {
-    let Some(redis) = &app.redis else { return Ok(()) };
+) -> Result<bool> {
+    let Some(redis) = &app.redis else { return Ok(true) };
     let now = now(app, account.now);
     refill_if_due(tx, key, account, now).await?;
     for at in 0..account.purses.len() {
@@ -231,11 +231,26 @@ pub async fn settle_account(
             continue;
         }
         match settle_one(app, redis, tx, key, account, at, settling).await {
-            Err(cause) if cause.is_counters_outage() => break,
+            Err(cause) if cause.is_counters_outage() => return Ok(false),
             settled => settled?,
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Settles the purses of an account that is about to be changed. Whether all are; see [`settle_account`].
+pub async fn settle_for_change(
+    app: &App,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: Option<&mut Account>,
+) -> Result<bool> {
+    match account {
+        Some(account) if !Safeguard::ClosePurse.is_off() => {
+            settle_account(app, tx, key, account, Settling::All).await
+        }
+        Some(_) | None => Ok(true),
+    }
 }
 
 async fn settle_one(

@@ -26,7 +26,7 @@ use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Window};
 use crate::model::Credits;
 
-pub use self::bank::{Settling, go_back, now, settle_account, settle_idle};
+pub use self::bank::{go_back, now, settle_for_change, settle_idle};
 pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withheld};
 
 /// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.

@@ -1,7 +1,7 @@
 //! Changing a key.
 
 use super::super::caller::Caller;
-use super::super::credits::{self, Settling};
+use super::super::credits;
 use super::super::permission::Action;
 use super::super::{rbac, refill};
 use super::{
@@ -13,7 +13,6 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::model::{Credits, Meta, Refill};
-use crate::sabotage::Safeguard;
 use crate::store::{Owner, Tx, freshness};
 
 /// What is to change; what is absent stays.
@@ -91,17 +90,17 @@ async fn change_credits(
         }
     };
     let mut account = tx.lock_account(key).await?;
-    if let Some(account) = &mut account
-        && !Safeguard::ClosePurse.is_off()
-    {
-        credits::settle_account(app, tx, key, account, Settling::All).await?;
-    }
+    let is_settled = credits::settle_for_change(app, tx, key, account.as_mut()).await?;
     let now = match &account {
         Some(account) => account.now,
         None => tx.now().await?,
     };
     let after = changed(account.map(|account| account.credits), change, credits::now(app, now))?;
     if sets {
+        if !is_settled && after.is_some() {
+            // Others may be spending from a purse that could not be closed: that cannot be undone.
+            return Err(Error::CountersAway);
+        }
         tx.drop_purses(key).await?;
     }
     tx.set_credits(key, after.as_ref()).await

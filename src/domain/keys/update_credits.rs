@@ -1,14 +1,13 @@
 //! Changing how many uses a key has left.
 
 use super::super::caller::Caller;
-use super::super::credits::{self, Settling};
+use super::super::credits;
 use super::super::permission::Action;
 use super::{existing, record, target};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::model::{Credits, Refill};
-use crate::sabotage::Safeguard;
 use crate::store::freshness;
 
 /// What to do with the uses of a key.
@@ -34,19 +33,24 @@ pub async fn update_credits(
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     record(&mut tx, caller, "key.update", &[target(&key)], now).await?;
     let mut account = tx.lock_account(id).await?;
-    if let Some(account) = &mut account
-        && !Safeguard::ClosePurse.is_off()
-    {
-        credits::settle_account(app, &mut tx, id, account, Settling::All).await?;
-    }
+    let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
     let bank_now = match &account {
         Some(account) => account.now,
         None => tx.now().await?,
     };
     let before = account.map(|account| account.credits);
     let after = changed(before, update, credits::now(app, bank_now))?;
-    if matches!(update, CreditsUpdate::Set(_)) {
-        tx.drop_purses(id).await?;
+    match update {
+        // Others may be spending from a purse that could not be closed: that cannot be undone.
+        CreditsUpdate::Set(Some(_)) if !is_settled => return Err(Error::CountersAway),
+        CreditsUpdate::Set(_) => tx.drop_purses(id).await?,
+        CreditsUpdate::Increment(_) => {}
+        CreditsUpdate::Decrement(value) => {
+            let has_enough = before.is_some_and(|credits| credits.balance >= value);
+            if !is_settled && !has_enough {
+                return Err(Error::CountersAway);
+            }
+        }
     }
     tx.set_credits(id, after.as_ref()).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
