@@ -6,9 +6,12 @@
 #[expect(dead_code, reason = "the other binary uses the rest of the house")]
 mod support;
 
+#[path = "../support/client.rs"]
+mod client;
 mod cluster;
 mod faults;
 mod replicas;
+mod rolling;
 mod servers;
 mod slow;
 mod starts;

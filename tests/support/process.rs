@@ -32,7 +32,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `keyward serve` on a free port and waits until it has its database.
+    /// Starts `keyward serve`, on a free port unless the command names one, and waits until it has its database.
     pub fn start(command: Command) -> Self {
         Self::launch(command, Stdio::inherit()).with_its_database()
     }
@@ -43,14 +43,13 @@ impl Server {
         Self::launch(command, log.into()).with_its_database()
     }
 
-    /// Starts `keyward serve` on a free port and waits until it listens.
+    /// Starts `keyward serve`, on a free port unless the command names one, and waits until it listens.
     pub fn launch(mut command: Command, log: Stdio) -> Self {
-        let mut child = command
-            .env("KEYWARD_LISTEN", "127.0.0.1:0")
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the server starts");
+        if !command.get_envs().any(|(name, _)| name == "KEYWARD_LISTEN") {
+            command.env("KEYWARD_LISTEN", "127.0.0.1:0");
+        }
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(log).spawn().expect("the server starts");
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
         let mut greeting = String::new();
         out.read_line(&mut greeting).expect("its first line");

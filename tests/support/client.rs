@@ -1,0 +1,96 @@
+//! A client that keeps its connection, as the programs that call Keyward do.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longer than any operation may take.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+pub struct Client {
+    address: SocketAddr,
+    kept: Option<BufReader<TcpStream>>,
+}
+
+/// An answer: the status, the body, and whether the server keeps the connection.
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+    pub keeps: bool,
+}
+
+impl Client {
+    pub fn of(address: SocketAddr) -> Self {
+        Self { address, kept: None }
+    }
+
+    /// Calls an operation of version 2.
+    pub fn v2(&mut self, root_key: &str, operation: &str, body: &Value) -> io::Result<Answer> {
+        let body = body.to_string();
+        self.send(&format!(
+            "POST /v2/{operation} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {root_key}\r\n\
+            Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        ))
+    }
+
+    pub fn get(&mut self, path: &str) -> io::Result<Answer> {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address))
+    }
+
+    /// Sends a request over the connection that is kept, or over a new one, once.
+    fn send(&mut self, request: &str) -> io::Result<Answer> {
+        let kept = self.kept.take().filter(|kept| !is_closed(kept.get_ref()));
+        let mut stream = match kept {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(self.address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                BufReader::new(stream)
+            }
+        };
+        stream.get_mut().write_all(request.as_bytes())?;
+        let answer = read(&mut stream)?;
+        if answer.keeps {
+            self.kept = Some(stream);
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether the server has closed a connection that rests.
+fn is_closed(stream: &TcpStream) -> bool {
+    let mut byte = [0];
+    let _ = stream.set_nonblocking(true);
+    let seen = stream.peek(&mut byte);
+    let _ = stream.set_nonblocking(false);
+    !matches!(seen, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+}
+
+fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Answer> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let Some(status) = status else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    let (mut length, mut keeps) = (0, true);
+    loop {
+        line.clear();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let header = line.trim_end().to_ascii_lowercase();
+        match header.split_once(": ") {
+            None => break,
+            Some(("content-length", value)) => length = value.parse().unwrap_or(0),
+            Some(("connection", value)) => keeps = value != "close",
+            Some(_) => {}
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), keeps })
+}
