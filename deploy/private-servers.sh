@@ -31,7 +31,8 @@ random_hex() { # BYTES
     od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
 }
 
-# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy) is there, and sets POSTGRES_BIN and REDIS_SERVER.
+# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy, faketime) is there, and sets POSTGRES_BIN,
+# REDIS_SERVER and FAKETIME_LIBRARY.
 need_programs() { # PROGRAM...
     local program missing=()
     for program in "$@"; do
@@ -73,6 +74,20 @@ has_haproxy() {
     command -v haproxy >/dev/null
 }
 
+# A library that has a process see another time.
+has_faketime() {
+    local library
+    FAKETIME_LIBRARY=
+    for library in /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/local/lib/faketime/libfaketimeMT.so.1 \
+        /usr/local/opt/libfaketime/lib/faketime/libfaketime.1.dylib \
+        /opt/homebrew/opt/libfaketime/lib/faketime/libfaketime.1.dylib; do
+        if [ -e "$library" ]; then
+            FAKETIME_LIBRARY=$library
+        fi
+    done
+    [ -n "$FAKETIME_LIBRARY" ]
+}
+
 install_programs() { # PROGRAM...
     local program packages=()
     if command -v apt-get >/dev/null; then
@@ -90,6 +105,7 @@ install_programs() { # PROGRAM...
             case $program in
                 compiler) die "A C compiler is missing: run xcode-select --install, then run this again." ;;
                 postgres) packages+=(postgresql@17) ;;
+                faketime) packages+=(libfaketime) ;;
                 *) packages+=("$program") ;;
             esac
         done

@@ -1,0 +1,174 @@
+//! A program that calls Keyward, and writes down what it asked and what came of it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use keyward::clock::Stopwatch;
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::fleet::ROOT_KEY;
+use crate::record::{Act, Answer, Asked, Change, KeyFacts, KeyNo};
+
+/// How long a caller rests between two requests: the databases share the cores with everything here.
+const REST: Duration = Duration::from_millis(8);
+
+static NO_ANSWER: Answer = Answer {
+    status: 0,
+    request_id: String::new(),
+    degraded: false,
+    code: String::new(),
+    credits: None,
+    limits: Vec::new(),
+};
+
+/// What all callers share.
+pub struct Shared {
+    pub addresses: Vec<SocketAddr>,
+    pub began: Stopwatch,
+    /// The machine's clock at that moment.
+    pub began_unix_ms: i64,
+    /// When all that is needed had been made.
+    pub loaded: Duration,
+    pub api: String,
+    pub keys: Mutex<Vec<KeyFacts>>,
+    /// Keys that no replica has seen.
+    pub fresh: Mutex<VecDeque<KeyNo>>,
+    pub stop: AtomicBool,
+}
+
+impl Shared {
+    pub fn keys(&self) -> MutexGuard<'_, Vec<KeyFacts>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn fresh(&self) -> MutexGuard<'_, VecDeque<KeyNo>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+pub fn rest() {
+    std::thread::sleep(REST);
+}
+
+pub struct Caller<'a> {
+    pub shared: &'a Shared,
+    pub random: StdRng,
+    clients: Vec<Client>,
+    pub acts: Vec<Act>,
+}
+
+impl<'a> Caller<'a> {
+    pub fn new(shared: &'a Shared, random: StdRng) -> Self {
+        let clients = shared.addresses.iter().map(|address| Client::of(*address)).collect();
+        Self { shared, random, clients, acts: Vec::new() }
+    }
+
+    pub fn any_replica(&mut self) -> usize {
+        self.random.random_range(0..self.clients.len())
+    }
+
+    /// Sends a request, waits for its answer, and writes both down.
+    pub fn ask(&mut self, replica: usize, asked: Asked) -> &Answer {
+        let (operation, body) = self.request(&asked);
+        let sent = self.shared.began.elapsed();
+        let client = &mut self.clients[replica];
+        let told = match operation {
+            "" => client.get("/livez"),
+            _ => client.v2(ROOT_KEY, operation, &body),
+        };
+        let received = self.shared.began.elapsed();
+        let answer = told.ok().map(|told| Answer::read(told.status, &told.body, &asked));
+        if answer.is_none() {
+            // Whoever is refused at once would ask in a circle.
+            rest();
+        }
+        self.acts.push(Act { replica, asked, sent, received, answer });
+        self.acts.last().and_then(|act| act.answer.as_ref()).unwrap_or(&NO_ANSWER)
+    }
+
+    fn request(&self, asked: &Asked) -> (&'static str, Value) {
+        let keys = self.shared.keys();
+        let id = |key: &KeyNo| keys[*key].id.as_str();
+        match asked {
+            Asked::Control | Asked::Create { .. } => ("", Value::Null),
+            Asked::Verify { key, cost } => {
+                let mut body = json!({ "key": keys[*key].key });
+                if keys[*key].credits.is_some() {
+                    body["credits"] = json!({ "cost": cost });
+                }
+                ("keys.verifyKey", body)
+            }
+            Asked::Limit { counter, limit, duration_ms, cost } => {
+                let (namespace, identifier) =
+                    counter.split_once('/').unwrap_or(("nemesis", counter));
+                let body = json!({
+                    "namespace": namespace, "identifier": identifier,
+                    "limit": limit, "duration": duration_ms, "cost": cost
+                });
+                ("ratelimit.limit", body)
+            }
+            Asked::Credits { key, change } => {
+                let (operation, value) = match change {
+                    Change::Set(value) => ("set", value),
+                    Change::Increment(value) => ("increment", value),
+                    Change::Decrement(value) => ("decrement", value),
+                };
+                let body = json!({ "keyId": id(key), "operation": operation, "value": value });
+                ("keys.updateCredits", body)
+            }
+            Asked::Rename { key, name } => {
+                ("keys.updateKey", json!({ "keyId": id(key), "name": name }))
+            }
+            Asked::Disable { key } => {
+                ("keys.updateKey", json!({ "keyId": id(key), "enabled": false }))
+            }
+            Asked::Delete { key } => ("keys.deleteKey", json!({ "keyId": id(key) })),
+        }
+    }
+
+    /// Makes a key. `None`: not acknowledged.
+    pub fn create(&mut self, replica: usize, facts: KeyFacts) -> Option<KeyNo> {
+        let limit = |(name, limit, duration): &(String, i64, i64)| json!({ "name": name, "limit": limit, "duration": duration, "autoApply": true });
+        let mut body = json!({
+            "apiId": self.shared.api,
+            "ratelimits": facts.limits.iter().map(limit).collect::<Vec<_>>()
+        });
+        if let Some(remaining) = facts.credits {
+            body["credits"] = json!({ "remaining": remaining });
+        }
+        if let Some(amount) = facts.refill {
+            body["credits"]["refill"] = json!({ "interval": "daily", "amount": amount });
+        }
+        let sent = self.shared.began.elapsed();
+        let told = self.clients[replica].v2(ROOT_KEY, "keys.createKey", &body);
+        let received = self.shared.began.elapsed();
+        let mut asked = Asked::Create { key: None };
+        let answer = told.ok().map(|told| {
+            let data: Value = serde_json::from_str(&told.body).unwrap_or(Value::Null);
+            if let (200, Some(id), Some(key)) =
+                (told.status, data["data"]["keyId"].as_str(), data["data"]["key"].as_str())
+            {
+                let mut keys = self.shared.keys();
+                asked = Asked::Create { key: Some(keys.len()) };
+                keys.push(KeyFacts { id: id.to_owned(), key: key.to_owned(), ..facts });
+            }
+            Answer::read(told.status, &told.body, &asked)
+        });
+        let made = match asked {
+            Asked::Create { key } => key,
+            _ => None,
+        };
+        self.acts.push(Act { replica, asked, sent, received, answer });
+        made
+    }
+}

@@ -1,0 +1,274 @@
+//! P1: credits are never over-granted, and nothing vanishes but what nobody can know of.
+
+use super::{Finding, name};
+use crate::record::{Act, Asked, Change, Ending, KeyNo, Run};
+use crate::schedule::Kind;
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// What became of a key's credits.
+#[derive(Default)]
+struct Account {
+    /// At most, and at least.
+    granted_max: i64,
+    granted_min: i64,
+    /// The costs of all VALID answers.
+    spent: i64,
+    /// The costs of requests that nobody can be sure of: without an answer, or decided while Redis was away, which
+    /// may have counted them nevertheless.
+    unsure: i64,
+}
+
+pub fn check(run: &Run) -> Finding {
+    let mut finding = Finding::of("P1 credits");
+    let mut sum = Account::default();
+    let (mut left, mut withheld, mut over) = (0, 0, 0);
+    for (key, facts) in run.keys.iter().enumerate() {
+        let Some(granted) = facts.credits else { continue };
+        if sets(run, key).next().is_some() {
+            check_sets(run, key, &mut finding);
+            continue;
+        }
+        let account = account(run, key, granted);
+        finding.hold(account.spent <= account.granted_max, || {
+            let last = valid(run, key).last().map(|(act, _)| name(act)).unwrap_or_default();
+            format!(
+                "key {}: {} credits were spent and at most {} granted; the last: {last}",
+                facts.id, account.spent, account.granted_max
+            )
+        });
+        if let Some(ending) = run.endings.iter().find(|ending| ending.key == key) {
+            over += check_ending(run, &account, ending, &mut finding);
+            left += ending.credits.unwrap_or(0);
+            withheld += ending.withheld;
+        }
+        sum.granted_max += account.granted_max;
+        sum.spent += account.spent;
+        sum.unsure += account.unsure;
+    }
+    finding.told.push(format!(
+        "granted {}, spent {}, left {left}, withheld {withheld} (of it at most {over} spent by replicas that were \
+        killed), not known of {}",
+        sum.granted_max, sum.spent, sum.unsure
+    ));
+    finding
+}
+
+/// The VALID answers of a key, with their costs.
+fn valid(run: &Run, key: KeyNo) -> impl Iterator<Item = (&Act, i64)> {
+    run.acts.iter().filter_map(move |act| match act.asked {
+        Asked::Verify { key: asked, cost } if asked == key => act.is_valid().then_some((act, cost)),
+        _ => None,
+    })
+}
+
+fn account(run: &Run, key: KeyNo, granted: i64) -> Account {
+    let mut account = Account { granted_max: granted, granted_min: granted, ..Account::default() };
+    account.granted_max += run.keys[key].refill.unwrap_or(0) * midnights(run);
+    for act in &run.acts {
+        let answer = act.answer.as_ref();
+        let (is_done, is_unsure) = (act.has(200), act.is_unsure());
+        match act.asked {
+            Asked::Verify { key: asked, cost } if asked == key => {
+                if act.is_valid() {
+                    account.spent += cost;
+                }
+                if is_unsure || answer.is_some_and(|told| told.degraded) {
+                    account.unsure += cost;
+                }
+            }
+            Asked::Credits { key: asked, change } if asked == key => match change {
+                Change::Increment(value) => {
+                    account.granted_max += if is_done || is_unsure { value } else { 0 };
+                    account.granted_min += if is_done { value } else { 0 };
+                }
+                Change::Decrement(value) => {
+                    // Down to 0 it may have taken less.
+                    let is_whole =
+                        answer.and_then(|told| told.credits).is_some_and(|left| left > 0);
+                    account.granted_max -= if is_done && is_whole { value } else { 0 };
+                    account.granted_min -= if is_done || is_unsure { value } else { 0 };
+                }
+                Change::Set(_) => {}
+            },
+            _ => {}
+        }
+    }
+    account
+}
+
+/// How many days began during the run, by any clock that is at most ten minutes wrong.
+fn midnights(run: &Run) -> i64 {
+    let wrong = 10 * 60 * 1000;
+    let end = run.acts.iter().map(|act| act.received).max().unwrap_or_default();
+    let day = |ms: i64| ms.div_euclid(DAY_MS);
+    run.days + day(run.unix_ms(end) + wrong) - day(run.began_unix_ms - wrong)
+}
+
+/// How many withheld credits may have been spent before, by a replica that was killed and could not say so.
+fn check_ending(run: &Run, account: &Account, ending: &Ending, finding: &mut Finding) -> i64 {
+    let key = &run.keys[ending.key].id;
+    let Some(balance) = ending.credits else {
+        finding.violations.push(format!("key {key} tells no credits at the end"));
+        return 0;
+    };
+    let most = account.granted_max - account.spent;
+    finding.hold(balance <= most, || {
+        format!("key {key} has {balance} credits left, of at most {most} that were not spent")
+    });
+    let over = (balance + ending.withheld - most).max(0);
+    let was_killed = run.faults.iter().any(|done| matches!(done.fault.kind, Kind::KillReplica(_)));
+    finding.hold(over == 0 || (was_killed && over <= ending.withheld), || {
+        format!(
+            "key {key}: {balance} credits are left and {} withheld, {over} more than were not spent",
+            ending.withheld
+        )
+    });
+    let vanished = account.granted_min - account.spent - balance - ending.withheld;
+    finding.hold(vanished <= account.unsure, || {
+        format!(
+            "key {key}: {vanished} credits vanished, {} of which may have been spent unheard",
+            account.unsure
+        )
+    });
+    if let Some(released) = ending.released {
+        finding.hold(released == balance + ending.withheld, || {
+            format!(
+                "key {key} had {balance} credits and {} withheld, and {released} once they were released",
+                ending.withheld
+            )
+        });
+        finding.hold(ending.told == ending.released, || {
+            format!(
+                "key {key}: keys.getKey told {:?} credits, and who spent one found {released}",
+                ending.told
+            )
+        });
+        finding.hold(ending.below_zero == 0, || {
+            format!("key {key}: the ledger withholds {} credits", ending.below_zero)
+        });
+        finding.hold(ending.drained.is_none_or(|drained| drained == released), || {
+            format!("key {key} told {released} credits, and {:?} could be spent", ending.drained)
+        });
+    }
+    over
+}
+
+fn sets(run: &Run, key: KeyNo) -> impl Iterator<Item = (&Act, i64)> {
+    run.acts.iter().filter_map(move |act| match act.asked {
+        Asked::Credits { key: asked, change: Change::Set(value) } if asked == key => {
+            Some((act, value))
+        }
+        _ => None,
+    })
+}
+
+/// Between a balance that was set and the next one, no more is spent than was set.
+fn check_sets(run: &Run, key: KeyNo, finding: &mut Finding) {
+    let sets: Vec<_> = sets(run, key).collect();
+    let mut held = 0;
+    for (at, (set, value)) in sets.iter().enumerate() {
+        if !set.has(200) {
+            continue;
+        }
+        let until = sets.get(at + 1).map(|(next, _)| next.sent);
+        let within =
+            |act: &Act| act.sent > set.received && until.is_none_or(|until| act.received < until);
+        let spends: Vec<_> =
+            valid(run, key).filter(|(act, cost)| *cost > 0 && within(act)).collect();
+        let spent: i64 = spends.iter().map(|(_, cost)| cost).sum();
+        held += 1;
+        finding.hold(spent <= *value, || {
+            format!(
+                "key {}: {spent} credits were spent of {value}, set {}; spent: {:?}",
+                run.keys[key].id,
+                name(set),
+                spends.iter().map(|(act, _)| name(act)).collect::<Vec<_>>()
+            )
+        });
+    }
+    finding.told.push(format!("{held} balances that were set held until the next one"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::by_hand::{act, finds, finds_nothing, key, run, told, verify};
+    use super::*;
+
+    fn metered(credits: i64, acts: Vec<Act>, endings: Vec<Ending>) -> Run {
+        Run { keys: vec![key(Some(credits))], endings, ..run(acts) }
+    }
+
+    fn left(credits: i64, withheld: i64) -> Vec<Ending> {
+        let (told, released) = (Some(credits + withheld), Some(credits + withheld));
+        let credits = Some(credits);
+        vec![Ending { status: 200, credits, withheld, told, released, ..Ending::default() }]
+    }
+
+    fn changed(sent_ms: u64, change: Change, left: i64) -> Act {
+        let credits = Some(left);
+        let answer = crate::record::Answer { credits, ..told(200, "") };
+        act(sent_ms, Asked::Credits { key: 0, change }, Some(answer))
+    }
+
+    #[test]
+    fn what_adds_up_is_right() {
+        let acts = vec![
+            verify(0, 4, "VALID"),
+            changed(10, Change::Increment(5), 11),
+            verify(20, 7, "VALID"),
+            verify(30, 7, "USAGE_EXCEEDED"),
+            changed(40, Change::Decrement(1), 3),
+        ];
+
+        finds_nothing(&check(&metered(10, acts, left(2, 1))));
+    }
+
+    #[test]
+    fn a_credit_too_many_is_found() {
+        let acts = vec![verify(0, 6, "VALID"), verify(10, 5, "VALID")];
+
+        finds(
+            &check(&metered(10, acts, Vec::new())),
+            "11 credits were spent and at most 10 granted",
+        );
+    }
+
+    #[test]
+    fn a_balance_that_is_too_high_is_found() {
+        let acts = vec![verify(0, 6, "VALID")];
+
+        finds(&check(&metered(10, acts.clone(), left(5, 0))), "has 5 credits left, of at most 4");
+        finds(&check(&metered(10, acts, left(3, 2))), "1 more than were not spent");
+    }
+
+    #[test]
+    fn credits_that_vanish_are_found_unless_nobody_can_know_of_them() {
+        let unheard = act(10, Asked::Verify { key: 0, cost: 2 }, None);
+        let acts = vec![verify(0, 6, "VALID"), unheard];
+
+        finds_nothing(&check(&metered(10, acts.clone(), left(2, 0))));
+        finds(&check(&metered(10, acts, left(1, 0))), "3 credits vanished, 2 of which");
+    }
+
+    #[test]
+    fn what_was_released_must_be_there() {
+        let mut endings = left(4, 2);
+        (endings[0].told, endings[0].released) = (Some(4), Some(5));
+
+        let finding = check(&metered(6, Vec::new(), endings));
+
+        finds(&finding, "and 5 once they were released");
+        finds(&finding, "told Some(4) credits, and who spent one found 5");
+    }
+
+    #[test]
+    fn more_than_was_set_is_found_until_the_next_is_set() {
+        let set = |sent, value| changed(sent, Change::Set(value), value);
+        let spent =
+            |cost| vec![verify(0, 50, "VALID"), set(10, 3), verify(20, cost, "VALID"), set(30, 9)];
+
+        finds_nothing(&check(&metered(60, spent(3), Vec::new())));
+        finds(&check(&metered(60, spent(4), Vec::new())), "4 credits were spent of 3");
+    }
+}

@@ -1,0 +1,83 @@
+//! P10: every answer is 200, but for 503 while a fault explains it; only a replica that is down gives none.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Finding, SLACK, name};
+use crate::record::{Act, Asked, Run};
+
+/// Postgres is back after two seconds at most, Redis after one.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+pub fn check(run: &Run) -> Finding {
+    let mut finding = Finding::of("P10 answers");
+    let mut statuses: BTreeMap<String, usize> = BTreeMap::new();
+    for act in &run.acts {
+        let status = act.answer.as_ref().map(|told| told.status);
+        let told = match status {
+            None => "none".to_owned(),
+            Some(status) => status.to_string(),
+        };
+        *statuses.entry(told).or_default() += 1;
+        let r = act.replica;
+        let is_troubled = |after: Duration| {
+            run.is_troubled(act.sent, act.received, after + SLACK, |done| {
+                let kind = done.fault.kind;
+                kind.halts(r) || kind.troubles_redis(r) || kind.troubles_postgres(r)
+            })
+        };
+        let is_right = match status {
+            Some(200) => true,
+            // A key that is gone cannot be changed or ended again.
+            Some(404) => is_of_a_gone_key(run, act),
+            Some(503) => is_troubled(RECOVERY),
+            Some(_) => false,
+            None => {
+                run.is_troubled(act.sent, act.received, RECOVERY, |done| done.fault.kind.halts(r))
+            }
+        };
+        finding.hold(is_right, || format!("not to be explained: {}", name(act)));
+    }
+    let statuses: Vec<_> = statuses.iter().map(|(status, n)| format!("{status}: {n}")).collect();
+    finding.told.push(format!("{} answers, by status {}", run.acts.len(), statuses.join(", ")));
+    let valid =
+        run.acts.iter().filter(|act| matches!(act.asked, Asked::Verify { .. }) && act.is_valid());
+    finding.told.push(format!("{} verifications were VALID", valid.count()));
+    finding
+}
+
+fn is_of_a_gone_key(run: &Run, act: &Act) -> bool {
+    let Asked::Delete { key } = act.asked else { return false };
+    run.acts.iter().any(|other| other.asked == Asked::Delete { key } && other.sent < act.sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::by_hand::{act, fault, finds, finds_nothing, run, told, verify};
+    use super::*;
+    use crate::schedule::Kind;
+
+    fn refused(sent_ms: u64, status: u16) -> Act {
+        act(sent_ms, Asked::Verify { key: 0, cost: 0 }, Some(told(status, "")))
+    }
+
+    #[test]
+    fn a_503_that_a_fault_explains_is_right() {
+        let faults = vec![fault(Kind::KillPostgres, 1_000, 2_000)];
+        let acts = vec![verify(0, 0, "VALID"), refused(1_500, 503), refused(3_900, 503)];
+
+        finds_nothing(&check(&Run { faults, ..run(acts) }));
+    }
+
+    #[test]
+    fn any_other_answer_is_found() {
+        let faults = vec![fault(Kind::KillPostgres, 1_000, 2_000)];
+        let found =
+            |act| finds(&check(&Run { faults: faults.clone(), ..run(vec![act]) }), "not to be");
+
+        found(refused(1_500, 500));
+        found(refused(500, 503));
+        found(refused(1_500, 404));
+        found(Act { answer: None, ..refused(1_500, 0) });
+    }
+}

@@ -1,0 +1,304 @@
+//! Each safeguard is missed when it is off: the shortest faults that it is there for, and the check that finds what
+//! comes of them. The same faults with the safeguard on are found to do no harm.
+
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use sqlx::Connection as _;
+use sqlx::postgres::PgConnection;
+
+use crate::caller::{Caller, Shared};
+use crate::check::{self, Finding};
+use crate::fleet::{Fleet, Replica};
+use crate::proxy::Way;
+use crate::record::{Act, Asked, Change, Done, KeyFacts, KeyNo, Run};
+use crate::schedule::{Fault, Kind};
+use crate::servers::block_on;
+use crate::{alone, load};
+
+/// One safeguard, the faults that it is there for, and what the checks say when it is off.
+struct Case {
+    /// Its name in `KEYWARD_SABOTAGE`.
+    safeguard: &'static str,
+    promise: &'static str,
+    /// A part of the violation.
+    found: &'static str,
+    faults: fn(&mut Stage),
+}
+
+const CASES: [Case; 8] = [
+    Case {
+        safeguard: "fence",
+        promise: "P1 credits",
+        found: "credits were spent and at most",
+        faults: fail_over_to_a_redis_that_is_behind,
+    },
+    Case {
+        safeguard: "debit-first",
+        promise: "P1 credits",
+        found: "credits were spent and at most",
+        faults: kill_a_replica_that_has_spent,
+    },
+    Case {
+        safeguard: "atomic-take",
+        promise: "P2 windows",
+        found: "while Redis lost its data 0 times",
+        faults: crowd_at_a_window,
+    },
+    Case {
+        safeguard: "close-purse",
+        promise: "P1 credits",
+        found: "1 credits were spent of 0, set",
+        faults: spend_where_a_change_is_not_known,
+    },
+    Case {
+        safeguard: "refill-once",
+        promise: "P1 credits",
+        found: "credits were spent and at most",
+        faults: spend_for_a_day_and_the_next,
+    },
+    Case {
+        safeguard: "share",
+        promise: "P2 windows",
+        found: "and its share is",
+        faults: fill_a_window_without_redis,
+    },
+    Case {
+        safeguard: "timeout",
+        promise: "P4 outages of Redis",
+        found: "during outages of Redis, p99 was",
+        faults: ask_while_redis_hangs,
+    },
+    Case {
+        safeguard: "absent",
+        promise: "P5 outages of Postgres",
+        found: "a key that there is was called unknown",
+        faults: ask_without_postgres,
+    },
+];
+
+#[test]
+fn each_safeguard_is_missed_when_it_is_off() {
+    let _turn = alone();
+    let mut fleet = Fleet::start(0);
+    let mut wrong = Vec::new();
+    for Case { safeguard, promise, found, faults } in CASES {
+        let on = play(&mut fleet, None, faults, promise);
+        let off = play(&mut fleet, Some(safeguard), faults, promise);
+        if !on.violations.is_empty() {
+            wrong.push(format!("{safeguard} is on, and the promise is broken: {on:#?}"));
+        }
+        if !off.violations.iter().any(|violation| violation.contains(found)) {
+            wrong.push(format!("{safeguard} is off, and nobody notices: {off:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Starts the replicas with this safeguard off, does what is to be done, and holds the answers against a promise.
+fn play(fleet: &mut Fleet, off: Option<&str>, faults: fn(&mut Stage), promise: &str) -> Finding {
+    for replica in &mut fleet.replicas {
+        replica.kill();
+        replica.set("KEYWARD_SABOTAGE", off);
+        replica.start();
+    }
+    fleet.replicas.iter().for_each(Replica::await_ready);
+    let shared = load::open(fleet);
+    let caller = Caller::new(&shared, StdRng::seed_from_u64(1));
+    let mut stage = Stage { shared: &shared, fleet, caller, faults: Vec::new(), days: 0 };
+    faults(&mut stage);
+    let Stage { caller, faults, days, .. } = stage;
+    let (began_unix_ms, keys) = (shared.began_unix_ms, shared.keys().clone());
+    let mut run = Run { began_unix_ms, days, acts: caller.acts, faults, keys, ..Run::default() };
+    run.sort();
+    let findings = check::all(&run);
+    findings.into_iter().find(|finding| finding.promise == promise).expect("a check of the promise")
+}
+
+struct Stage<'a> {
+    shared: &'a Shared,
+    fleet: &'a mut Fleet,
+    caller: Caller<'a>,
+    faults: Vec<Done>,
+    /// How many days the database was made to believe have passed.
+    days: i64,
+}
+
+impl Stage<'_> {
+    fn key(&mut self, facts: KeyFacts) -> KeyNo {
+        self.caller.create(0, facts).expect("a key")
+    }
+
+    fn metered(&mut self, credits: i64) -> KeyNo {
+        self.key(KeyFacts { credits: Some(credits), ..KeyFacts::default() })
+    }
+
+    fn limited(&mut self, limit: i64) -> KeyNo {
+        let limits = vec![("requests".to_owned(), limit, 60_000)];
+        self.key(KeyFacts { limits, ..KeyFacts::default() })
+    }
+
+    fn verify(&mut self, replica: usize, key: KeyNo, cost: i64) -> bool {
+        self.caller.ask(replica, Asked::Verify { key, cost }).is_valid()
+    }
+
+    /// Spends at a replica until nothing is left, or too much has been spent.
+    fn drain(&mut self, replica: usize, key: KeyNo, cost: i64, times_max: usize) {
+        (0..times_max).any(|_| !self.verify(replica, key, cost));
+    }
+
+    /// Spends for so long, so that the purse is filled by demand.
+    fn spend_for(&mut self, ms: u64, replica: usize, key: KeyNo, cost: i64) {
+        let until = self.shared.began.elapsed() + Duration::from_millis(ms);
+        while self.shared.began.elapsed() < until {
+            self.verify(replica, key, cost);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    fn restart(&mut self, replica: usize) {
+        let replica = &mut self.fleet.replicas[replica];
+        replica.kill();
+        replica.start();
+        replica.await_ready();
+    }
+
+    fn during(&mut self, kind: Kind, act: impl FnOnce(&mut Self)) {
+        let at = self.shared.began.elapsed();
+        let fault = Fault { at, lasts: Duration::ZERO, kind };
+        self.fleet.begin(&fault);
+        // Known before it ends, for what is asked meanwhile.
+        self.faults.push(Done { fault, began: at, ended: at });
+        let place = self.faults.len() - 1;
+        act(self);
+        self.fleet.end(&fault);
+        self.faults[place].ended = self.shared.began.elapsed();
+    }
+}
+
+/// All is spent, but the follower has not heard of it. It holds what was in the purses before.
+fn fail_over_to_a_redis_that_is_behind(stage: &mut Stage) {
+    let keys = [10_000, 10_000, 10_000].map(|credits| stage.metered(credits));
+    for key in keys {
+        stage.spend_for(200, 0, key, 50);
+    }
+    stage.during(Kind::FailOver, |stage| {
+        for key in keys {
+            stage.drain(0, key, 50, 400);
+        }
+    });
+    for key in keys {
+        stage.drain(1, key, 1, 5);
+    }
+}
+
+fn kill_a_replica_that_has_spent(stage: &mut Stage) {
+    let key = stage.metered(1_000);
+    stage.verify(0, key, 250);
+    stage.during(Kind::KillReplica(0), |_| {});
+    stage.drain(1, key, 250, 8);
+    stage.fleet.replicas[0].await_ready();
+}
+
+fn crowd_at_a_window(stage: &mut Stage) {
+    for _ in 0..3 {
+        let key = stage.limited(20);
+        let crowd: Vec<Vec<Act>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..12)
+                .map(|n| {
+                    let mut caller = Caller::new(stage.shared, StdRng::seed_from_u64(n));
+                    scope.spawn(move || {
+                        let replica = (n % 3) as usize;
+                        (0..6).for_each(|_| {
+                            caller.ask(replica, Asked::Verify { key, cost: 0 });
+                        });
+                        caller.acts
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("a caller")).collect()
+        });
+        stage.caller.acts.extend(crowd.into_iter().flatten());
+    }
+}
+
+/// Replica 1 hears of changes half a second late: from Redis, and not at all from Postgres.
+fn spend_where_a_change_is_not_known(stage: &mut Stage) {
+    stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", Some("5000"));
+    stage.restart(1);
+    let key = stage.metered(50_000);
+    stage.spend_for(1_200, 1, key, 10);
+    stage.during(Kind::HolePostgres(1), |stage| {
+        let late = Way::Slow(Duration::from_millis(500));
+        stage.fleet.replicas[1].redis.set(Way::Open, late);
+        stage.caller.ask(0, Asked::Credits { key, change: Change::Set(0) });
+        let (shared, patient) = (stage.shared, StdRng::seed_from_u64(2));
+        let acts = std::thread::scope(|scope| {
+            let asked = scope.spawn(move || {
+                let mut caller = Caller::new(shared, patient);
+                caller.ask(1, Asked::Verify { key, cost: 1 });
+                caller.acts
+            });
+            std::thread::sleep(Duration::from_millis(1_200));
+            stage.fleet.replicas[1].redis.mend();
+            stage.fleet.replicas[1].postgres.mend();
+            asked.join().expect("a caller")
+        });
+        stage.caller.acts.extend(acts);
+    });
+    stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", None);
+}
+
+fn spend_for_a_day_and_the_next(stage: &mut Stage) {
+    let facts = KeyFacts { credits: Some(20), refill: Some(20), ..KeyFacts::default() };
+    let key = stage.key(facts);
+    stage.drain(0, key, 5, 10);
+    let id = stage.shared.keys()[key].id.clone();
+    block_on(async {
+        let mut connection = PgConnection::connect(&stage.fleet.postgres.url()).await.expect("it");
+        let update = "UPDATE keys SET refilled = refilled - 1 WHERE id = $1";
+        let updated = sqlx::query(update).bind(id).execute(&mut connection).await;
+        assert_eq!(updated.expect("the key").rows_affected(), 1);
+    });
+    stage.days = 1;
+    stage.drain(1, key, 5, 20);
+}
+
+fn fill_a_window_without_redis(stage: &mut Stage) {
+    let key = stage.limited(9);
+    stage.during(Kind::RestartRedis, |stage| {
+        for replica in 0..3 {
+            (0..12).for_each(|_| {
+                stage.verify(replica, key, 0);
+            });
+        }
+    });
+}
+
+fn ask_while_redis_hangs(stage: &mut Stage) {
+    let key = stage.limited(1_000_000);
+    stage.verify(0, key, 0);
+    let shared = stage.shared;
+    let acts = std::thread::scope(|scope| {
+        let asked = scope.spawn(move || {
+            let mut caller = Caller::new(shared, StdRng::seed_from_u64(3));
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(20));
+                caller.ask(0, Asked::Control);
+                caller.ask(0, Asked::Verify { key, cost: 0 });
+            }
+            caller.acts
+        });
+        stage.during(Kind::StopRedis, |_| std::thread::sleep(Duration::from_secs(1)));
+        asked.join().expect("a caller")
+    });
+    stage.caller.acts.extend(acts);
+}
+
+fn ask_without_postgres(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.during(Kind::CutPostgres(1), |stage| {
+        stage.verify(1, key, 0);
+    });
+}

@@ -1,0 +1,288 @@
+//! What goes wrong, and when: a pure function of the seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+
+pub const REPLICAS: usize = 3;
+/// Before the first fault and after the last, all is well for so long.
+const QUIET_AT_THE_ENDS: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// kill -9, and started again after the fault's duration.
+    KillReplica(usize),
+    /// SIGSTOP, then SIGCONT.
+    StopReplica(usize),
+    /// Its connections to Redis break, and no new one is made.
+    CutRedis(usize),
+    /// Its connections to Redis stay, and nothing passes.
+    HoleRedis(usize),
+    /// What it sends to Redis and what it gets takes some milliseconds more.
+    SlowRedis(usize),
+    CutPostgres(usize),
+    HolePostgres(usize),
+    /// Cut off from both.
+    Isolate(usize),
+    /// kill -9, and started again with its append-only file.
+    RestartRedis,
+    /// kill -9, and started again with nothing.
+    WipeRedis,
+    /// SIGSTOP, then SIGCONT.
+    StopRedis,
+    /// Its follower falls behind for the fault's duration; then it is killed and the follower promoted.
+    FailOver,
+    /// kill -9 of every process of it, and started again.
+    KillPostgres,
+    /// SIGSTOP of every process of it, then SIGCONT.
+    StopPostgres,
+}
+
+use Kind::{
+    CutPostgres, CutRedis, FailOver, HolePostgres, HoleRedis, Isolate, KillPostgres, KillReplica,
+    RestartRedis, SlowRedis, StopPostgres, StopRedis, StopReplica, WipeRedis,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Since the load began.
+    pub at: Duration,
+    pub lasts: Duration,
+    pub kind: Kind,
+}
+
+impl Fault {
+    pub fn end(&self) -> Duration {
+        self.at + self.lasts
+    }
+}
+
+/// The faults of a run of this length, in the order in which they begin. At most two overlap, and every
+/// kind comes once before any comes twice. `wanted`: the names of the kinds that may come; empty: all.
+pub fn faults(seed: u64, length: Duration, wanted: &[String]) -> Vec<Fault> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut deck = Vec::new();
+    let mut faults: Vec<Fault> = Vec::new();
+    let mut at = QUIET_AT_THE_ENDS;
+    loop {
+        let kind = draw(&mut random, &mut deck, wanted, None);
+        let Some(kind) = kind else { return faults };
+        let first = Fault { at, lasts: lasts(&mut random, kind), kind };
+        let mut end = first.end();
+        let mut now = vec![first];
+        if random.random_bool(0.4)
+            && let Some(kind) = draw(&mut random, &mut deck, wanted, Some(kind))
+        {
+            let into = first.lasts.mul_f64(random.random_range(0.1..0.9));
+            let second = Fault { at: at + into, lasts: lasts(&mut random, kind), kind };
+            end = end.max(second.end());
+            now.push(second);
+        }
+        if end + QUIET_AT_THE_ENDS > length {
+            return faults;
+        }
+        faults.extend(now);
+        at = end + between(&mut random, 1_500, 2_200);
+    }
+}
+
+/// Whether there is such a kind; `none` leaves out all.
+pub fn is_known(name: &str) -> bool {
+    let kinds = every(&mut StdRng::seed_from_u64(0));
+    name == "none" || kinds.iter().any(|kind| kind.name() == name)
+}
+
+/// The next kind; one that has no part in common with `beside`.
+fn draw(
+    random: &mut StdRng,
+    deck: &mut Vec<Kind>,
+    wanted: &[String],
+    beside: Option<Kind>,
+) -> Option<Kind> {
+    if deck.is_empty() {
+        deck.extend(
+            every(random)
+                .into_iter()
+                .filter(|kind| wanted.is_empty() || wanted.iter().any(|name| name == kind.name())),
+        );
+        deck.shuffle(random);
+    }
+    let fits = |kind: &Kind| beside.is_none_or(|other| !kind.meets(other));
+    let place = deck.iter().rposition(fits)?;
+    Some(deck.remove(place))
+}
+
+fn every(random: &mut StdRng) -> Vec<Kind> {
+    let mut any = || random.random_range(0..REPLICAS);
+    vec![
+        KillReplica(any()),
+        StopReplica(any()),
+        CutRedis(any()),
+        HoleRedis(any()),
+        SlowRedis(any()),
+        CutPostgres(any()),
+        HolePostgres(any()),
+        Isolate(any()),
+        RestartRedis,
+        WipeRedis,
+        StopRedis,
+        FailOver,
+        KillPostgres,
+        StopPostgres,
+    ]
+}
+
+fn lasts(random: &mut StdRng, kind: Kind) -> Duration {
+    match kind {
+        KillReplica(_) | RestartRedis | WipeRedis => between(random, 50, 1_500),
+        StopReplica(_) => between(random, 100, 3_000),
+        FailOver => between(random, 300, 1_200),
+        Isolate(_) => between(random, 2_000, 6_000),
+        KillPostgres | StopPostgres | CutPostgres(_) | HolePostgres(_) => {
+            between(random, 300, 2_500)
+        }
+        CutRedis(_) | HoleRedis(_) | SlowRedis(_) | StopRedis => between(random, 300, 2_000),
+    }
+}
+
+fn between(random: &mut StdRng, least_ms: u64, most_ms: u64) -> Duration {
+    Duration::from_millis(random.random_range(least_ms..=most_ms))
+}
+
+impl Kind {
+    pub fn name(&self) -> &'static str {
+        match self {
+            KillReplica(_) => "kill-replica",
+            StopReplica(_) => "stop-replica",
+            CutRedis(_) => "cut-redis",
+            HoleRedis(_) => "hole-redis",
+            SlowRedis(_) => "slow-redis",
+            CutPostgres(_) => "cut-postgres",
+            HolePostgres(_) => "hole-postgres",
+            Isolate(_) => "isolate",
+            RestartRedis => "restart-redis",
+            WipeRedis => "wipe-redis",
+            StopRedis => "stop-redis",
+            FailOver => "fail-over",
+            KillPostgres => "kill-postgres",
+            StopPostgres => "stop-postgres",
+        }
+    }
+
+    /// The replica that alone it concerns.
+    pub fn replica(&self) -> Option<usize> {
+        match self {
+            KillReplica(r) | StopReplica(r) | CutRedis(r) | HoleRedis(r) | SlowRedis(r)
+            | CutPostgres(r) | HolePostgres(r) | Isolate(r) => Some(*r),
+            RestartRedis | WipeRedis | StopRedis | FailOver | KillPostgres | StopPostgres => None,
+        }
+    }
+
+    fn concerns(&self, replica: usize) -> bool {
+        self.replica().is_none_or(|only| only == replica)
+    }
+
+    /// Whether this replica is itself killed or stopped.
+    pub fn halts(&self, replica: usize) -> bool {
+        matches!(self, KillReplica(_) | StopReplica(_)) && self.concerns(replica)
+    }
+
+    /// Whether Redis is away, or may seem so, for this replica.
+    pub fn troubles_redis(&self, replica: usize) -> bool {
+        let kind = matches!(
+            self,
+            CutRedis(_)
+                | HoleRedis(_)
+                | SlowRedis(_)
+                | Isolate(_)
+                | RestartRedis
+                | WipeRedis
+                | StopRedis
+                | FailOver
+        );
+        kind && self.concerns(replica)
+    }
+
+    /// Whether Postgres is away for this replica.
+    pub fn troubles_postgres(&self, replica: usize) -> bool {
+        let kind = matches!(
+            self,
+            CutPostgres(_) | HolePostgres(_) | Isolate(_) | KillPostgres | StopPostgres
+        );
+        kind && self.concerns(replica)
+    }
+
+    /// Whether Redis may come back with less than it had.
+    pub fn loses_counters(&self) -> bool {
+        matches!(self, RestartRedis | WipeRedis | FailOver)
+    }
+
+    /// Whether two faults would be at the same thing.
+    fn meets(&self, other: Kind) -> bool {
+        let server = |kind: &Kind| match kind {
+            RestartRedis | WipeRedis | StopRedis | FailOver => Some("redis"),
+            KillPostgres | StopPostgres => Some("postgres"),
+            _ => None,
+        };
+        match (server(self), server(&other)) {
+            (Some(one), Some(two)) => one == two,
+            (None, None) => self.replica() == other.replica(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.replica() {
+            Some(replica) => write!(f, "{} of replica {replica}", self.name()),
+            None => write!(f, "{}", self.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(5);
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults_and_another_one_others() {
+        assert_eq!(faults(7, LONG, &[]), faults(7, LONG, &[]));
+        assert_ne!(faults(7, LONG, &[]), faults(8, LONG, &[]));
+    }
+
+    #[test]
+    fn at_most_two_overlap_and_there_are_quiet_gaps() {
+        for seed in 0..200 {
+            let faults = faults(seed, LONG, &[]);
+
+            for fault in &faults {
+                let beside = faults.iter().filter(|other| {
+                    *other != fault && other.at < fault.end() && fault.at < other.end()
+                });
+                assert!(beside.count() <= 1, "seed {seed}: {fault:?}");
+                let next = faults.iter().map(|other| other.at).find(|at| *at >= fault.end());
+                let covered =
+                    faults.iter().any(|other| other.at < fault.end() && other.end() > fault.end());
+                assert!(
+                    covered || next.is_none_or(|at| at >= fault.end() + Duration::from_secs(1))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_wanted_kinds_come() {
+        let wanted = ["kill-replica".to_owned(), "cut-postgres".to_owned()];
+
+        let faults = faults(3, LONG, &wanted);
+
+        assert!(faults.len() > 10);
+        assert!(faults.iter().all(|fault| wanted.iter().any(|name| name == fault.kind.name())));
+    }
+}

@@ -1,0 +1,273 @@
+//! A Postgres and a Redis of this test's own, to be killed, stopped and started again. They keep their data on the
+//! disk. Ended by their process ids.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sqlx::Connection as _;
+use sqlx::postgres::PgConnection;
+
+use crate::support::process::{free_port, signal};
+
+/// A directory that the user of Postgres can reach too.
+pub fn directory() -> tempfile::TempDir {
+    let builder = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("keyward-nemesis.");
+        builder
+    };
+    // Below root's own directory of temporary files, Postgres could not reach it.
+    let made = if is_root() { builder().tempdir_in("/tmp") } else { builder().tempdir() };
+    let made = made.expect("a directory");
+    let open = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(made.path(), open).expect("its mode is set");
+    made
+}
+
+fn is_root() -> bool {
+    id(&["-u"]) == Some(0)
+}
+
+fn id(arguments: &[&str]) -> Option<u32> {
+    let told = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
+    String::from_utf8_lossy(&told.stdout).trim().parse().ok()
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1_500 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: not within 15 seconds");
+}
+
+pub struct Postgres {
+    pub port: u16,
+    programs: PathBuf,
+    place: PathBuf,
+    child: Option<Child>,
+}
+
+impl Postgres {
+    pub fn start(directory: &Path) -> Self {
+        let programs = std::env::var("POSTGRES_BIN").unwrap_or_else(|_| {
+            panic!("POSTGRES_BIN is not set: run ./test, which finds where initdb and postgres are")
+        });
+        let place = directory.join("postgres");
+        std::fs::create_dir(&place).expect("a directory");
+        if let Some((user, group)) = user() {
+            chown(&place, Some(user), Some(group)).expect("it is given to the user of Postgres");
+        }
+        let mut postgres =
+            Self { port: free_port(), programs: programs.into(), place, child: None };
+        let made = postgres
+            .command("initdb")
+            .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
+            .args(["--no-sync", "--pgdata=data"])
+            .output()
+            .expect("initdb runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        postgres.restart();
+        postgres
+    }
+
+    /// Postgres refuses to run as root.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        command.current_dir(&self.place).env("LC_ALL", "C");
+        if let Some((user, group)) = user() {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    pub fn url(&self) -> String {
+        url_at(self.address())
+    }
+
+    /// Starts it on what it has, and waits until it answers.
+    pub fn restart(&mut self) {
+        wait_for("Postgres starts", || {
+            let is_down =
+                self.child.as_mut().is_none_or(|it| it.try_wait().is_ok_and(|it| it.is_some()));
+            if is_down {
+                // A process of its life before may take a moment to notice that it has ended.
+                self.child = Some(self.spawn());
+            }
+            block_on(async { PgConnection::connect(&self.url()).await.is_ok() })
+        });
+    }
+
+    fn spawn(&self) -> Child {
+        let log = self.place.with_extension("log");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("its log");
+        let port = self.port.to_string();
+        // A killed process loses nothing that it has written, so nothing has to reach the disk.
+        self.command("postgres")
+            .args(["-D", "data", "-p", &port, "-c", "listen_addresses=127.0.0.1"])
+            .args([
+                "-c",
+                "unix_socket_directories=",
+                "-c",
+                "fsync=off",
+                "-c",
+                "max_connections=200",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("postgres runs")
+    }
+
+    pub fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let others = children(child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+        signal_all(&others, "KILL");
+    }
+
+    /// `STOP` has every process of it stand still; `CONT` ends that.
+    pub fn signal(&self, name: &str) {
+        let Some(child) = &self.child else { return };
+        signal(child.id(), name);
+        signal_all(&children(child.id()), name);
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.signal("CONT");
+        if let Some(mut child) = self.child.take() {
+            // Unlike a kill, this leaves no shared memory behind.
+            signal(child.id(), "QUIT");
+            for _ in 0..500 {
+                if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            self.child = Some(child);
+            self.kill();
+        }
+    }
+}
+
+pub fn url_at(address: SocketAddr) -> String {
+    format!("postgres://keyward@{address}/postgres")
+}
+
+/// Who Postgres is to run as, where this test runs as root.
+fn user() -> Option<(u32, u32)> {
+    if !is_root() {
+        return None;
+    }
+    let name = if id(&["-u", "postgres"]).is_some() { "postgres" } else { "nobody" };
+    Some((id(&["-u", name])?, id(&["-g", name])?))
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let told =
+        Command::new("pgrep").args(["-P", &parent.to_string()]).output().expect("pgrep runs");
+    String::from_utf8_lossy(&told.stdout).lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Some of them may have ended meanwhile.
+fn signal_all(ids: &[u32], name: &str) {
+    let ids = ids.iter().map(u32::to_string);
+    let _ = Command::new("kill").arg(format!("-{name}")).args(ids).stderr(Stdio::null()).status();
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+pub struct Redis {
+    pub port: u16,
+    place: PathBuf,
+    child: Option<Child>,
+}
+
+impl Redis {
+    /// One that appends what is written to a file, as an operator is told to run it.
+    pub fn start(directory: &Path) -> Self {
+        let port = free_port();
+        let place = directory.join(format!("redis-{port}"));
+        let mut redis = Self { port, place, child: None };
+        redis.restart();
+        redis
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// Starts it on what it has, and waits until it answers.
+    pub fn restart(&mut self) {
+        std::fs::create_dir_all(&self.place).expect("its directory");
+        let child = Command::new("redis-server")
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", "everysec"])
+            .args(["--repl-diskless-sync-delay", "0"])
+            .arg("--dir")
+            .arg(&self.place)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed by ./test");
+        self.child = Some(child);
+        wait_for("Redis starts", || self.ask("PING").is_some_and(|told| told == "+PONG"));
+    }
+
+    /// The first line of what it answers.
+    pub fn ask(&self, command: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address()).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        Some(line.trim_end().to_owned())
+    }
+
+    pub fn follow(&self, master: SocketAddr) {
+        self.ask(&format!("REPLICAOF {} {}", master.ip(), master.port())).expect("it follows");
+    }
+
+    pub fn promote(&self) {
+        self.ask("REPLICAOF NO ONE").expect("it is promoted");
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Forgets what it has written; to be called while it is down.
+    pub fn wipe(&self) {
+        std::fs::remove_dir_all(&self.place).expect("its files are removed");
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.as_ref().expect("it runs").id(), name);
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
