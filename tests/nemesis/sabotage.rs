@@ -96,6 +96,16 @@ fn each_safeguard_is_missed_when_it_is_off() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn a_balance_that_is_set_where_redis_is_away_is_not_overspent_elsewhere() {
+    let _turn = alone();
+    let mut fleet = Fleet::start(0);
+
+    let finding = play(&mut fleet, None, set_a_balance_without_redis, "P1 credits");
+
+    assert!(finding.violations.is_empty(), "{finding:#?}");
+}
+
 /// Starts the replicas with this safeguard off, does what is to be done, and holds the answers against a promise.
 fn play(fleet: &mut Fleet, off: Option<&str>, faults: fn(&mut Stage), promise: &str) -> Finding {
     for replica in &mut fleet.replicas {
@@ -248,6 +258,20 @@ fn spend_where_a_change_is_not_known(stage: &mut Stage) {
         stage.caller.acts.extend(acts);
     });
     stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", None);
+}
+
+/// Replica 0 cannot close the purse that replica 1 spends from.
+fn set_a_balance_without_redis(stage: &mut Stage) {
+    let keys = [50_000, 50_000, 50_000].map(|credits| stage.metered(credits));
+    for key in keys {
+        stage.spend_for(400, 1, key, 10);
+    }
+    stage.during(Kind::CutRedis(0), |stage| {
+        for key in keys {
+            stage.caller.ask(0, Asked::Credits { key, change: Change::Set(0) });
+            stage.drain(1, key, 1, 200);
+        }
+    });
 }
 
 fn spend_for_a_day_and_the_next(stage: &mut Stage) {
