@@ -181,26 +181,25 @@ fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
     assert_eq!(
         events(data.path(), id),
         [
-            ("rootkey", "ratelimitNamespace.create"),
-            ("system", "ratelimitNamespace.update"),
-            ("system", "ratelimitNamespace.update"),
-            ("system", "ratelimitNamespace.delete"),
+            "rootkey 127.0.0.1 ratelimitNamespace.create",
+            "system - ratelimitNamespace.update",
+            "system - ratelimitNamespace.update",
+            "system - ratelimitNamespace.delete",
         ]
-        .map(|(actor, event)| (actor.to_owned(), event.to_owned()))
     );
 }
 
 /// What the audit log of an embedded server tells of a thing, oldest first.
-fn events(data_dir: &Path, id: &str) -> Vec<(String, String)> {
+fn events(data_dir: &Path, id: &str) -> Vec<String> {
     let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let sql = "
-            SELECT actor_type, event
+            SELECT actor_type || ' ' || COALESCE(remote_address, '-') || ' ' || event
             FROM audit
             WHERE targets LIKE '%' || $1 || '%'
             ORDER BY rowid";
         let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        sqlx::query_as(sql).bind(id).fetch_all(&mut file).await.unwrap()
+        sqlx::query_scalar(sql).bind(id).fetch_all(&mut file).await.unwrap()
     })
 }
 

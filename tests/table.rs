@@ -119,8 +119,7 @@ both! {
                 }
                 let unknown = format!("{}nobody", &known[..known.len() - 6]);
 
-                let absent =
-                    send(&kw, &row, &stranger, example.replace(known, &unknown)).await;
+                let absent = send(&kw, &row, &stranger, example.replace(known, &unknown)).await;
                 let foreign = send(&kw, &row, &stranger, example.clone()).await;
 
                 let told = |reply: &Reply| {

@@ -50,6 +50,8 @@ NO_API = (errors.NotFoundErrorResponse, 404, "Not Found", "api_not_found")
 NO_KEY = (errors.NotFoundErrorResponse, 404, "Not Found", "key_not_found")
 NO_ROLE = (errors.NotFoundErrorResponse, 404, "Not Found", "role_not_found")
 NO_PERMISSION = (errors.NotFoundErrorResponse, 404, "Not Found", "permission_not_found")
+NO_NAMESPACE = (errors.NotFoundErrorResponse, 404, "Not Found", "ratelimit_namespace_not_found")
+NO_OVERRIDE = (errors.NotFoundErrorResponse, 404, "Not Found", "ratelimit_override_not_found")
 PERMISSION_EXISTS = (errors.ConflictErrorResponse, 409, "Conflicting Resource", "permission_already_exists")
 ROLE_EXISTS = (errors.ConflictErrorResponse, 409, "Conflicting Resource", "role_already_exists")
 # The client declares no 412 for the key operations, so its generic class is the right one.
@@ -213,7 +215,7 @@ class Driver:
     async def everything(self):
         self.api_id = (await self.call("apis.create_api", name=self.fresh("main")))["apiId"]
         for section in (self.authentication, self.apis, self.permissions, self.creating, self.reading, self.updating,
-                        self.deleting, self.verifying, self.expressions, self.ratelimits, self.credits):
+                        self.deleting, self.verifying, self.expressions, self.ratelimits, self.credits, self.limiter):
             try:
                 await section(section.__name__)
             except Exception as error:  # A section that cannot set its scene is one failed check.
@@ -229,6 +231,10 @@ class Driver:
             "keys.create_key": {"api_id": "x"}, "keys.get_key": {"key_id": "x"}, "keys.update_key": {"key_id": "x"},
             "keys.delete_key": {"key_id": "x"}, "keys.whoami": {"key": ""}, "keys.verify_key": {"key": ""},
             "permissions.create_permission": {"name": "", "slug": ""}, "permissions.create_role": {"name": ""},
+            "ratelimit.limit": {"namespace": "", "identifier": "", "limit": 0, "duration": 0}, "ratelimit.multi_limit": {"request": []},
+            "ratelimit.set_override": {"namespace": "", "identifier": "", "limit": 0, "duration": 0},
+            "ratelimit.get_override": {"namespace": "", "identifier": ""}, "ratelimit.list_overrides": {"namespace": ""},
+            "ratelimit.delete_override": {"namespace": "", "identifier": ""},
         }
         # An unknown key, a malformed header and a missing one have one type each, the same on every operation.
         types = {}
@@ -748,6 +754,146 @@ class Driver:
             equal(sorted(answer["credits"] for answer in answers if answer["code"] == "VALID"), list(range(10)))
             equal(sum(answer["code"] == "USAGE_EXCEEDED" for answer in answers), 10)
         await self.check(f"{section}: 20 calls at once spend exactly the balance", at_once)
+
+    async def limiter(self, section):
+        namespace, other = self.fresh("email.send"), self.fresh("email.read")
+
+        # A request may reach another replica than the one that made a change, which that one sees within a second.
+        async def seen_by_all():
+            await asyncio.sleep(1)
+
+        def request(identifier, **more):
+            return {"namespace": namespace, "identifier": identifier, "limit": 10, "duration": LONG, **more}
+
+        async def limit(identifier, **more):
+            return await self.call("ratelimit.limit", **request(identifier, **more))
+
+        def answer(remaining, **more):
+            return {"success": True, "limit": 10, "remaining": remaining, "reset": window_end(LONG), **more}
+
+        async def set_override(identifier, maximum):
+            return (await self.call("ratelimit.set_override", **request(identifier, limit=maximum)))["overrideId"]
+
+        def override(override_id, identifier, maximum):
+            return {"overrideId": override_id, "identifier": identifier, "limit": maximum, "duration": LONG}
+
+        async def pages(**fields):
+            """The pages that the client fetches one after the other: how many each has, and all of them."""
+            if self.mode == "sync":
+                page = self.unkey.ratelimit.list_overrides(namespace=namespace, **fields)
+            else:
+                page = await self.unkey.ratelimit.list_overrides_async(namespace=namespace, **fields)
+            sizes, items = [], []
+            while page is not None:
+                seen(page.result.meta.request_id)
+                sizes.append(len(page.result.data))
+                items += plain(page.result.data)
+                page = page.next()
+                if asyncio.iscoroutine(page):
+                    page = await page
+            return sizes, items
+
+        async def unmade():
+            named = {"namespace": namespace, "identifier": "a"}
+            await self.raises(NO_NAMESPACE, "ratelimit.set_override", **named, limit=1, duration=1000)
+            await self.raises(NO_NAMESPACE, "ratelimit.get_override", **named)
+            await self.raises(NO_NAMESPACE, "ratelimit.delete_override", **named)
+            await self.raises(NO_NAMESPACE, "ratelimit.list_overrides", namespace=namespace)
+        await self.check(f"{section}: overrides do not make a namespace", unmade)
+
+        async def counting():
+            for remaining in (9, 8, 7):
+                equal(await limit("counting"), answer(remaining))
+            equal(await limit("Counting"), answer(9))
+        await self.check(f"{section}: limit makes the namespace and counts each identifier down", counting)
+
+        async def costs():
+            equal(await limit("costs", cost=6), answer(4))
+            equal(await limit("costs", cost=5), answer(0, success=False))
+            equal(await limit("costs", cost=0), answer(4))
+            equal(await limit("costs", cost=4), answer(0))
+        await self.check(f"{section}: a cost that does not fit is refused, takes nothing and is no error", costs)
+
+        async def crowd():
+            # The synchronous methods run on threads here, so both kinds are truly concurrent.
+            if self.mode == "sync":
+                one = lambda: asyncio.to_thread(self.unkey.ratelimit.limit, **request("crowd"))
+            else:
+                one = lambda: self.unkey.ratelimit.limit_async(**request("crowd"))
+            answers = [plain(response.data) for response in await asyncio.gather(*(one() for _ in range(20)))]
+            equal(sorted(told["remaining"] for told in answers if told["success"]), list(range(10)))
+        await self.check(f"{section}: 20 checks at once admit exactly the limit", crowd)
+        for title, fields, location in (
+            ("an empty namespace", {"namespace": ""}, "/properties/namespace/minLength"),
+            ("an identifier of 513", {"identifier": "é" * 513}, "/properties/identifier/maxLength"),
+            ("a limit of 0", {"limit": 0}, "/properties/limit/minimum"),
+            ("a window under a second", {"duration": 999}, "/properties/duration/minimum"),
+            ("a window over 30 days", {"duration": LONG + 1}, "/properties/duration/maximum"),
+            ("a negative cost", {"cost": -1}, "/properties/cost/minimum"),
+        ):
+            await self.check(f"{section}: refuses {title}", lambda: self.rejects(location, "ratelimit.limit", **{**request("a"), **fields}))
+
+        async def multi():
+            def told(where, maximum, remaining, passed):
+                return {"namespace": where, "identifier": "both", "limit": maximum, "remaining": remaining,
+                        "reset": window_end(LONG), "passed": passed}
+            for cost, passed, left in ((4, False, 10), (3, True, 9)):
+                members = [request("both"), request("both", namespace=other, limit=3, cost=cost)]
+                equal(await self.call("ratelimit.multi_limit", request=members),
+                      {"passed": passed, "limits": [told(namespace, 10, left, True), told(other, 3, 0, passed)]})
+        await self.check(f"{section}: multi_limit takes all or nothing and tells each in order", multi)
+
+        async def twice():
+            answer = await self.call("ratelimit.multi_limit", request=[request("twice", cost=5)] * 2)
+            equal((answer["passed"], [member["remaining"] for member in answer["limits"]]), (True, [5, 0]))
+        await self.check(f"{section}: multi_limit adds up members of one counter", twice)
+        await self.check(f"{section}: multi_limit refuses an empty list", lambda: self.rejects("/minItems", "ratelimit.multi_limit", request=[]))
+
+        exact, pattern, never = await set_override("user_1", 2), await set_override("user_*", 5), await set_override("banned", 0)
+
+        async def kept():
+            for override_id in (exact, pattern, never):
+                matches(override_id, r"rlor_[A-Za-z0-9]{16,}")
+            equal(await set_override("user_1", 3), exact)
+        await self.check(f"{section}: set_override answers with an id, and keeps it", kept)
+        await seen_by_all()
+
+        async def applied():
+            equal(await limit("user_1"), answer(2, limit=3, overrideId=exact))
+            equal(await limit("user_2"), answer(4, limit=5, overrideId=pattern))
+            equal(await limit("banned"), answer(0, success=False, limit=0, overrideId=never))
+            told = (await self.call("ratelimit.multi_limit", request=[request("user_2")]))["limits"][0]
+            equal((told["limit"], told["remaining"], told["overrideId"]), (5, 3, pattern))
+        await self.check(f"{section}: the exact override precedes a pattern, and 0 always denies", applied)
+
+        async def found():
+            equal(await self.call("ratelimit.get_override", namespace=namespace, identifier="user_1"), override(exact, "user_1", 3))
+            equal(await self.call("ratelimit.get_override", namespace=namespace, identifier="user_9"), override(pattern, "user_*", 5))
+            await self.raises(NO_OVERRIDE, "ratelimit.get_override", namespace=namespace, identifier="somebody")
+        await self.check(f"{section}: get_override finds what a check would find", found)
+
+        async def listed():
+            overrides = [override(exact, "user_1", 3), override(pattern, "user_*", 5), override(never, "banned", 0)]
+            overrides.sort(key=lambda known: known["overrideId"])
+            equal(await pages(limit=2), ([2, 1], overrides))
+            equal(await pages(limit=3), ([3], overrides))
+            equal(await pages(), ([3], overrides))
+            await self.rejects("/properties/limit/maximum", "ratelimit.list_overrides", namespace=namespace, limit=101)
+        await self.check(f"{section}: list_overrides goes through the pages by id", listed)
+
+        async def deleted():
+            await self.raises(NO_OVERRIDE, "ratelimit.delete_override", namespace=namespace, identifier="user_7")
+            equal(await self.call("ratelimit.delete_override", namespace=namespace, identifier="user_1"), {})
+            await self.raises(NO_OVERRIDE, "ratelimit.delete_override", namespace=namespace, identifier="user_1")
+            await seen_by_all()
+            equal(await limit("user_1"), answer(3, limit=5, overrideId=pattern))
+        await self.check(f"{section}: delete_override takes the exact identifier, once", deleted)
+
+        async def anew():
+            assert await set_override("user_1", 7) != exact
+            await seen_by_all()
+            equal((await limit("user_1"))["limit"], 7)
+        await self.check(f"{section}: what was deleted can be set anew", anew)
 
 
 async def main():

@@ -93,7 +93,8 @@ both_stores! {
     async fn a_name_that_many_make_at_once_is_one(store) {
         let workspace = workspace(&store).await;
         let make = async |n: usize| {
-            let list = [a_namespace(&workspace, &format!("own {n}")), a_namespace(&workspace, "shared")];
+            let list =
+                [a_namespace(&workspace, &format!("own {n}")), a_namespace(&workspace, "shared")];
             commit(&store, async |tx| {
                 let held = tx.lock_namespaces(&workspace).await?;
                 Ok((held, tx.insert_namespaces(&workspace, &list).await?))
@@ -101,7 +102,8 @@ both_stores! {
             .await
         };
 
-        let made: Vec<_> = join_all((0..8).map(make)).await.into_iter().map(Result::unwrap).collect();
+        let made: Vec<_> =
+            join_all((0..8).map(make)).await.into_iter().map(Result::unwrap).collect();
 
         let mut held: Vec<_> = made.iter().map(|(held, _)| *held).collect();
         held.sort_unstable();
@@ -139,16 +141,17 @@ both_stores! {
         let first = Override { expires_at: Some(NOON), ..an_override(ODD) };
         let later = NOON.plus_ms(5);
         let second = Override {
-            limit: i64::MAX, duration_ms: i64::MAX, created_at: later, ..an_override(ODD)
+            limit: i64::MAX,
+            duration_ms: i64::MAX,
+            created_at: later,
+            ..an_override(ODD)
         };
 
         let ids = (set(&store, &namespace, &first).await, set(&store, &namespace, &second).await);
 
         assert_eq!(ids, (first.id.clone(), first.id.clone()));
         let mut reader = store.read().await.unwrap();
-        let kept = Override {
-            id: first.id, created_at: NOON, updated_at: Some(later), ..second
-        };
+        let kept = Override { id: first.id, created_at: NOON, updated_at: Some(later), ..second };
         let listed = reader.overrides(&workspace, &namespace.id, "", 10).await.unwrap();
         assert_eq!(listed, std::slice::from_ref(&kept));
         let stored = reader.namespace(&workspace, "a").await.unwrap().unwrap();

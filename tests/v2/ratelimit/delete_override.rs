@@ -13,7 +13,8 @@ both! {
         kw.limit("email.send", "user_1", json!({})).await.data();
         kw.set_override("email.send", "*", json!({ "limit": 5 })).await;
         let id = kw.set_override("email.send", "user_1", json!({ "limit": 6 })).await;
-        let limit = async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
+        let limit =
+            async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
         assert_eq!(limit().await, 6);
 
         assert_eq!(*delete(&kw, "user_1").await.data(), json!({}));

@@ -29,7 +29,9 @@ both! {
             kw.set_override("email.send", identifier, json!({})).await;
         }
 
-        for (identifier, found) in [("user_1", "user_1"), ("user_2", "user_*"), ("x", "*"), ("user_*", "user_*")] {
+        for (identifier, found) in
+            [("user_1", "user_1"), ("user_2", "user_*"), ("x", "*"), ("user_*", "user_*")]
+        {
             let reply = get(&kw, identifier).await;
             let checked = kw.limit("email.send", identifier, json!({})).await;
 

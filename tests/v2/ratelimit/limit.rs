@@ -45,7 +45,8 @@ both! {
     }
 
     async fn a_limit_admits_as_many_as_it_says_and_a_refusal_is_no_error(kw) {
-        let told = counted(&kw, [json!({ "limit": 2 }), json!({ "limit": 2 }), json!({ "limit": 2 })]);
+        let told =
+            counted(&kw, [json!({ "limit": 2 }), json!({ "limit": 2 }), json!({ "limit": 2 })]);
 
         assert_eq!(told.await, [json!([true, 1]), json!([true, 0]), json!([false, 0])]);
     }
@@ -54,8 +55,11 @@ both! {
         let told = counted(
             &kw,
             [
-                json!({ "cost": 4 }), json!({ "cost": 7 }), json!({ "cost": 6 }),
-                json!({ "cost": 0 }), json!({ "cost": 1 }),
+                json!({ "cost": 4 }),
+                json!({ "cost": 7 }),
+                json!({ "cost": 6 }),
+                json!({ "cost": 0 }),
+                json!({ "cost": 1 }),
             ],
         )
         .await;
@@ -63,7 +67,10 @@ both! {
         assert_eq!(
             told,
             [
-                json!([true, 6]), json!([false, 0]), json!([true, 0]), json!([true, 0]),
+                json!([true, 6]),
+                json!([false, 0]),
+                json!([true, 0]),
+                json!([true, 0]),
                 json!([false, 0]),
             ]
         );
@@ -168,7 +175,10 @@ both! {
             let reply = kw.v2_as(&root_key, "ratelimit.limit", request).await;
 
             let detail = reply.error(403, "insufficient_permissions")["detail"].clone();
-            assert!(detail.as_str().unwrap().ends_with(&format!("permission {lacking}")), "{detail}");
+            assert!(
+                detail.as_str().unwrap().ends_with(&format!("permission {lacking}")),
+                "{detail}"
+            );
         }
         assert_eq!(kw.rows("namespaces").await, 0);
     }
@@ -266,16 +276,29 @@ both! {
     async fn the_exact_override_precedes_patterns_and_of_these_the_longest_counts(kw) {
         kw.limit("email.send", "somebody", json!({})).await.data();
         for (limit, identifier) in [
-            (1, "*"), (2, "user_*"), (3, "*_vip"), (4, "user_*_vip"), (5, "user_1_vip"),
-            (6, "u*r_*"), (7, "us*r_"),
+            (1, "*"),
+            (2, "user_*"),
+            (3, "*_vip"),
+            (4, "user_*_vip"),
+            (5, "user_1_vip"),
+            (6, "u*r_*"),
+            (7, "us*r_"),
         ] {
             kw.set_override("email.send", identifier, json!({ "limit": limit })).await;
             kw.clock.advance_ms(1);
         }
 
         for (identifier, limit) in [
-            ("user_1_vip", 5), ("user_2_vip", 4), ("a_vip", 3), ("user_1", 2), ("uber_1", 6),
-            ("User_1", 1), ("user_\n_vip", 4), ("user_vip", 2), ("user_*", 2), ("usr_", 7),
+            ("user_1_vip", 5),
+            ("user_2_vip", 4),
+            ("a_vip", 3),
+            ("user_1", 2),
+            ("uber_1", 6),
+            ("User_1", 1),
+            ("user_\n_vip", 4),
+            ("user_vip", 2),
+            ("user_*", 2),
+            ("usr_", 7),
         ] {
             let reply = kw.limit("email.send", identifier, json!({})).await;
             assert_eq!(reply.data()["limit"], limit, "{identifier:?}");
@@ -302,7 +325,10 @@ both! {
             let first = kw.limit("email.send", identifier, json!({})).await;
             let second = kw.limit("email.send", identifier, json!({})).await;
 
-            assert_eq!((&first.data()["success"], &second.data()["success"]), (&json!(true), &json!(false)));
+            assert_eq!(
+                (&first.data()["success"], &second.data()["success"]),
+                (&json!(true), &json!(false))
+            );
         }
     }
 
@@ -311,7 +337,8 @@ both! {
         kw.set_override("email.send", "*", json!({ "limit": 4 })).await;
         let fields = json!({ "limit": 3, "expires": NOON.0 + 10 });
         kw.set_override("email.send", "user_1", fields).await;
-        let limit = async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
+        let limit =
+            async || kw.limit("email.send", "user_1", json!({})).await.data()["limit"].clone();
 
         kw.clock.advance_ms(10);
         assert_eq!(limit().await, 3);

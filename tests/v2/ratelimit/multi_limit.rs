@@ -60,7 +60,10 @@ both! {
         let reply = multi(&kw, json!([check(id, "nobody", json!({})), by_name])).await;
 
         let limits = &reply.data()["limits"];
-        assert_eq!((&limits[0]["namespace"], &limits[1]["namespace"]), (&json!(id), &json!("email.send")));
+        assert_eq!(
+            (&limits[0]["namespace"], &limits[1]["namespace"]),
+            (&json!(id), &json!("email.send"))
+        );
         assert_eq!(limits[1]["remaining"], 8);
     }
 
@@ -77,9 +80,18 @@ both! {
         let taken = multi(&kw, checks(3)).await;
         let again = multi(&kw, checks(0)).await;
 
-        assert_eq!(told(&refused), (false, vec![json!([true, 10]), json!([false, 0]), json!([true, 1])]));
-        assert_eq!(told(&taken), (true, vec![json!([true, 9]), json!([true, 0]), json!([true, 0])]));
-        assert_eq!(told(&again), (false, vec![json!([true, 9]), json!([true, 0]), json!([false, 0])]));
+        assert_eq!(
+            told(&refused),
+            (false, vec![json!([true, 10]), json!([false, 0]), json!([true, 1])])
+        );
+        assert_eq!(
+            told(&taken),
+            (true, vec![json!([true, 9]), json!([true, 0]), json!([true, 0])])
+        );
+        assert_eq!(
+            told(&again),
+            (false, vec![json!([true, 9]), json!([true, 0]), json!([false, 0])])
+        );
     }
 
     async fn members_of_one_counter_add_up(kw) {
@@ -110,7 +122,8 @@ both! {
         kw.limit("known", "user_1", json!({})).await.data();
         let create = "ratelimit.*.create_namespace";
         let root_key = kw.root_key([create, "ratelimit.rlns_other.limit"]).await;
-        let checks = json!([check("new", "user_1", json!({})), check("known", "user_1", json!({}))]);
+        let checks =
+            json!([check("new", "user_1", json!({})), check("known", "user_1", json!({}))]);
 
         let reply = kw.v2_as(&root_key, "ratelimit.multiLimit", checks).await;
 
@@ -121,7 +134,8 @@ both! {
 
     async fn of_several_missing_namespaces_all_are_made_or_none(kw) {
         let checks = json!([
-            check("a", "user_1", json!({})), check("b", "user_1", json!({})),
+            check("a", "user_1", json!({})),
+            check("b", "user_1", json!({})),
             check("a", "user_2", json!({})),
         ]);
         let may_not = kw.root_key(["ratelimit.*.limit"]).await;

@@ -43,7 +43,10 @@ both! {
             list(&kw).await,
             json!([{ "overrideId": first, "identifier": "user_1", "limit": 2, "duration": 1000 }])
         );
-        assert_eq!(kw.events_of(&first).await, ["ratelimit.set_override", "ratelimit.set_override"]);
+        assert_eq!(
+            kw.events_of(&first).await,
+            ["ratelimit.set_override", "ratelimit.set_override"]
+        );
     }
 
     async fn it_applies_at_once_to_what_is_counted_already(kw) {
@@ -136,7 +139,10 @@ both! {
 
         let told = kw.limit("email.send", &"🦀".repeat(512), json!({})).await;
 
-        assert_eq!((&told.data()["success"], &told.data()["limit"]), (&json!(true), &json!(i64::MAX)));
+        assert_eq!(
+            (&told.data()["success"], &told.data()["limit"]),
+            (&json!(true), &json!(i64::MAX))
+        );
     }
 
     async fn many_that_set_one_override_at_once_share_its_id(kw) {
