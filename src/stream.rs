@@ -25,7 +25,7 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How often purses are looked after.
 const SETTLE_EVERY: Duration = Duration::from_millis(500);
 /// How often a replica says that it is there.
-const PRESENCE_EVERY: Duration = Duration::from_secs(2);
+const PRESENCE_EVERY: Duration = Duration::from_millis(500);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
 /// A listener that hears no beat for so long connects anew.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -130,6 +130,7 @@ async fn prune(app: Arc<App>) {
         let pruned = async {
             let mut tx = app.store.begin().await?;
             tx.prune_changes().await?;
+            tx.prune_replicas().await?;
             tx.commit().await
         };
         if let Err(e) = pruned.await {

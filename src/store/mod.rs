@@ -118,9 +118,8 @@ pub trait Reads: RatelimitReads {
     async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
     /// The ledger of what is withheld, oldest first; of one key, where it is named.
     async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
-    /// The balance of a key, whosever it is, as no purse holds it, and the database's own time. `None`: no
-    /// such key, or it is not metered.
-    async fn credits(&mut self, key: &KeyId) -> Result<Option<(Credits, Timestamp)>>;
+    /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
+    async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
     /// The database's own time.
     async fn now(&mut self) -> Result<Timestamp>;
     /// A page of the change log after `seq`, oldest first.
@@ -211,9 +210,10 @@ pub trait Writes: Reads + RatelimitWrites {
         replica: &str,
         spent: i64,
     ) -> Result<()>;
-    /// Says that a replica is there, and forgets those that have not said so for a day, unless somebody may
-    /// wait for their word. How many have within the last `within_ms`, this one included.
+    /// Says that a replica is there. How many have said so within the last `within_ms`, this one included.
     async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64>;
+    /// Forgets replicas that have been silent for a day, unless somebody may wait for their word.
+    async fn prune_replicas(&mut self) -> Result<()>;
     async fn drop_replica(&mut self, id: &str) -> Result<()>;
     async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()>;
     async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Window};
-use crate::model::Credits;
+use crate::model::{self, Account, Credits};
 
 pub use self::bank::{go_back, now, settle_for_change, settle_idle};
 pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withheld};
@@ -216,20 +216,26 @@ fn is_over(purse: &Purse) -> bool {
 
 /// What is left, bank and purse, by the bank's own word. `None`: unlimited, or gone.
 async fn told_by_bank(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
-    let Some((credits, now)) = app.store.read().await?.credits(key).await? else {
+    let Some(Account { credits, purses, now }) = app.store.read().await?.account(key).await? else {
         return Ok(None);
     };
-    let credits = refill::refilled(credits, app.clock.fixed().unwrap_or(now));
-    let spend =
-        Spend { purse: app.keyspace.purse(key.as_str(), credits.version), cost: 0, fill: None };
-    let look = Take { windows: Vec::new(), spend: Some(spend) };
-    let units = match redis.take(&look, app.clock.fixed()).await {
-        Ok(Taken { purse: Some(purse), .. }) if !is_over(&purse) => purse.units,
-        Ok(_) => 0,
-        Err(cause) if cause.is_counters_outage() => 0,
-        Err(cause) => return Err(cause),
-    };
-    Ok(Some(credits.balance.saturating_add(units)))
+    let refilled = refill::refilled(credits, bank::now(app, now));
+    let mut told = refilled.balance;
+    // What purses of a period before still hold is void.
+    let in_use = |purse: &&model::Purse| purse.withheld_at.is_none() && refilled == credits;
+    for purse in purses.iter().filter(in_use) {
+        let name = app.keyspace.purse(key.as_str(), purse.epoch);
+        let look = Spend { purse: name, cost: 0, fill: None };
+        let look = Take { windows: Vec::new(), spend: Some(look) };
+        match redis.take(&look, app.clock.fixed()).await {
+            Ok(Taken { purse: Some(purse), .. }) if !is_over(&purse) => {
+                told = told.saturating_add(purse.units);
+            }
+            Err(cause) if !cause.is_counters_outage() => return Err(cause),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(Some(told))
 }
 
 /// What is left of a key's credits, bank and purse, spending nothing. `None`: unlimited.

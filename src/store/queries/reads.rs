@@ -7,7 +7,7 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Api, Credits, Identity, Permission, Role, RootKey, Withheld};
+use crate::model::{Account, Api, Identity, Permission, Role, RootKey, Withheld};
 use crate::store::rows::{AccountRow, IdentityRow, KeyRow, PermissionRow, RoleRow, RootKeyRow};
 use crate::store::{Change, Reads, StoredKey};
 
@@ -275,10 +275,12 @@ impl Reads for Connection {
         Ok(query_as(sql).bind(silent_ms).fetch_all(self).await?)
     }
 
-    async fn credits(&mut self, key: &KeyId) -> Result<Option<(Credits, Timestamp)>> {
+    async fn account(&mut self, key: &KeyId) -> Result<Option<Account>> {
         let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
-        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(self).await?;
-        Ok(row.and_then(AccountRow::into_credits))
+        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
+        let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
+        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
+        Ok(Some(Account { credits, purses, now }))
     }
 
     async fn now(&mut self) -> Result<Timestamp> {

@@ -317,12 +317,7 @@ impl Writes for Connection {
         let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
         // Only now: what the one who held it before has written is seen.
-        let sql = "
-            SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at
-            FROM purses
-            WHERE key_id = $1
-            ORDER BY epoch";
-        let purses = query_as(sql).bind(key).fetch_all(self).await?;
+        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
         Ok(Some(Account { credits, purses, now }))
     }
 
@@ -424,15 +419,19 @@ impl Writes for Connection {
             ") ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
         );
         query(sql).bind(id).execute(&mut *self).await?;
+        let sql = concat!("SELECT COUNT(*) FROM replicas WHERE seen_at > ", now_ms!(), " - $1");
+        Ok(query_scalar(sql).bind(within_ms).fetch_one(self).await?)
+    }
+
+    async fn prune_replicas(&mut self) -> Result<()> {
         let sql = concat!(
             "DELETE FROM replicas
             WHERE NOT EXISTS (SELECT 1 FROM purses WHERE withheld_at IS NOT NULL) AND seen_at < ",
             now_ms!(),
             " - 86400000"
         );
-        query(sql).execute(&mut *self).await?;
-        let sql = concat!("SELECT COUNT(*) FROM replicas WHERE seen_at > ", now_ms!(), " - $1");
-        Ok(query_scalar(sql).bind(within_ms).fetch_one(self).await?)
+        query(sql).execute(self).await?;
+        Ok(())
     }
 
     async fn drop_replica(&mut self, id: &str) -> Result<()> {
