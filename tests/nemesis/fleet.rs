@@ -183,7 +183,11 @@ impl Fleet {
             }
             Kind::RestartRedis | Kind::WipeRedis => self.master.kill(),
             Kind::StopRedis => self.master.signal("STOP"),
-            Kind::FailOver => self.link.set(Way::Hole, Way::Hole),
+            Kind::FailOver => {
+                // A follower that never heard of anything would be an empty Redis, which is another fault.
+                self.master.await_follower();
+                self.link.set(Way::Hole, Way::Hole);
+            }
             Kind::KillPostgres => self.postgres.kill(),
             Kind::StopPostgres => self.postgres.signal("STOP"),
         }

@@ -321,7 +321,9 @@ fn ask_while_redis_hangs(stage: &mut Stage) {
 }
 
 fn ask_without_postgres(stage: &mut Stage) {
-    let key = stage.key(KeyFacts::default());
+    let (known, key) = (stage.key(KeyFacts::default()), stage.key(KeyFacts::default()));
+    // So that the replica knows the root key, and has only the key to look up.
+    stage.verify(1, known, 0);
     stage.during(Kind::CutPostgres(1), |stage| {
         stage.verify(1, key, 0);
     });

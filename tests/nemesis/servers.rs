@@ -245,6 +245,16 @@ impl Redis {
         self.ask(&format!("REPLICAOF {} {}", master.ip(), master.port())).expect("it follows");
     }
 
+    /// Waits until its follower has all that there was, though not for ever.
+    pub fn await_follower(&self) {
+        for _ in 0..200 {
+            if self.ask("WAIT 1 10").is_some_and(|told| told == ":1") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub fn promote(&self) {
         self.ask("REPLICAOF NO ONE").expect("it is promoted");
     }
