@@ -100,6 +100,14 @@ async fn metered(
     }
 }
 
+/// How an attempt found things.
+struct Attempt {
+    taken: Taken,
+    purse: Purse,
+    /// Of the block that was to be put in, what was not.
+    not_put: i64,
+}
+
 /// A take that may have to go to the bank.
 struct Spending<'a> {
     app: &'a App,
@@ -116,7 +124,7 @@ impl Spending<'_> {
     async fn run(&mut self) -> Result<Outcome> {
         let mut epoch = self.view.purse.epoch().max(self.credits.version);
         let mut last = self.attempt(epoch, None).await?;
-        let Some(mut finding) = self.finding(&last, 0) else {
+        let Some(mut finding) = self.finding(&last) else {
             return self.outcome(&last).await;
         };
         // One at a time goes to the bank for a key: a crowd at an empty purse would draw a block each.
@@ -132,13 +140,13 @@ impl Spending<'_> {
             // Whoever had the turn before may have filled the purse.
             epoch = self.view.purse.epoch().max(self.credits.version);
             last = self.attempt(epoch, None).await?;
-            match self.finding(&last, 0) {
+            match self.finding(&last) {
                 Some(found) => finding = found,
                 None => return self.outcome(&last).await,
             }
         }
         for visits in 0..ATTEMPTS {
-            let purse = last.1;
+            let purse = last.purse;
             let seen = Seen { epoch, life: purse.life, spent: purse.spent, finding };
             let need = (self.cost - purse.units).max(0);
             let visit = bank::visit(self.app, self.redis, self.key, seen, need, self.cost).await?;
@@ -149,12 +157,12 @@ impl Spending<'_> {
             epoch = purse;
             self.view.purse.visited(epoch);
             last = self.attempt(epoch, Some(fill)).await?;
-            match self.finding(&last, fill.block) {
+            match self.finding(&last) {
                 Some(found) => finding = found,
                 None => return self.outcome(&last).await,
             }
             if let Finding::NotPut { is_lost, .. } = &mut finding
-                && last.1.state == PurseState::Missing
+                && last.purse.state == PurseState::Missing
             {
                 // Another replica may just have opened it, and its block is on its way.
                 *is_lost = visits >= PATIENCE;
@@ -164,7 +172,7 @@ impl Spending<'_> {
         Err(Error::Internal(format!("the purse of key {} is too contended", self.key)))
     }
 
-    async fn attempt(&mut self, epoch: i64, fill: Option<Fill>) -> Result<(Taken, Purse)> {
+    async fn attempt(&mut self, epoch: i64, fill: Option<Fill>) -> Result<Attempt> {
         let purse = self.app.keyspace.purse(self.key.as_str(), epoch);
         let spend = Spend { purse, cost: self.cost, fill };
         let take = Take { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
@@ -173,15 +181,23 @@ impl Spending<'_> {
         let taken = taken?;
         let mut purse =
             taken.purse.ok_or_else(|| Error::Internal("no purse in the reply".into()))?;
+        let not_put = match purse.state {
+            PurseState::Closed | PurseState::Elsewhere | PurseState::Missing => {
+                fill.map_or(0, |fill| fill.block)
+            }
+            PurseState::Enough | PurseState::Short | PurseState::Exceeded => 0,
+        };
         if purse.bank.is_some() && !self.app.spent.heard(self.key, epoch, purse.spent) {
-            // The bank has taken this purse for lost: whatever came of it, it does not count.
+            // The bank has taken this purse for lost: whatever came of it, it does not count. A block that
+            // was put in is lost with it, for others may still be spending it.
             purse.state = PurseState::Closed;
         }
-        Ok((taken, purse))
+        Ok(Attempt { taken, purse, not_put })
     }
 
     /// What the bank is to be told, where the take failed for want of something that it can give.
-    fn finding(&self, (taken, purse): &(Taken, Purse), block: i64) -> Option<Finding> {
+    fn finding(&self, Attempt { taken, purse, not_put }: &Attempt) -> Option<Finding> {
+        let block = *not_put;
         let admitted = taken.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
         match purse.state {
             // A block that was not put in goes back, whatever else comes of it.
@@ -199,7 +215,7 @@ impl Spending<'_> {
         }
     }
 
-    async fn outcome(&self, (taken, purse): &(Taken, Purse)) -> Result<Outcome> {
+    async fn outcome(&self, Attempt { taken, purse, .. }: &Attempt) -> Result<Outcome> {
         let known = purse.bank.filter(|bank| *bank < TOLD_MAX && !is_over(purse));
         let told = match known.filter(|_| !self.view.purse.is_distrusted()) {
             Some(bank) => Some(purse.units.saturating_add(bank)),

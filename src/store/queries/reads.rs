@@ -91,8 +91,8 @@ macro_rules! roles_where {
 macro_rules! withheld {
     ($condition:literal) => {
         concat!(
-            "SELECT p.key_id, k.workspace_id, p.epoch, p.granted - p.spent AS units,
-                p.withheld_at AS since
+            "SELECT p.key_id, k.workspace_id, p.epoch, p.withheld_at AS since,
+                CASE WHEN p.granted > p.spent THEN p.granted - p.spent ELSE 0 END AS units
             FROM purses p
             JOIN keys k ON k.id = p.key_id
             WHERE p.withheld_at IS NOT NULL AND ",
