@@ -87,14 +87,14 @@ async fn metered(
     let key = &view.stored().key.id;
     let redis = app.redis.as_ref().filter(|_| app.is_registered());
     let Some(redis) = redis else {
-        return straight::take(app, key, &windows, cost).await;
+        return Box::pin(straight::take(app, key, &windows, cost)).await;
     };
     let mut spending = Spending { app, redis, view, key, cost, windows, credits };
     match spending.run().await {
         Err(cause) if cause.is_counters_outage() => {
             // What the purse says of the bank when it is back is out of date.
             view.purse.forget_bank();
-            straight::take(app, key, &spending.windows, cost).await
+            Box::pin(straight::take(app, key, &spending.windows, cost)).await
         }
         outcome => outcome,
     }
@@ -122,11 +122,22 @@ struct Spending<'a> {
 
 impl Spending<'_> {
     async fn run(&mut self) -> Result<Outcome> {
-        let mut epoch = self.view.purse.epoch().max(self.credits.version);
-        let mut last = self.attempt(epoch, None).await?;
-        let Some(mut finding) = self.finding(&last) else {
-            return self.outcome(&last).await;
-        };
+        let epoch = self.view.purse.epoch().max(self.credits.version);
+        let first = self.attempt(epoch, None).await?;
+        match self.finding(&first) {
+            None => self.outcome(&first).await,
+            // Boxed: it is rare, and large.
+            Some(finding) => Box::pin(self.run_with_bank(epoch, first, finding)).await,
+        }
+    }
+
+    /// Goes to the bank, until the purse has what is needed or the bank has no more.
+    async fn run_with_bank(
+        &mut self,
+        mut epoch: i64,
+        mut last: Attempt,
+        mut finding: Finding,
+    ) -> Result<Outcome> {
         // One at a time goes to the bank for a key: a crowd at an empty purse would draw a block each.
         let (_turn, waited) = match self.app.withdrawals.try_lock(self.key) {
             Some(turn) => (turn, false),

@@ -7,7 +7,7 @@ use redis::Cmd;
 use super::super::{Counted, Purse, PurseState, Take, Taken};
 use crate::clock::Timestamp;
 
-/// What stands for a number that is not known, and for a bank that says nothing.
+/// What stands for a balance that is not known.
 const UNKNOWN: i64 = -1;
 
 /// Writes the script's arguments. After `deadline`, by Redis' time, the script does nothing.
@@ -22,19 +22,19 @@ pub fn write(
     for take in takes {
         let windows = u16::try_from(take.windows.len()).unwrap_or(u16::MAX);
         packed.extend(windows.to_be_bytes());
-        packed.push(u8::from(take.spend.is_some()));
+        packed.push(u8::from(take.spend.is_some()) + u8::from(take.fills()));
         for window in &take.windows {
             packed.extend(places.of(&window.key).to_be_bytes());
             packed.extend(doubles([window.limit, window.duration_ms, window.cost]));
         }
         if let Some(spend) = &take.spend {
-            let said = spend.fill.map_or([UNKNOWN, 0, 0, 0, 0, 0], |fill| {
-                let opens = i64::from(fill.opens);
-                [fill.life, opens, fill.base, fill.block, fill.bank, fill.ends.0]
-            });
             packed.extend(places.of(&spend.purse).to_be_bytes());
             packed.extend(doubles([spend.cost]));
-            packed.extend(doubles(said));
+            if let Some(fill) = &spend.fill {
+                let opens = i64::from(fill.opens);
+                let said = [fill.life, opens, fill.base, fill.block, fill.bank, fill.ends.0];
+                packed.extend(doubles(said));
+            }
         }
     }
     command.arg(places.keys.len()).arg(places.keys);
@@ -76,6 +76,11 @@ fn doubles<const N: usize>(numbers: [i64; N]) -> impl Iterator<Item = u8> {
     numbers.into_iter().flat_map(|number| (number as f64).to_be_bytes())
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the script answers in whole numbers")]
+fn whole(bytes: [u8; 8]) -> i64 {
+    f64::from_be_bytes(bytes) as i64
+}
+
 /// The script's answer.
 pub struct Answer {
     /// Redis' time when it ran.
@@ -85,8 +90,9 @@ pub struct Answer {
 }
 
 /// Reads the script's answer; nothing where it is too short.
-pub fn read(takes: &[&Take], reply: &[i64]) -> Option<Answer> {
-    let mut reply = reply.iter().copied();
+pub fn read(takes: &[&Take], reply: &[u8]) -> Option<Answer> {
+    let (numbers, _) = reply.as_chunks();
+    let mut reply = numbers.iter().map(|bytes| whole(*bytes));
     let (at, life) = (Timestamp(reply.next()?), reply.next()?);
     if reply.len() == 0 && !takes.is_empty() {
         return Some(Answer { at, taken: None });

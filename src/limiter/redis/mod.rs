@@ -288,7 +288,7 @@ impl Calls {
             None | Some(_) => None,
         };
         let arguments = |command: &mut Cmd| batch::write(command, takes, now, deadline);
-        let reply: Vec<i64> = self.lanes.run(&self.take, again, waited, arguments).await?;
+        let reply: Vec<u8> = self.lanes.run(&self.take, again, waited, arguments).await?;
         let answer = batch::read(takes, &reply)
             .ok_or_else(|| Error::Internal("the script's reply is too short".into()))?;
         match answer.taken {
