@@ -22,6 +22,9 @@ use crate::store::Tx;
 
 /// For how much demand a block is made: so a busy key comes to the bank less than once a second.
 const BLOCK_FOR_MS: i64 = 1_500;
+/// For how many takes like this one it is made at least: so many keys that are asked for now and then cost the bank
+/// little together.
+const BLOCK_TAKES: i64 = 100;
 /// Of a balance, a block is at most this part, so that little of it is ever out.
 const BLOCK_PART: i64 = 10;
 /// How much one purse gets in all, before there is a new one: the script counts in doubles.
@@ -210,7 +213,10 @@ fn block(balance: i64, need: i64, wanted: i64, demand: i64) -> i64 {
     match () {
         () if need == 0 || balance < need => 0,
         () if balance < wanted => need,
-        () => wanted.max(demand.min(balance / BLOCK_PART)).min(PURSE_MAX),
+        () => {
+            let ahead = demand.max(wanted.saturating_mul(BLOCK_TAKES));
+            wanted.max(ahead.min(balance / BLOCK_PART)).min(PURSE_MAX)
+        }
     }
 }
 
