@@ -1,7 +1,8 @@
 -- wrk script: POST requests with a bearer, one for each key of a file, built once and then cycled.
--- KEYFILE: one key a line. ROOT: the bearer. TAIL: what follows the key inside the JSON body.
--- CHECK=1: look at every answer and count those that are not VALID. That costs wrk more than the
--- request itself, so only warm-ups do it.
+-- KEYFILE: one key a line. ROOT: the bearer. HEAD, TAIL: what stands before and after the key in the body. FIRST: how
+-- many keys are passed over at first.
+-- CHECK=1: look at every answer and count those that do not hold MARKER. That costs wrk more than the request itself, so
+-- only warm-ups do it.
 local requests, next_request = {}, 0
 local threads = {}
 wrong, sample = 0, ""
@@ -15,10 +16,11 @@ function init()
     ["Content-Type"] = "application/json",
     ["Authorization"] = "Bearer " .. os.getenv("ROOT"),
   }
-  local tail = (os.getenv("TAIL") or "") .. "}"
+  local head, tail = os.getenv("HEAD"), os.getenv("TAIL")
   for key in io.lines(os.getenv("KEYFILE")) do
-    requests[#requests + 1] = wrk.format("POST", wrk.path, headers, '{"key":"' .. key .. '"' .. tail)
+    requests[#requests + 1] = wrk.format("POST", wrk.path, headers, head .. key .. tail)
   end
+  next_request = tonumber(os.getenv("FIRST")) % #requests
 end
 
 function request()
@@ -28,8 +30,9 @@ end
 
 -- wrk parses answers for Lua only when a function of this name exists.
 if os.getenv("CHECK") == "1" then
+  local marker = os.getenv("MARKER")
   function response(status, headers, body)
-    if status ~= 200 or not body:find('"code":%s*"VALID"') then
+    if status ~= 200 or not body:find(marker, 1, true) then
       wrong = wrong + 1
       sample = status .. " " .. body:sub(1, 300)
     end

@@ -54,6 +54,8 @@ pub enum KeySet {
     OneLimit,
     FiveLimits,
     FiveLimitsAndCredits,
+    /// No keys: who is counted by the standalone limiter.
+    Identifiers,
     /// A single key.
     HotLimit,
     /// A single key.
@@ -68,12 +70,13 @@ pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "docume
 pub const ROLE: &str = "editor";
 
 impl KeySet {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Plain,
         Self::Permitted,
         Self::OneLimit,
         Self::FiveLimits,
         Self::FiveLimitsAndCredits,
+        Self::Identifiers,
         Self::HotLimit,
         Self::HotCredits,
     ];
@@ -85,6 +88,7 @@ impl KeySet {
             Self::OneLimit => "one-limit",
             Self::FiveLimits => "five-limits",
             Self::FiveLimitsAndCredits => "five-limits-and-credits",
+            Self::Identifiers => "identifiers",
             Self::HotLimit => "hot-limit",
             Self::HotCredits => "hot-credits",
         }
@@ -112,20 +116,41 @@ impl KeySet {
         body
     }
 
-    /// What the body of a verification holds after its `key`. The query needs the key's own
-    /// permission and one that only the role grants.
-    pub fn tail(self) -> &'static str {
+    /// What a request's body holds before and after the key. The query needs the key's own permission
+    /// and one that only the role grants.
+    pub fn body(self) -> (&'static str, &'static str) {
         match self {
-            Self::Permitted => {
-                r#","permissions":"documents.read AND (documents.write OR documents.admin)""#
-            }
-            _ => "",
+            Self::Permitted => (
+                r#"{"key":""#,
+                r#"","permissions":"documents.read AND (documents.write OR documents.admin)"}"#,
+            ),
+            Self::Identifiers => (
+                r#"{"namespace":"bench","limit":1000000000,"duration":60000,"identifier":""#,
+                r#""}"#,
+            ),
+            _ => (r#"{"key":""#, r#""}"#),
         }
+    }
+
+    /// A request's body.
+    pub fn request(self, key: &str) -> String {
+        let (head, tail) = self.body();
+        format!("{head}{key}{tail}")
+    }
+
+    /// What the body of every right answer holds.
+    pub fn marker(self) -> &'static str {
+        if self == Self::Identifiers { r#""success":true"# } else { r#""code":"VALID""# }
+    }
+
+    /// Whether the server has to know them.
+    pub fn is_made(self) -> bool {
+        self != Self::Identifiers
     }
 
     pub fn limits(self) -> usize {
         match self {
-            Self::Plain | Self::Permitted => 0,
+            Self::Plain | Self::Permitted | Self::Identifiers => 0,
             Self::OneLimit | Self::HotLimit | Self::HotCredits => 1,
             Self::FiveLimits | Self::FiveLimitsAndCredits => 5,
         }
@@ -167,9 +192,10 @@ impl Case {
 }
 
 pub const VERIFY: &str = "/v2/keys.verifyKey";
+const LIMIT: &str = "/v2/ratelimit.limit";
 
 /// The ceilings come first in their group.
-pub const CASES: [Case; 14] = [
+pub const CASES: [Case; 16] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
     verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
@@ -186,8 +212,10 @@ pub const CASES: [Case; 14] = [
         KeySet::Permitted,
     ),
     verify("verify, one in-process limit", Group::Memory, Place::Embedded, KeySet::OneLimit),
+    limit("ratelimit.limit, in the process", Group::Memory, Place::Embedded),
     ceiling("echo+EVALSHA", Group::Redis, "/limit", KeySet::OneLimit),
     verify("verify, one Redis limit", Group::Redis, Place::Replica, KeySet::OneLimit),
+    limit("ratelimit.limit, in Redis", Group::Redis, Place::Replica),
     verify("verify, 5 limits", Group::Redis, Place::Replica, KeySet::FiveLimits),
     verify(
         "verify, 5 limits + credits",
@@ -212,6 +240,10 @@ const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: Key
 
 const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
     Case { name, group, place, path: VERIFY, keys }
+}
+
+const fn limit(name: &'static str, group: Group, place: Place) -> Case {
+    Case { name, group, place, path: LIMIT, keys: KeySet::Identifiers }
 }
 
 /// The cases whose name holds `only`, each with the ceiling of its group: a figure without its

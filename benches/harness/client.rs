@@ -29,8 +29,12 @@ impl Client {
 
     /// Sends a body and returns the status and the answer.
     pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
+        self.send("POST", path, body)
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Authorization: Bearer {ROOT_KEY}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -128,9 +132,23 @@ pub fn make_keys(
     })
 }
 
-/// Looks at one answer: it must be VALID and show the counters that the key has.
+/// How many withdrawals from the bank a server of Keyward has made since it started.
+pub fn withdrawals(address: SocketAddr) -> Outcome<u64> {
+    let (_, metrics) = Client::connect(address)
+        .and_then(|mut client| client.send("GET", "/metrics", ""))
+        .map_err(|e| format!("no metrics: {e}"))?;
+    metrics
+        .as_str()
+        .and_then(|text| {
+            text.lines().find_map(|line| line.strip_prefix("keyward_credits_withdrawals_total "))
+        })
+        .and_then(|count| count.parse().ok())
+        .ok_or_else(|| format!("the metrics do not tell the withdrawals: {metrics}"))
+}
+
+/// Looks at one answer: it must be a right one and show the counters that the key has.
 pub fn check(address: SocketAddr, case: &Case, key: &str) -> Outcome<()> {
-    let body = format!(r#"{{"key":"{key}"{}}}"#, case.keys.tail());
+    let body = case.keys.request(key);
     let (status, answer) = Client::connect(address)
         .and_then(|mut client| client.post(case.path, &body))
         .map_err(|e| format!("no answer: {e}"))?;
@@ -138,16 +156,15 @@ pub fn check(address: SocketAddr, case: &Case, key: &str) -> Outcome<()> {
     let limits = data["ratelimits"].as_array().map_or(0, Vec::len);
     let has_credits = data["credits"].is_number();
     let owes_credits = case.keys.has_credits() && case.place != Place::Ceiling;
-    if status == 200
-        && data["valid"] == true
-        && data["code"] == "VALID"
-        && limits == case.keys.limits()
-        && has_credits == owes_credits
-    {
+    let is_right = match case.keys {
+        KeySet::Identifiers => data["success"] == true,
+        _ => data["valid"] == true && data["code"] == "VALID",
+    };
+    if status == 200 && is_right && limits == case.keys.limits() && has_credits == owes_credits {
         return Ok(());
     }
     Err(format!(
-        "a VALID answer with {} limits and {} credits is due, but {status} came: {answer}",
+        "a right answer with {} limits and {} credits is due, but {status} came: {answer}",
         case.keys.limits(),
         if owes_credits { "its" } else { "no" },
     ))

@@ -40,7 +40,7 @@ pub fn measure(lab: &Lab, place: Place, keys: &Path) -> Outcome<Starts> {
     eprintln!("{} ({STARTS} times)", name(place));
     let keys = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
     let key = keys.lines().next().ok_or("there is no key")?;
-    let body = format!(r#"{{"key":"{key}"{}}}"#, KEYS.tail());
+    let body = KEYS.request(key);
     let mut starts = Starts { name: name(place), milliseconds: vec![], resident_mib: vec![] };
     for _ in 0..STARTS {
         let started = Instant::now();

@@ -1,7 +1,7 @@
 //! One run of one case: a fresh server process, a warm-up that looks at every answer, then the
 //! measured load.
 
-use super::cases::Case;
+use super::cases::{Case, Place};
 use super::client;
 use super::machine::{self, CoreTime};
 use super::servers::{Lab, Process, ROOT_KEY, Server, pinned};
@@ -37,6 +37,8 @@ pub struct Run {
     pub postgres_us: f64,
     pub load_us: f64,
     pub redis_calls: f64,
+    /// Withdrawals of credits from the bank.
+    pub withdrawals_per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
     pub server_busy_cores: f64,
@@ -89,7 +91,8 @@ fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
     let seconds_max = 20 + 2 * o.keys / WARM_UP_KEYS_PER_SECOND;
     let mut requests = 0;
     for _ in 0..seconds_max {
-        requests += wrk(lab, case, keys, server, 1, true)?.requests;
+        let answered = wrk(lab, case, keys, server, Phase::WarmUp { first: requests })?.requests;
+        requests += answered;
         if requests >= 2 * o.keys as u64 {
             return Ok(());
         }
@@ -99,10 +102,12 @@ fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
 
 fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<Run> {
     let scripts_before = script_calls(lab)?;
+    let withdrawals_before = withdrawals(case, server)?;
     let before = Snapshot::take(lab, Some(server));
-    let load = wrk(lab, case, keys, server, o.secs, false)?;
+    let load = wrk(lab, case, keys, server, Phase::Measured { seconds: o.secs })?;
     let spent = Snapshot::take(lab, Some(server)).since(&before);
     let scripts = script_calls(lab)? - scripts_before;
+    let withdrawn = withdrawals(case, server)? - withdrawals_before;
 
     let requests = real(load.requests);
     let each_us = |seconds: f64| seconds / requests * 1e6;
@@ -119,6 +124,7 @@ fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
         postgres_us: each_us(spent.postgres),
         load_us: each_us(spent.own),
         redis_calls: real(scripts) / requests,
+        withdrawals_per_second: real(withdrawn) / load_seconds,
         p50_us: load.p50_us,
         p99_us: load.p99_us,
         server_busy_cores: spent.server / load_seconds,
@@ -200,14 +206,23 @@ struct Load {
     wrong: u64,
 }
 
-fn wrk(
-    lab: &Lab,
-    case: &Case,
-    keys: &Path,
-    server: &Server,
-    seconds: u32,
-    looks_at_answers: bool,
-) -> Outcome<Load> {
+#[derive(Clone, Copy)]
+enum Phase {
+    /// A second that looks at every answer and goes on with this key.
+    WarmUp {
+        first: u64,
+    },
+    Measured {
+        seconds: u32,
+    },
+}
+
+fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Outcome<Load> {
+    let (seconds, first, looks_at_answers) = match phase {
+        Phase::WarmUp { first } => (1, first, true),
+        Phase::Measured { seconds } => (seconds, 0, false),
+    };
+    let (head, tail) = case.keys.body();
     let script = lab.folder.path().join("post.lua");
     fs::write(&script, include_str!("../post.lua")).map_err(|e| format!("post.lua: {e}"))?;
     let output = pinned(lab.cores.load, Path::new("wrk"))
@@ -217,7 +232,10 @@ fn wrk(
         .arg(format!("http://{}{}", server.address, case.path))
         .env("KEYFILE", keys)
         .env("ROOT", ROOT_KEY)
-        .env("TAIL", case.keys.tail())
+        .env("HEAD", head)
+        .env("TAIL", tail)
+        .env("MARKER", case.keys.marker())
+        .env("FIRST", first.to_string())
         .env("CHECK", if looks_at_answers { "1" } else { "0" })
         .output()
         .map_err(|e| format!("wrk did not start: {e}"))?;
@@ -235,13 +253,18 @@ fn wrk(
             load.socket_errors,
             match sample {
                 Some(sample) if looks_at_answers =>
-                    format!(", {} answers were not VALID, such as {sample}", load.wrong),
+                    format!(", {} answers were not right, such as {sample}", load.wrong),
                 _ => String::new(),
             },
             server.process.last_words(),
         ));
     }
     Ok(load)
+}
+
+/// How many withdrawals from the bank the server has made since it started; a ceiling makes none.
+fn withdrawals(case: &Case, server: &Server) -> Outcome<u64> {
+    if case.place == Place::Ceiling { Ok(0) } else { client::withdrawals(server.address) }
 }
 
 /// How many scripts Redis has run since it started.

@@ -188,10 +188,10 @@ fn make_keys(
     for set in sets {
         let started = Instant::now();
         let keys = match &issuer {
-            None => (0..set.count(count)).map(|n| format!("prod_{n:022x}")).collect(),
-            Some((server, api_id)) => {
+            Some((server, api_id)) if set.is_made() => {
                 client::make_keys(server.address, api_id, *set, set.count(count))?
             }
+            _ => (0..set.count(count)).map(|n| format!("prod_{n:022x}")).collect(),
         };
         let file = lab.folder.path().join(format!("{}-{}.keys", place.name(), set.name()));
         fs::write(&file, keys.join("\n") + "\n").map_err(|e| format!("{}: {e}", file.display()))?;
