@@ -122,7 +122,7 @@ struct Spending<'a> {
 
 impl Spending<'_> {
     async fn run(&mut self) -> Result<Outcome> {
-        let epoch = self.view.purse.epoch().max(self.credits.version);
+        let epoch = self.epoch();
         let first = self.attempt(epoch, None).await?;
         match self.finding(&first) {
             None => self.outcome(&first).await,
@@ -149,7 +149,7 @@ impl Spending<'_> {
                 return Err(Error::StoreUnopened);
             }
             // Whoever had the turn before may have filled the purse.
-            epoch = self.view.purse.epoch().max(self.credits.version);
+            epoch = self.epoch();
             last = self.attempt(epoch, None).await?;
             match self.finding(&last) {
                 Some(found) => finding = found,
@@ -181,6 +181,15 @@ impl Spending<'_> {
             }
         }
         Err(Error::Internal(format!("the purse of key {} is too contended", self.key)))
+    }
+
+    /// The purse that the bank told last; where it has not been asked yet, the last number it has given,
+    /// which is that of the purse unless the balance has been moved since.
+    fn epoch(&self) -> i64 {
+        match self.view.purse.epoch() {
+            0 => self.credits.version,
+            told => told,
+        }
     }
 
     async fn attempt(&mut self, epoch: i64, fill: Option<Fill>) -> Result<Attempt> {

@@ -1,6 +1,7 @@
 //! Uses: how they are spent, and how they come back.
 
 use keyward::id::KeyId;
+use keyward::store::freshness::Subject;
 use serde_json::{Value, json};
 
 use super::valid_at_once;
@@ -341,4 +342,26 @@ async fn two_replicas_that_find_a_refill_due_at_once_refill_once() {
     let valid = valid_at_once(&[&kw, &other], &key.key, 20, json!({})).await;
 
     assert_eq!((valid, left(&kw, &key.id).await), (10, 0));
+}
+
+#[tokio::test]
+async fn a_number_that_no_purse_has_sends_one_take_to_the_bank_and_not_all() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let key = kw.key(json!({ "credits": { "remaining": 1_000 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    let id = KeyId::from(key.id.as_str());
+    let mut tx = kw.store().begin().await.unwrap();
+    let mut account = tx.lock_account(&id).await.unwrap().unwrap();
+    account.credits.version += 1;
+    tx.move_credits(&id, &account.credits).await.unwrap();
+    tx.changed(Subject::Key(id));
+    kw.app.commit(tx).await.unwrap();
+    let before = kw.app.metrics.credits_withdrawals.get();
+
+    for _ in 0..5 {
+        kw.verify(&key.key).await.is("VALID");
+    }
+
+    let withdrawn = kw.app.metrics.credits_withdrawals.get() - before;
+    assert!(withdrawn <= 1, "{withdrawn}");
 }
