@@ -11,6 +11,7 @@ pub mod freshness;
 mod gate;
 mod postgres;
 mod ratelimits;
+mod rbac;
 mod rows;
 mod sqlite;
 
@@ -25,12 +26,13 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
-use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
+use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use crate::model::{
-    Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, Role, RootKey, Withheld,
+    Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, RootKey, Withheld,
 };
 use freshness::Subject;
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
+pub use rbac::{RbacReads, RbacWrites};
 
 pub use gate::Gate;
 
@@ -79,7 +81,7 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: RatelimitReads {
+pub trait Reads: RatelimitReads + RbacReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -94,21 +96,13 @@ pub trait Reads: RatelimitReads {
         workspace: &WorkspaceId,
         id: &IdentityId,
     ) -> Result<Option<Identity>>;
-    /// Those of `ids` that exist, by name, with their permissions.
-    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
-    /// Those of `names` that exist, by name, with their permissions.
-    async fn roles_named(&mut self, workspace: &WorkspaceId, names: &[String])
-    -> Result<Vec<Role>>;
-    /// Those of `slugs` that exist, by slug.
-    async fn permissions_with(
-        &mut self,
-        workspace: &WorkspaceId,
-        slugs: &[String],
-    ) -> Result<Vec<Permission>>;
-    /// Keys with a purse in use that nobody has asked the bank about for `idle_ms`, the longest first;
+    /// Purses in use that nobody has asked the bank about for `idle_ms`, the longest first, by key and number;
     /// a replica's own without regard to that, where it is named.
-    async fn purses_to_settle(&mut self, idle_ms: i64, replica: Option<&str>)
-    -> Result<Vec<KeyId>>;
+    async fn purses_to_settle(
+        &mut self,
+        idle_ms: i64,
+        replica: Option<&str>,
+    ) -> Result<Vec<(KeyId, i64)>>;
     /// Of these keys, the purses that the bank knows.
     async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
     /// Withheld purses of which this replica has not said what it knows.
@@ -129,7 +123,7 @@ pub trait Reads: RatelimitReads {
 }
 
 #[async_trait]
-pub trait Writes: Reads + RatelimitWrites {
+pub trait Writes: Reads + RatelimitWrites + RbacWrites {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,
@@ -172,21 +166,6 @@ pub trait Writes: Reads + RatelimitWrites {
         owner: Owner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()>;
-    /// Adds those whose slug is free, and gives back their slugs.
-    async fn insert_permissions(
-        &mut self,
-        workspace: &WorkspaceId,
-        permissions: &[Permission],
-        now: Timestamp,
-    ) -> Result<Vec<String>>;
-    async fn insert_role(
-        &mut self,
-        workspace: &WorkspaceId,
-        role: &Role,
-        now: Timestamp,
-    ) -> Result<()>;
-    async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()>;
-    async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()>;
     /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
     /// not metered.
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
@@ -202,6 +181,8 @@ pub trait Writes: Reads + RatelimitWrites {
     async fn drop_purses(&mut self, key: &KeyId) -> Result<()>;
     /// Adds what a replica knows of a purse: so much was spent from it, at least.
     async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()>;
+    /// Says of purses in use what was spent from them, and that they were asked about now.
+    async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
     /// As [`Writes::tell_of_purse`], for the last time.
     async fn account_for_purse(
         &mut self,

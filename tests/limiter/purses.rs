@@ -145,6 +145,21 @@ async fn a_purse_in_use_is_left_open_and_a_resting_one_is_closed() {
 }
 
 #[tokio::test]
+async fn of_many_purses_those_in_use_are_told_at_once_with_what_was_spent() {
+    let house = house().await;
+    let [used, closed, missing] = [1, 2, 3].map(|epoch| house.keys.purse("key_a", epoch));
+    house.take(&used, 2, house.fill(0, 7, 1)).await;
+    house.take(&closed, 2, house.fill(0, 7, 1)).await;
+    house.close(&closed).await;
+    let (minute, purses) = (Duration::from_mins(1), [used, closed, missing]);
+    let busy = async |at| house.redis.busy(&purses, minute, Some(at)).await.unwrap();
+
+    assert_eq!(busy(NOON.plus_ms(MINUTE - 1)).await, [Some(2), None, None]);
+    assert_eq!(busy(NOON.plus_ms(MINUTE)).await, [None, None, None]);
+    assert!(house.redis.busy(&[], minute, None).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_purse_that_is_lost_is_never_there_again() {
     let house = house().await;
     let purse = house.keys.purse("key_a", 1);

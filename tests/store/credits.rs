@@ -161,6 +161,36 @@ both_stores! {
         assert!(!found(&mut reader, 60_000, Some("rep_b")).await);
     }
 
+    async fn purses_in_use_are_looked_after_and_never_told_less_than_is_known(store) {
+        let key = key(&store, Some(credits(5, None, 0))).await;
+        let long_ago = Timestamp(1);
+        let purse = |epoch, withheld_at| Purse {
+            epoch,
+            life: 7,
+            granted: 100,
+            spent: 40,
+            opened_at: long_ago,
+            asked_at: long_ago,
+            asked_by: "rep_a".into(),
+            withheld_at,
+        };
+
+        commit(&store, async |tx| {
+            for purse in [purse(1, None), purse(2, None), purse(3, Some(NOON))] {
+                tx.put_purse(&key.id, &purse).await?;
+            }
+            let told = |epoch, spent| (key.id.clone(), epoch, spent);
+            tx.look_after_purses(&[told(1, 50), told(2, 30), told(3, 50), told(4, 50)]).await
+        })
+        .await
+        .unwrap();
+
+        let account = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
+        let known = |purse: &Purse| (purse.spent, purse.asked_at > long_ago);
+        let known: Vec<_> = account.purses.iter().map(known).collect();
+        assert_eq!(known, [(50, true), (40, true), (40, false)]);
+    }
+
     async fn replicas_are_counted_while_they_say_that_they_are_there(store) {
         let register = async |id: &str, within| {
             commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()

@@ -31,6 +31,8 @@ const BLOCK_PART: i64 = 10;
 const PURSE_MAX: i64 = 1 << 52;
 /// How many purses are settled at once by a task in the background.
 const SETTLED_AT_ONCE: usize = 4;
+/// How many are looked at in one call of a script.
+const LOOKED_AT_ONCE: usize = 100;
 
 /// How a replica found a purse.
 #[derive(Debug, Clone, Copy)]
@@ -316,6 +318,35 @@ pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
     settle_all(app, idle_ms, None, Settling::Idle(idle)).await
 }
 
+/// Those of some purses that rest. The others are left alone until they may rest again: many are found at once,
+/// while to lock the account of each would cost more than what its key does.
+async fn resting(
+    app: &App,
+    purses: Vec<(KeyId, i64)>,
+    idle: Duration,
+) -> Result<Vec<(KeyId, i64)>> {
+    let Some(redis) = &app.redis else { return Ok(purses) };
+    let (mut resting, mut busy) = (Vec::new(), Vec::new());
+    for some in purses.chunks(LOOKED_AT_ONCE) {
+        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.purse(key.as_str(), *epoch);
+        let names: Vec<_> = some.iter().map(name).collect();
+        for ((key, epoch), spent) in
+            some.iter().zip(redis.busy(&names, idle, app.clock.fixed()).await?)
+        {
+            match spent {
+                Some(spent) => busy.push((key.clone(), *epoch, spent)),
+                None => resting.push((key.clone(), *epoch)),
+            }
+        }
+    }
+    if !busy.is_empty() {
+        let mut tx = app.store.begin().await?;
+        tx.look_after_purses(&busy).await?;
+        tx.commit().await?;
+    }
+    Ok(resting)
+}
+
 /// Settles the purses that this replica filled last: it is about to stop.
 pub async fn go_back(app: &App) -> Result<()> {
     settle_all(app, i64::MAX / 2, Some(&app.replica), Settling::All).await
@@ -329,14 +360,18 @@ async fn settle_all(
 ) -> Result<()> {
     let mut before = Vec::new();
     loop {
-        let keys = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
+        let purses = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
         // Those that Redis could not be asked about are still there.
-        if keys.is_empty() || keys == before {
+        if purses.is_empty() || purses == before {
             return Ok(());
         }
-        before.clone_from(&keys);
-        let mut settled = stream::iter(keys)
-            .map(|key| async move { settle(app, &key, settling).await })
+        before.clone_from(&purses);
+        let purses = match settling {
+            Settling::Idle(idle) => resting(app, purses, idle).await?,
+            Settling::All => purses,
+        };
+        let mut settled = stream::iter(purses)
+            .map(|(key, _)| async move { settle(app, &key, settling).await })
             .buffer_unordered(SETTLED_AT_ONCE);
         while let Some(settled) = settled.next().await {
             settled?;

@@ -68,6 +68,7 @@ pub struct RedisCounters {
     clients: Vec<redis::Client>,
     keyspace: Keyspace,
     close: Script,
+    busy: Script,
     give_back: Script,
     queue: Arc<Queue>,
     calls: Arc<Calls>,
@@ -105,6 +106,7 @@ impl RedisCounters {
             clients,
             keyspace,
             close: Script::new(fenced(include_str!("../../../lua/close.lua"))),
+            busy: Script::new(include_str!("../../../lua/busy.lua").to_owned()),
             give_back: Script::new(include_str!("../../../lua/give_back.lua").to_owned()),
             queue: Queue::new(workers_max),
             calls: Arc::new(Calls {
@@ -207,6 +209,30 @@ impl RedisCounters {
             taken.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
         }
         self.ask(taken, None, now).await
+    }
+
+    /// Of each purse what was spent from it, where something was less than `within` ago. A cluster, whose
+    /// scripts see one slot each, tells of none: closing one by one finds out as well.
+    pub async fn busy(
+        &self,
+        purses: &[String],
+        within: Duration,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Option<i64>>> {
+        if self.calls.lanes.is_cluster() || purses.is_empty() {
+            return Ok(vec![None; purses.len()]);
+        }
+        if self.is_away() {
+            return Err(Error::CountersAway);
+        }
+        let arguments = |command: &mut Cmd| {
+            command.arg(purses.len()).arg(purses);
+            batch::time(command, now);
+            command.arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        };
+        let asking = self.calls.lanes.run(&self.busy, Again::Once, Duration::ZERO, arguments);
+        let spent: Vec<i64> = self.calls.watched(asking).await?;
+        Ok(spent.into_iter().map(|spent| (spent >= 0).then_some(spent)).collect())
     }
 
     /// Closes a purse for good, unless something was spent from it for less than `idle` ago.

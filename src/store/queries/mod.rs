@@ -22,7 +22,22 @@ macro_rules! account {
     };
 }
 
+macro_rules! permissions_of {
+    ($links:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', p.id, 'slug', p.slug, 'name', p.name, 'description', p.description"
+            )),
+            " FROM permissions p JOIN ",
+            $links,
+            ") AS permissions"
+        )
+    };
+}
+
 mod ratelimits;
+mod rbac;
 mod reads;
 mod writes;
 

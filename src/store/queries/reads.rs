@@ -6,9 +6,9 @@ use sqlx::{query_as, query_scalar};
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Account, Api, Identity, Permission, Role, RootKey, Withheld};
-use crate::store::rows::{AccountRow, IdentityRow, KeyRow, PermissionRow, RoleRow, RootKeyRow};
+use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use crate::model::{Account, Api, Identity, RootKey, Withheld};
+use crate::store::rows::{AccountRow, IdentityRow, KeyRow, RootKeyRow};
 use crate::store::{Change, Reads, StoredKey};
 
 macro_rules! root_keys_where {
@@ -39,20 +39,6 @@ macro_rules! ratelimits_of {
     };
 }
 
-macro_rules! permissions_of {
-    ($links:literal) => {
-        concat!(
-            "(SELECT ",
-            array!(object!(
-                "'id', p.id, 'slug', p.slug, 'name', p.name, 'description', p.description"
-            )),
-            " FROM permissions p JOIN ",
-            $links,
-            ") AS permissions"
-        )
-    };
-}
-
 macro_rules! keys_where {
     ($condition:literal) => {
         concat!(
@@ -70,20 +56,6 @@ macro_rules! keys_where {
             JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
             WHERE k.deleted_at IS NULL AND ",
             $condition
-        )
-    };
-}
-
-macro_rules! roles_where {
-    ($condition:expr) => {
-        concat!(
-            "SELECT r.id, r.name, r.description, ",
-            permissions_of!(
-                "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
-            ),
-            " FROM roles r WHERE r.workspace_id = $1 AND ",
-            $condition,
-            " ORDER BY r.name"
         )
     };
 }
@@ -169,61 +141,13 @@ impl Reads for Connection {
             .transpose()
     }
 
-    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ")"));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(serde_json::json!(ids).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
-    }
-
-    async fn roles_named(
-        &mut self,
-        workspace: &WorkspaceId,
-        names: &[String],
-    ) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!("r.name IN (SELECT item FROM ", texts!("$2"), ")"));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(serde_json::json!(names).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
-    }
-
-    async fn permissions_with(
-        &mut self,
-        workspace: &WorkspaceId,
-        slugs: &[String],
-    ) -> Result<Vec<Permission>> {
-        let sql = concat!(
-            "SELECT id, slug, name, description
-            FROM permissions
-            WHERE workspace_id = $1 AND slug IN (SELECT item FROM ",
-            texts!("$2"),
-            ") ORDER BY slug"
-        );
-        let rows: Vec<PermissionRow> = query_as(sql)
-            .bind(workspace)
-            .bind(serde_json::json!(slugs).to_string())
-            .fetch_all(self)
-            .await?;
-        Ok(rows.into_iter().map(Permission::from).collect())
-    }
-
     async fn purses_to_settle(
         &mut self,
         idle_ms: i64,
         replica: Option<&str>,
-    ) -> Result<Vec<KeyId>> {
+    ) -> Result<Vec<(KeyId, i64)>> {
         let sql = concat!(
-            "SELECT key_id
+            "SELECT key_id, epoch
             FROM purses
             WHERE withheld_at IS NULL AND (asked_by = $1 OR asked_at < ",
             now_ms!(),
@@ -231,11 +155,7 @@ impl Reads for Connection {
             ORDER BY asked_at
             LIMIT 1000"
         );
-        Ok(query_scalar(sql)
-            .bind(replica.unwrap_or_default())
-            .bind(idle_ms)
-            .fetch_all(self)
-            .await?)
+        Ok(query_as(sql).bind(replica.unwrap_or_default()).bind(idle_ms).fetch_all(self).await?)
     }
 
     async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>> {

@@ -7,10 +7,8 @@ use sqlx::{query, query_as, query_scalar};
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, KeyId, PermissionId, RoleId, WorkspaceId};
-use crate::model::{
-    Account, Api, Credits, Key, Meta, Permission, Purse, Ratelimit, RefillInterval, Role, RootKey,
-};
+use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use crate::model::{Account, Api, Credits, Key, Meta, Purse, Ratelimit, RefillInterval, RootKey};
 use crate::store::rows::AccountRow;
 use crate::store::{AuditRow, Owner, Reads as _, StoredKey, Writes};
 
@@ -237,81 +235,6 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn insert_permissions(
-        &mut self,
-        workspace: &WorkspaceId,
-        permissions: &[Permission],
-        now: Timestamp,
-    ) -> Result<Vec<String>> {
-        let rows: Vec<_> = permissions
-            .iter()
-            .map(|permission| {
-                json!({
-                    "id": permission.id, "slug": permission.slug, "name": permission.name,
-                    "description": permission.description,
-                })
-            })
-            .collect();
-        let sql = concat!(
-            "INSERT INTO permissions (id, workspace_id, slug, name, description, created_at)
-            SELECT item ->> 'id', $1, item ->> 'slug', item ->> 'name', item ->> 'description', $2
-            FROM ",
-            items!("$3"),
-            " WHERE TRUE
-            ON CONFLICT (workspace_id, slug) DO NOTHING
-            RETURNING slug"
-        );
-        let rows = json!(rows).to_string();
-        Ok(query_scalar(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
-    }
-
-    async fn insert_role(
-        &mut self,
-        workspace: &WorkspaceId,
-        role: &Role,
-        now: Timestamp,
-    ) -> Result<()> {
-        let sql = "
-            INSERT INTO roles (id, workspace_id, name, description, created_at)
-            VALUES ($1, $2, $3, $4, $5)";
-        query(sql)
-            .bind(&role.id)
-            .bind(workspace)
-            .bind(&role.name)
-            .bind(&role.description)
-            .bind(now)
-            .execute(&mut *self)
-            .await?;
-        let ids: Vec<_> = role.permissions.iter().map(|permission| &permission.id).collect();
-        let sql = concat!(
-            "INSERT INTO role_permissions (role_id, permission_id) SELECT $1, item FROM ",
-            texts!("$2")
-        );
-        query(sql).bind(&role.id).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
-    }
-
-    async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
-        query("DELETE FROM key_permissions WHERE key_id = $1")
-            .bind(key)
-            .execute(&mut *self)
-            .await?;
-        let sql = concat!(
-            "INSERT INTO key_permissions (key_id, permission_id) SELECT $1, item FROM ",
-            texts!("$2")
-        );
-        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
-    }
-
-    async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
-        query("DELETE FROM key_roles WHERE key_id = $1").bind(key).execute(&mut *self).await?;
-        let sql =
-            concat!("INSERT INTO key_roles (key_id, role_id) SELECT $1, item FROM ", texts!("$2"));
-        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
-    }
-
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>> {
         let sql = locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL"));
         let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
@@ -392,6 +315,25 @@ impl Writes for Connection {
     async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()> {
         let sql = "UPDATE purses SET spent = $3 WHERE key_id = $1 AND epoch = $2 AND spent < $3";
         query(sql).bind(key).bind(epoch).bind(spent).execute(self).await?;
+        Ok(())
+    }
+
+    async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
+        let rows: Vec<_> = spent
+            .iter()
+            .map(|(key, epoch, spent)| json!({ "key": key, "epoch": epoch, "spent": spent }))
+            .collect();
+        let sql = concat!(
+            "UPDATE purses SET asked_at = ",
+            now_ms!(),
+            ", spent = CASE WHEN spent < CAST(item ->> 'spent' AS BIGINT)
+                THEN CAST(item ->> 'spent' AS BIGINT) ELSE spent END
+            FROM ",
+            items!("$1"),
+            " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
+                AND withheld_at IS NULL"
+        );
+        query(sql).bind(json!(rows).to_string()).execute(self).await?;
         Ok(())
     }
 
