@@ -73,6 +73,10 @@ pub enum Refusal {
         "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
     )]
     TooManyNamespaces(i64),
+    #[error("a key has at most {0} permissions of itself; give it a role instead")]
+    TooManyPermissions(usize),
+    #[error("a key has at most {0} roles")]
+    TooManyRoles(usize),
     #[error("the namespace has {0} overrides, which is the most; delete one first")]
     TooManyOverrides(i64),
 }

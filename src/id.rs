@@ -115,6 +115,8 @@ id! {
     RequestId "req_",
     /// An audit entry.
     AuditId "log_",
+    /// What all audit entries of one act share.
+    CorrelationId "cor_",
     /// A process that serves, from its start to its end.
     ReplicaId "rep_",
 }

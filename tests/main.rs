@@ -21,10 +21,24 @@ mod v2 {
         mod delete_api;
         mod get_api;
     }
+    mod identities {
+        mod create_identity;
+        mod delete_identity;
+        mod get_identity;
+        mod list_identities;
+        mod update_identity;
+    }
     mod keys {
+        mod add_permissions;
+        mod add_roles;
         mod create_key;
         mod delete_key;
         mod get_key;
+        mod remove_permissions;
+        mod remove_roles;
+        mod reroll_key;
+        mod set_permissions;
+        mod set_roles;
         mod update_credits;
         mod update_key;
         mod verify_key;
@@ -33,6 +47,13 @@ mod v2 {
     mod permissions {
         mod create_permission;
         mod create_role;
+        mod delete_permission;
+        mod delete_role;
+        mod get_permission;
+        mod get_role;
+        mod list_permissions;
+        mod list_roles;
+        mod set_role_permissions;
     }
     mod ratelimit {
         mod delete_override;

@@ -1,12 +1,16 @@
 //! Who changed what: one entry for each change, in the change's own transaction.
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::caller::Caller;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{AuditId, WorkspaceId};
-use crate::store::{AuditRow, Tx};
+use crate::id::{AuditId, CorrelationId, WorkspaceId};
+use crate::store::{AuditAct, AuditEntry, Tx};
+
+/// How a root key without a name is called.
+const ROOT_KEY: &str = "root key";
 
 /// Who did it.
 #[derive(Debug, Clone, Copy)]
@@ -36,33 +40,68 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Writes an entry. `event` is a name of the public service's audit log, such as `key.create`.
+/// The entries of one act, which are written together.
+#[derive(Debug)]
+pub struct Entries<'a> {
+    actor: Actor<'a>,
+    workspace: &'a WorkspaceId,
+    at: Timestamp,
+    entries: Vec<AuditEntry>,
+}
+
+impl<'a> Entries<'a> {
+    pub fn new(actor: Actor<'a>, workspace: &'a WorkspaceId, at: Timestamp) -> Self {
+        Self { actor, workspace, at, entries: Vec::new() }
+    }
+
+    /// Those of an act of a root key in its own workspace.
+    pub fn of(caller: &'a Caller, at: Timestamp) -> Self {
+        Self::new(Actor::RootKey(caller), caller.workspace(), at)
+    }
+
+    /// Adds an entry. `event` is a name of the public service's audit log, such as `key.create`.
+    pub fn add(&mut self, event: &'static str, targets: &[Target<'_>]) {
+        let (id, targets) = (AuditId::random(), json!(targets));
+        self.entries.push(AuditEntry { id, event, targets });
+    }
+
+    pub async fn write(self, tx: &mut Tx) -> Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let (actor_type, actor_id, actor_name, origin) = match self.actor {
+            Actor::RootKey(caller) => {
+                let key = &caller.authority.value.key;
+                let name = key.name.as_deref().unwrap_or(ROOT_KEY);
+                ("rootkey", key.id.as_str(), name, Some(&caller.origin))
+            }
+            Actor::Command(name) => ("system", name, name, None),
+        };
+        let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
+        let act = AuditAct {
+            workspace_id: self.workspace,
+            at: self.at,
+            correlation_id: &CorrelationId::random(),
+            actor_type,
+            actor_id,
+            actor_name,
+            remote_address: address.as_deref(),
+            user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
+        };
+        tx.insert_audit(&act, &self.entries).await
+    }
+}
+
+/// Writes the one entry of an act.
 pub async fn record(
     tx: &mut Tx,
     actor: Actor<'_>,
     workspace: &WorkspaceId,
-    now: Timestamp,
+    at: Timestamp,
     event: &'static str,
     targets: &[Target<'_>],
 ) -> Result<()> {
-    let (actor_type, actor_id, origin) = match actor {
-        Actor::RootKey(caller) => {
-            ("rootkey", caller.authority.value.key.id.as_str(), Some(&caller.origin))
-        }
-        Actor::Command(name) => ("system", name, None),
-    };
-    let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
-    let id = AuditId::random();
-    let row = AuditRow {
-        id: id.as_str(),
-        workspace_id: workspace,
-        at: now,
-        event,
-        actor_type,
-        actor_id,
-        remote_address: address.as_deref(),
-        user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
-        targets: &serde_json::json!(targets).to_string(),
-    };
-    tx.insert_audit(&row).await
+    let mut entries = Entries::new(actor, workspace, at);
+    entries.add(event, targets);
+    entries.write(tx).await
 }

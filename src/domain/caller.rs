@@ -57,6 +57,11 @@ impl Caller {
         self.authority.value.grants.allow_on(action, id)
     }
 
+    /// The instances on which the action is allowed by their id.
+    pub fn instances(&self, action: Action) -> Vec<String> {
+        self.authority.value.grants.instances(action).map(str::to_owned).collect()
+    }
+
     /// Fails with what is missing unless the action is allowed on every instance.
     pub fn require(&self, action: Action) -> Result<()> {
         if self.may(action) { Ok(()) } else { Err(Error::Forbidden(action.everywhere())) }

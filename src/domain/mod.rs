@@ -11,6 +11,7 @@ pub mod caller;
 pub mod counting;
 pub mod credits;
 pub mod health;
+pub mod identities;
 pub mod keys;
 pub mod page;
 pub mod permission;

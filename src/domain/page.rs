@@ -1,15 +1,25 @@
 //! Lists, page by page.
 
+use crate::store::{Listing, searchable};
+
 /// Which page is asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Paging {
     /// The id at which the page begins. Empty: the first page.
     pub from: String,
     /// How many it may have.
     pub limit: usize,
+    /// What is searched for, in whatever case, without the spaces around it. Empty: nothing.
+    pub search: String,
 }
 
 impl Paging {
+    /// The rows to read.
+    pub fn listing(&self) -> Listing<'_> {
+        let search = searchable([self.search.trim()]);
+        Listing { from: &self.from, search, limit: self.look_ahead() }
+    }
+
     /// How many rows to read: one more than is told, which says whether there is another page.
     pub fn look_ahead(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
@@ -44,7 +54,7 @@ mod tests {
     #[test]
     fn the_row_that_was_read_ahead_is_told_as_the_beginning_of_the_next_page() {
         let page = |ids: &[&'static str]| {
-            let paging = Paging { from: String::new(), limit: 2 };
+            let paging = Paging { limit: 2, ..Paging::default() };
             Page::new(ids.to_vec(), &paging, |id| id)
         };
 

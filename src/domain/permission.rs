@@ -94,6 +94,11 @@ impl Grants {
         self.everywhere & action.bit() != 0
     }
 
+    /// The instances on which the action is allowed by their id.
+    pub fn instances(&self, action: Action) -> impl Iterator<Item = &str> {
+        self.some.iter().filter(move |(granted, _)| *granted == action).map(|(_, id)| &**id)
+    }
+
     /// Whether the action is allowed on this instance.
     pub fn allow_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
         self.allow(action)

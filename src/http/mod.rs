@@ -133,12 +133,13 @@ async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn no_such_path(State(app): State<Arc<App>>) -> Response<Body> {
-    reply::failure(&app.settings.docs_url, &RequestId::random(), &Error::NoSuchPath)
+    reply::failure(&app.settings.docs_url, &RequestId::random(), &Error::NoSuchPath, reply::JSON)
 }
 
 fn wrong_method(app: &App, method: &Method, allowed: &'static str) -> Response<Body> {
     let error = Error::WrongMethod(method.to_string(), allowed);
-    let mut response = reply::failure(&app.settings.docs_url, &RequestId::random(), &error);
+    let mut response =
+        reply::failure(&app.settings.docs_url, &RequestId::random(), &error, reply::JSON);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

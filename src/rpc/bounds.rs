@@ -11,7 +11,8 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::domain::keys::Patch;
@@ -54,6 +55,17 @@ impl Alphabet for Word {
     const PATTERN: &'static str = "^[a-zA-Z0-9_]+$";
     fn has(c: char) -> bool {
         c.is_ascii_alphanumeric() || c == '_'
+    }
+}
+
+/// Letters, digits, `_` and `-`: ids of roles.
+#[derive(Debug)]
+pub struct IdLetters;
+
+impl Alphabet for IdLetters {
+    const PATTERN: &'static str = "^[a-zA-Z0-9_-]+$";
+    fn has(c: char) -> bool {
+        c.is_ascii_alphanumeric() || "_-".contains(c)
     }
 }
 
@@ -231,6 +243,41 @@ impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, M
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let items = generator.subschema_for::<T>();
         json_schema!({ "type": "array", "minItems": MIN, "maxItems": MAX, "items": items })
+    }
+}
+
+/// An object, read by the names of its fields. A derived reading would take a list as well, for the fields
+/// in their order.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Object<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
     }
 }
 

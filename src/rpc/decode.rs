@@ -11,6 +11,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
+use super::bounds::Object;
 use super::{Operation, schema};
 use crate::error::{Error, Fault, Result};
 
@@ -29,10 +30,11 @@ pub fn decode<O: Operation>(body: &[u8]) -> Result<O> {
     if is_too_deep(body) {
         return fault(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
     }
-    match serde_json::from_slice(body) {
-        Ok(request) => Ok(request),
-        Err(_) => explain(body),
-    }
+    let read = match O::IS_LIST {
+        true => serde_json::from_slice(body),
+        false => serde_json::from_slice(body).map(|Object(request)| request),
+    };
+    read.or_else(|_| explain(body))
 }
 
 /// Every fault of a body that could not be read, or the request after all: of two fields with one

@@ -30,7 +30,7 @@ use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
 use crate::error::Result;
 use crate::metrics::Requests;
-use reply::Reply;
+use reply::{Reply, Shape};
 
 /// What an operation's file brings along with.
 pub mod prelude {
@@ -38,7 +38,9 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
     pub use serde_json::{Value, json};
 
-    pub use super::bounds::{ExternalId, Given, Id, Int, List, Nullable, Slug, SlugLetters, Text};
+    pub use super::bounds::{
+        ExternalId, Given, Id, IdLetters, Int, List, Nullable, Object, Slug, SlugLetters, Text,
+    };
     pub use super::{Needs, Operation, example};
     pub use crate::app::App;
     pub use crate::domain::caller::Caller;
@@ -51,16 +53,17 @@ pub mod prelude {
 /// What the root key of a request must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// This permission; without it, 403 names it.
-    Permission(Action),
+    /// These permissions; without one, 403 names it.
+    Permission(&'static [Action]),
     /// This permission; without it, what was asked about does not exist.
     Hidden(Action),
 }
 
 impl Needs {
-    pub fn action(self) -> Action {
+    pub fn actions(&self) -> &[Action] {
         match self {
-            Self::Permission(action) | Self::Hidden(action) => action,
+            Self::Permission(actions) => actions,
+            Self::Hidden(action) => std::slice::from_ref(action),
         }
     }
 }
@@ -74,8 +77,12 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const WRITES: bool = false;
     /// Whether it may leave one: an operation that makes what is missing does at times.
     const MAY_WRITE: bool = Self::WRITES;
+    /// Whether its body is a list and not an object.
+    const IS_LIST: bool = false;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
+    /// Whether its errors are sent as `application/problem+json`, which the official clients expect of some.
+    const ERRORS_ARE_PROBLEMS: bool = false;
     type Reply: Reply + JsonSchema + Send;
 
     /// A request that is accepted: shown in the documentation, sent by the tests.
@@ -95,8 +102,8 @@ pub struct Row {
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
-    /// Whether the reply is a page of a list.
-    pub is_page: bool,
+    pub shape: Shape,
+    pub errors_are_problems: bool,
     pub example: fn() -> Value,
     /// Answers one request.
     pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
@@ -129,7 +136,8 @@ impl Table {
             body_max_bytes: O::BODY_MAX_BYTES,
             request: schema::<O>,
             reply: schema::<O::Reply>,
-            is_page: <O::Reply as Reply>::IS_PAGE,
+            shape: <O::Reply as Reply>::SHAPE,
+            errors_are_problems: O::ERRORS_ARE_PROBLEMS,
             example: O::example,
             call: |endpoint, request| Box::pin(serve::serve::<O>(endpoint, request)),
         });

@@ -8,7 +8,7 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use super::reply::Pagination;
+use super::reply::{Pagination, Shape};
 use super::{Needs, Row, Table};
 
 /// The statuses that any operation may answer with besides 200.
@@ -94,12 +94,17 @@ fn operation(row: &Row) -> Operation {
 }
 
 fn needs(row: &Row) -> String {
-    let permission = row.needs.action().everywhere();
+    let names = row.needs.actions().iter().map(|action| format!("`{}`", action.everywhere()));
+    let names: Vec<_> = names.collect();
+    let permissions = match names.as_slice() {
+        [one] => format!("the permission {one}"),
+        several => format!("the permissions {}", several.join(" and ")),
+    };
     match row.needs {
-        Needs::Permission(_) => format!("Needs the permission `{permission}`."),
-        Needs::Hidden(_) => format!(
-            "Needs the permission `{permission}`; without it, what is asked about does not exist."
-        ),
+        Needs::Permission(_) => format!("Needs {permissions}."),
+        Needs::Hidden(_) => {
+            format!("Needs {permissions}; without it, what is asked about does not exist.")
+        }
     }
 }
 
@@ -110,23 +115,32 @@ fn responses(row: &Row) -> Responses {
         "required": ["meta", "data"],
         "properties": { "meta": success_meta_schema(), "data": reply },
     });
-    if row.is_page {
+    if row.shape == Shape::Nothing {
+        envelope["required"] = json!(["meta"]);
+        envelope["properties"] = json!({ "meta": success_meta_schema() });
+    }
+    if row.shape == Shape::Page {
         envelope["required"] = json!(["meta", "data", "pagination"]);
         envelope["properties"]["pagination"] = bare(super::schema::<Pagination<'_>>().to_value());
     }
-    let mut responses = IndexMap::from_iter([(StatusCode::Code(200), response("Done.", envelope))]);
+    let mut responses = IndexMap::from_iter([(
+        StatusCode::Code(200),
+        response("Done.", "application/json", envelope),
+    )]);
     for (status, text) in ERRORS {
         let error = json!({ "$ref": "#/components/schemas/Error" });
-        responses.insert(StatusCode::Code(status), response(text, error));
+        let media_type =
+            if row.errors_are_problems { "application/problem+json" } else { "application/json" };
+        responses.insert(StatusCode::Code(status), response(text, media_type, error));
     }
     Responses { responses, ..Responses::default() }
 }
 
-fn response(text: &str, body: Value) -> ReferenceOr<Response> {
+fn response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> {
     let body = MediaType { schema: Some(schema(body)), ..MediaType::default() };
     ReferenceOr::Item(Response {
         description: text.into(),
-        content: IndexMap::from_iter([("application/json".to_owned(), body)]),
+        content: IndexMap::from_iter([(media_type.to_owned(), body)]),
         ..Response::default()
     })
 }

@@ -12,13 +12,25 @@ use crate::id::RequestId;
 
 /// A typical reply fits into this.
 const REPLY_BYTES: usize = 512;
+/// What nearly everything is sent as.
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// What some errors are sent as.
+pub const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// How long a client should wait when something behind the server is away.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
+/// What stands in a reply beside its meta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Nothing,
+    Data,
+    /// A page of a list, and whether the list goes on.
+    Page,
+}
+
 /// What an operation answers with.
 pub trait Reply {
-    /// Whether it is a page of a list.
-    const IS_PAGE: bool = false;
+    const SHAPE: Shape = Shape::Data;
 
     /// Writes it as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
@@ -60,6 +72,18 @@ impl<T: JsonSchema> JsonSchema for Counted<T> {
     }
 }
 
+/// An answer that is nothing but a yes.
+#[derive(Debug, JsonSchema)]
+pub struct Nothing;
+
+impl Reply for Nothing {
+    const SHAPE: Shape = Shape::Nothing;
+
+    fn write(&self, _: &mut Vec<u8>) -> serde_json::Result<()> {
+        Ok(())
+    }
+}
+
 impl<T: Serialize> Reply for T {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(into, self)
@@ -77,7 +101,7 @@ pub struct Pagination<'a> {
 }
 
 impl<T: Serialize> Reply for Page<T> {
-    const IS_PAGE: bool = true;
+    const SHAPE: Shape = Shape::Page;
 
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         serde_json::to_writer(into, &self.items)
@@ -112,8 +136,11 @@ impl<T: Reply> Reply for Success<'_, T> {
         if self.data.is_degraded() {
             into.extend_from_slice(br#","degraded":true"#);
         }
-        into.extend_from_slice(br#"},"data":"#);
-        self.data.write(into)?;
+        into.push(b'}');
+        if T::SHAPE != Shape::Nothing {
+            into.extend_from_slice(br#","data":"#);
+            self.data.write(into)?;
+        }
         if let Some(pagination) = self.data.pagination() {
             into.extend_from_slice(br#","pagination":"#);
             pagination.write(into)?;
@@ -165,7 +192,12 @@ pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
 }
 
 /// An error, with the address of the page that explains it.
-pub fn failure(docs_url: &str, request_id: &RequestId, error: &Error) -> Response<Body> {
+pub fn failure(
+    docs_url: &str,
+    request_id: &RequestId,
+    error: &Error,
+    media_type: HeaderValue,
+) -> Response<Body> {
     let code = error.code();
     // The clients want the list with every fault of the request itself, be it empty.
     let lists_faults = matches!(code.status(), 400 | 408 | 413);
@@ -179,6 +211,7 @@ pub fn failure(docs_url: &str, request_id: &RequestId, error: &Error) -> Respons
     let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let meta = Meta { request_id: request_id.as_str() };
     let mut response = json(status, &Failure { meta, error: problem });
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
     if code == Code::ServiceUnavailable {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
@@ -202,6 +235,6 @@ pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }

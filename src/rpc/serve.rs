@@ -60,7 +60,8 @@ pub async fn serve<O: Operation>(
                     "{} failed: {error}", O::NAME
                 );
             }
-            reply::failure(&app.settings.docs_url, &request_id, &error)
+            let media_type = if O::ERRORS_ARE_PROBLEMS { reply::PROBLEM } else { reply::JSON };
+            reply::failure(&app.settings.docs_url, &request_id, &error, media_type)
         }
     };
     endpoint.requests.count(response.status().as_u16());

@@ -9,6 +9,7 @@
 pub mod cache;
 pub mod freshness;
 mod gate;
+mod identities;
 mod postgres;
 mod ratelimits;
 mod rbac;
@@ -20,17 +21,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::Value;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
-use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{
-    Account, Api, Credits, Identity, Key, Permission, Purse, Ratelimit, RootKey, Withheld,
-};
+use crate::id::{ApiId, AuditId, CorrelationId, IdentityId, KeyId, RoleId, WorkspaceId};
+use crate::model::{Account, Api, Credits, Key, Permission, Purse, Ratelimit, RootKey, Withheld};
 use freshness::Subject;
+pub use identities::{IdentityReads, IdentityWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
 
@@ -59,18 +61,42 @@ pub struct Change {
     pub now: i64,
 }
 
-/// An audit entry as it is written.
+/// What all audit entries of one act share.
 #[derive(Debug)]
-pub struct AuditRow<'a> {
-    pub id: &'a str,
+pub struct AuditAct<'a> {
     pub workspace_id: &'a WorkspaceId,
     pub at: Timestamp,
-    pub event: &'static str,
+    pub correlation_id: &'a CorrelationId,
     pub actor_type: &'static str,
     pub actor_id: &'a str,
+    pub actor_name: &'a str,
     pub remote_address: Option<&'a str>,
     pub user_agent: Option<&'a str>,
-    pub targets: &'a str,
+}
+
+/// An audit entry as it is written.
+#[derive(Debug, Serialize)]
+pub struct AuditEntry {
+    pub id: AuditId,
+    pub event: &'static str,
+    /// A list of what it was done to.
+    pub targets: Value,
+}
+
+/// Which page of a list is read.
+#[derive(Debug)]
+pub struct Listing<'a> {
+    /// The id at which it begins.
+    pub from: &'a str,
+    /// What each row must hold, as [`searchable`] writes it. Empty: nothing.
+    pub search: String,
+    /// How many rows at most.
+    pub limit: i64,
+}
+
+/// What a search looks through: every text of a row in lower case, a line each.
+pub fn searchable<const N: usize>(texts: [&str; N]) -> String {
+    texts.map(str::to_lowercase).join("\n")
 }
 
 /// Whose limits they are.
@@ -81,7 +107,7 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: RatelimitReads + RbacReads {
+pub trait Reads: IdentityReads + RatelimitReads + RbacReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -91,11 +117,6 @@ pub trait Reads: RatelimitReads + RbacReads {
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
     /// As [`Reads::key`], for any workspace.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
-    async fn identity(
-        &mut self,
-        workspace: &WorkspaceId,
-        id: &IdentityId,
-    ) -> Result<Option<Identity>>;
     /// Purses in use that nobody has asked the bank about for `idle_ms`, the longest first, by key and number;
     /// a replica's own without regard to that, where it is named.
     async fn purses_to_settle(
@@ -123,7 +144,7 @@ pub trait Reads: RatelimitReads + RbacReads {
 }
 
 #[async_trait]
-pub trait Writes: Reads + RatelimitWrites + RbacWrites {
+pub trait Writes: Reads + IdentityWrites + RatelimitWrites + RbacWrites {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,
@@ -151,13 +172,6 @@ pub trait Writes: Reads + RatelimitWrites + RbacWrites {
     async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
     /// Removes it and all that hangs on it.
     async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
-    /// The identity of this external id, made when there is none.
-    async fn ensure_identity(
-        &mut self,
-        workspace: &WorkspaceId,
-        external_id: &str,
-        now: Timestamp,
-    ) -> Result<IdentityId>;
     /// Makes `limits` the owner's limits: by name those that exist are changed and keep their id,
     /// others are added, those not named are removed.
     async fn set_ratelimits(
@@ -196,7 +210,7 @@ pub trait Writes: Reads + RatelimitWrites + RbacWrites {
     /// Forgets replicas that have been silent for a day, unless somebody may wait for their word.
     async fn prune_replicas(&mut self) -> Result<()>;
     async fn drop_replica(&mut self, id: &str) -> Result<()>;
-    async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()>;
+    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()>;
     async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
     /// Forgets changes of more than a day ago.
     async fn prune_changes(&mut self) -> Result<()>;

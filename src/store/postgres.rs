@@ -47,6 +47,18 @@ macro_rules! now_ms {
         "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
     };
 }
+/// Whether a text holds another one.
+macro_rules! contains {
+    ($text:literal, $part:literal) => {
+        concat!("strpos(", $text, ", ", $part, ") > 0")
+    };
+}
+/// Keeps the selected rows from being deleted until the transaction ends.
+macro_rules! held {
+    ($select:expr) => {
+        concat!($select, " FOR KEY SHARE")
+    };
+}
 /// Holds the selected row until the transaction ends.
 macro_rules! locked {
     ($select:expr) => {

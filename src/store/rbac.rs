@@ -6,9 +6,30 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Permission, Role};
+use crate::store::Listing;
 
 #[async_trait]
 pub trait RbacReads: Send {
+    /// The permission that has this id; where none has, the one of this slug.
+    async fn permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Permission>>;
+    /// A page of a workspace's permissions.
+    async fn permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Permission>>;
+    /// The role that has this id; where none has, the one of this name.
+    async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>>;
+    /// A page of a workspace's roles.
+    async fn roles_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Role>>;
     /// Those of `ids` that exist, by name, with their permissions.
     async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
     /// Those of `names` that exist, by name, with their permissions.
@@ -24,6 +45,29 @@ pub trait RbacReads: Send {
 
 #[async_trait]
 pub trait RbacWrites: RbacReads {
+    /// As [`RbacReads::permissions_with`]; nobody deletes them until the transaction ends.
+    async fn hold_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>>;
+    /// As [`RbacReads::roles_named`]; nobody deletes them until the transaction ends.
+    async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
+    /// The role of this id, held until the transaction ends.
+    async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>>;
+    /// Removes it, from every key and role; whether it was there.
+    async fn delete_permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &PermissionId,
+    ) -> Result<bool>;
+    /// Removes it, from every key; whether it was there.
+    async fn delete_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<bool>;
+    async fn set_role_permissions(
+        &mut self,
+        role: &RoleId,
+        permissions: &[Permission],
+    ) -> Result<()>;
     /// Adds those whose slug is free, and gives back their slugs.
     async fn insert_permissions(
         &mut self,

@@ -35,6 +35,18 @@ macro_rules! now_ms {
         "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
     };
 }
+/// Whether a text holds another one.
+macro_rules! contains {
+    ($text:literal, $part:literal) => {
+        concat!("instr(", $text, ", ", $part, ") > 0")
+    };
+}
+/// Keeps the selected rows from being deleted until the transaction ends, as `locked!` does.
+macro_rules! held {
+    ($select:expr) => {
+        $select
+    };
+}
 /// Holds the selected row until the transaction ends; `BEGIN IMMEDIATE` does that already.
 macro_rules! locked {
     ($select:expr) => {

@@ -104,16 +104,39 @@ fn what_one_replica_changes_the_other_sees_within_a_quarter_of_a_second() {
     let (id, key) = (issued["keyId"].clone(), issued["key"].as_str().unwrap().to_owned());
     let one_a_minute =
         json!([{ "name": "one", "limit": 1, "duration": 3_600_000, "autoApply": true }]);
+    let role =
+        ok(&pair.one, "permissions.createRole", &json!({ "name": "reader" }))["roleId"].clone();
+    let update = |mut change: Value| {
+        change["keyId"] = id.clone();
+        ("keys.updateKey", change)
+    };
+    let of_role = |slugs: Value| {
+        ("permissions.setRolePermissions", json!({ "roleId": role, "permissions": slugs }))
+    };
+    let of_key =
+        |operation, slugs: Value| (operation, json!({ "keyId": id, "permissions": slugs }));
+    let roles = |operation| (operation, json!({ "keyId": id, "roles": ["reader"] }));
     let changes = [
-        (json!({ "permissions": ["read"] }), "VALID"),
-        (json!({ "enabled": false }), "DISABLED"),
-        (json!({ "enabled": true }), "VALID"),
-        (json!({ "expires": 1000 }), "EXPIRED"),
-        (json!({ "expires": null }), "VALID"),
-        (json!({ "permissions": [] }), "INSUFFICIENT_PERMISSIONS"),
-        (json!({ "permissions": ["write"] }), "VALID"),
-        (json!({ "credits": { "remaining": 0 } }), "USAGE_EXCEEDED"),
-        (json!({ "credits": null }), "VALID"),
+        (update(json!({ "permissions": ["read"] })), "VALID"),
+        (update(json!({ "enabled": false })), "DISABLED"),
+        (update(json!({ "enabled": true })), "VALID"),
+        (update(json!({ "expires": 1000 })), "EXPIRED"),
+        (update(json!({ "expires": null })), "VALID"),
+        (update(json!({ "permissions": [] })), "INSUFFICIENT_PERMISSIONS"),
+        (of_key("keys.setPermissions", json!(["write"])), "VALID"),
+        (update(json!({ "credits": { "remaining": 0 } })), "USAGE_EXCEEDED"),
+        (update(json!({ "credits": null })), "VALID"),
+        (of_key("keys.removePermissions", json!(["write"])), "INSUFFICIENT_PERMISSIONS"),
+        (of_role(json!(["read"])), "INSUFFICIENT_PERMISSIONS"),
+        (roles("keys.setRoles"), "VALID"),
+        (of_role(json!([])), "INSUFFICIENT_PERMISSIONS"),
+        (of_role(json!(["read"])), "VALID"),
+        (roles("keys.removeRoles"), "INSUFFICIENT_PERMISSIONS"),
+        (of_key("keys.addPermissions", json!(["read"])), "VALID"),
+        (
+            ("permissions.deletePermission", json!({ "permission": "read" })),
+            "INSUFFICIENT_PERMISSIONS",
+        ),
     ];
     let load = Load::on(&pair, busy.as_str().unwrap());
 
@@ -121,10 +144,8 @@ fn what_one_replica_changes_the_other_sees_within_a_quarter_of_a_second() {
     for round in 0..20 {
         let (writer, reader) =
             if round % 2 == 0 { (&pair.one, &pair.other) } else { (&pair.other, &pair.one) };
-        for (change, code) in &changes {
-            let mut request = change.clone();
-            request["keyId"] = id.clone();
-            ok(writer, "keys.updateKey", &request);
+        for ((operation, request), code) in &changes {
+            ok(writer, operation, request);
             took.push(until(reader, &key, code));
             // The replica that wrote it has seen it at once.
             let request = json!({ "key": key, "permissions": "read OR write" });

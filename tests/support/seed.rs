@@ -3,13 +3,16 @@
 use futures_util::future::join_all;
 use keyward::domain::ratelimits::namespaces;
 use keyward::domain::root_keys;
+use keyward::error::Result;
 use keyward::id::{
     ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
 };
-use keyward::model::{Api, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role};
+use keyward::model::{
+    Api, Identity, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role,
+};
 use keyward::rpc::example;
 use keyward::secret::KeyHash;
-use keyward::store::{Owner, Store};
+use keyward::store::{Owner, Store, Tx};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
@@ -49,6 +52,22 @@ impl Keyward {
     pub async fn role<const N: usize>(&self, name: &str, permissions: [&str; N]) -> String {
         let request = json!({ "name": name, "permissions": permissions.as_slice() });
         self.v2("permissions.createRole", request).await.text_of("roleId")
+    }
+
+    /// All pages of a list of two items a page: the items.
+    pub async fn all_pages(&self, operation: &str, request: Value) -> Vec<Value> {
+        let (mut items, mut cursor) = (Vec::new(), json!(""));
+        loop {
+            let asked = with(request.clone(), json!({ "limit": 2, "cursor": cursor }));
+            let reply = self.v2(operation, asked).await;
+            items.extend(reply.data().as_array().expect("a list").iter().cloned());
+            let pagination = &reply.body["pagination"];
+            if pagination["hasMore"] == false {
+                assert_eq!(*pagination, json!({ "hasMore": false }));
+                return items;
+            }
+            cursor = pagination["cursor"].clone();
+        }
     }
 
     /// What `keys.getKey` tells of a key.
@@ -184,18 +203,6 @@ impl Keyward {
             created_at: NOON,
             updated_at: None,
         };
-        let permission = Permission {
-            id: PermissionId::random(),
-            slug: example::PERMISSION.into(),
-            name: "Read documents".into(),
-            description: None,
-        };
-        let role = Role {
-            id: RoleId::random(),
-            name: example::ROLE.into(),
-            description: None,
-            permissions: vec![permission.clone()],
-        };
         let namespace = Namespace {
             id: NamespaceId::from(example::NAMESPACE_ID),
             workspace_id: workspace_id.clone(),
@@ -219,12 +226,44 @@ impl Keyward {
         tx.set_override(&namespace.id, &known).await.expect("the override");
         tx.insert_api(&api).await.expect("the API");
         tx.insert_key(&key).await.expect("the key");
-        let permissions = std::slice::from_ref(&permission);
-        tx.insert_permissions(&workspace_id, permissions, NOON).await.expect("the permission");
-        tx.insert_role(&workspace_id, &role, NOON).await.expect("the role");
-        tx.set_key_permissions(&key.id, &[permission.id]).await.expect("the key's permission");
+        plant_roles(&mut tx, &key).await.expect("roles");
+        let identity = Identity {
+            id: IdentityId::from(example::IDENTITY_ID),
+            external_id: example::EXTERNAL_ID.into(),
+            meta: None,
+            ratelimits: Vec::new(),
+        };
+        tx.insert_identity(&workspace_id, &identity, NOON).await.expect("the identity");
         self.app.commit(tx).await.expect("a commit");
     }
+}
+
+/// The permission and the roles of the examples, and which of them the key has.
+async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
+    let workspace_id = &key.workspace_id;
+    let permission = Permission {
+        id: PermissionId::random(),
+        slug: example::PERMISSION.into(),
+        name: "Read documents".into(),
+        description: None,
+    };
+    let role = Role {
+        id: RoleId::from(example::ROLE_ID),
+        name: example::ROLE.into(),
+        description: None,
+        permissions: vec![permission.clone()],
+    };
+    let spare = Role {
+        id: RoleId::random(),
+        name: example::SPARE_ROLE.into(),
+        description: None,
+        permissions: Vec::new(),
+    };
+    tx.insert_permissions(workspace_id, std::slice::from_ref(&permission), NOON).await?;
+    tx.insert_role(workspace_id, &role, NOON).await?;
+    tx.insert_role(workspace_id, &spare, NOON).await?;
+    tx.set_key_roles(&key.id, &[role.id]).await?;
+    tx.set_key_permissions(&key.id, &[permission.id]).await
 }
 
 /// A check of 10 in a minute, with these fields instead or besides.

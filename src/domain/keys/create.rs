@@ -1,9 +1,10 @@
 //! Issuing a key.
 
+use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, rbac, refill};
-use super::{connect_permissions, connect_roles, ratelimits, record, target};
+use super::{ratelimits, set_permissions, set_roles, target};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
@@ -104,13 +105,15 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
     if !limits.is_empty() {
         tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;
     }
-    record(&mut tx, caller, "key.create", &[target(&key)], now).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("key.create", &[target(&key)]);
     if !permissions.is_empty() {
-        connect_permissions(&mut tx, caller, &key, &permissions, now).await?;
+        set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
     }
     if !roles.is_empty() {
-        connect_roles(&mut tx, caller, &key, &roles, now).await?;
+        set_roles(&mut tx, &mut entries, &key, &[], &roles).await?;
     }
+    entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
     app.commit(tx).await?;
 

@@ -1,8 +1,9 @@
 //! Deleting a key.
 
+use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::{existing, record, target};
+use super::{existing, target};
 use crate::app::App;
 use crate::error::Result;
 use crate::id::KeyId;
@@ -28,7 +29,9 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
         Deletion::Soft => tx.delete_key(id, now).await?,
         Deletion::Permanent => tx.purge_key(id).await?,
     }
-    record(&mut tx, caller, "key.delete", &[target(&key)], now).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("key.delete", &[target(&key)]);
+    entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await
 }

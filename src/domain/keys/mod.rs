@@ -3,6 +3,9 @@
 mod create;
 mod delete;
 mod find;
+pub mod permissions;
+mod reroll;
+pub mod roles;
 mod update;
 mod update_credits;
 mod verify;
@@ -12,14 +15,15 @@ pub use crate::limiter::Standing;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use find::{Found, get, whoami};
+pub use reroll::reroll;
 pub use update::{CreditsChange, KeyChange, update};
 pub use update_credits::{CreditsUpdate, update_credits};
 pub use verify::{Checked, Code, Verification, Verified, Wanted, WantedLimit, verify};
 pub use view::{Limit, View};
 
-use super::audit::{self, Actor, Target};
+use super::audit::{Entries, Target};
 use super::caller::Caller;
-use crate::clock::Timestamp;
+use super::rbac;
 use crate::error::{Error, Result, Subject};
 use crate::id::{KeyId, RatelimitId};
 use crate::model::{Key, Permission, Ratelimit, Role};
@@ -62,7 +66,7 @@ async fn existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey>
 }
 
 /// Limits as they are stored; of two with one name the last counts.
-fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
+pub fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
     let mut limits: Vec<Ratelimit> = Vec::with_capacity(new.len());
     for limit in new {
         limits.retain(|known| known.name != limit.name);
@@ -81,47 +85,41 @@ fn target(key: &Key) -> Target<'_> {
     Target::new("key", key.id.as_str()).named(key.name.as_deref())
 }
 
-async fn record(
+/// Makes `after` the permissions that a key has of itself, and records what that changes.
+async fn set_permissions(
     tx: &mut Tx,
-    caller: &Caller,
-    event: &'static str,
-    targets: &[Target<'_>],
-    now: Timestamp,
+    entries: &mut Entries<'_>,
+    key: &Key,
+    before: &[Permission],
+    after: &[Permission],
 ) -> Result<()> {
-    audit::record(tx, Actor::RootKey(caller), caller.workspace(), now, event, targets).await
+    for permission in rbac::beyond(after, before, |permission| &permission.id) {
+        let targets = [target(key), rbac::permission_target(permission)];
+        entries.add("authorization.connect_permission_and_key", &targets);
+    }
+    for permission in rbac::beyond(before, after, |permission| &permission.id) {
+        let targets = [target(key), rbac::permission_target(permission)];
+        entries.add("authorization.disconnect_permission_and_key", &targets);
+    }
+    let ids: Vec<_> = after.iter().map(|permission| permission.id.clone()).collect();
+    tx.set_key_permissions(&key.id, &ids).await
 }
 
-/// Makes these the permissions of a key, and records it.
-async fn connect_permissions(
+/// Makes `after` the roles of a key, and records what that changes.
+async fn set_roles(
     tx: &mut Tx,
-    caller: &Caller,
+    entries: &mut Entries<'_>,
     key: &Key,
-    permissions: &[Permission],
-    now: Timestamp,
+    before: &[Role],
+    after: &[Role],
 ) -> Result<()> {
-    let ids: Vec<_> = permissions.iter().map(|permission| permission.id.clone()).collect();
-    tx.set_key_permissions(&key.id, &ids).await?;
-    for permission in permissions {
-        let targets = [target(key), super::rbac::permission_target(permission)];
-        record(tx, caller, "authorization.connect_permission_and_key", &targets, now).await?;
+    for role in rbac::beyond(after, before, |role| &role.id) {
+        entries.add("authorization.connect_role_and_key", &[target(key), rbac::role_target(role)]);
     }
-    Ok(())
-}
-
-/// Makes these the roles of a key, and records it.
-async fn connect_roles(
-    tx: &mut Tx,
-    caller: &Caller,
-    key: &Key,
-    roles: &[Role],
-    now: Timestamp,
-) -> Result<()> {
-    let ids: Vec<_> = roles.iter().map(|role| role.id.clone()).collect();
-    tx.set_key_roles(&key.id, &ids).await?;
-    for role in roles {
-        let role = Target::new("role", role.id.as_str()).named(Some(&role.name));
-        let event = "authorization.connect_role_and_key";
-        record(tx, caller, event, &[target(key), role], now).await?;
+    for role in rbac::beyond(before, after, |role| &role.id) {
+        let targets = [target(key), rbac::role_target(role)];
+        entries.add("authorization.disconnect_role_and_key", &targets);
     }
-    Ok(())
+    let ids: Vec<_> = after.iter().map(|role| role.id.clone()).collect();
+    tx.set_key_roles(&key.id, &ids).await
 }

@@ -1,12 +1,12 @@
 //! Changing a key.
 
+use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
 use super::super::{rbac, refill};
 use super::{
-    NewCredits, NewRatelimit, Patch, connect_permissions, connect_roles, existing, ratelimits,
-    record, target,
+    NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target,
 };
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -40,7 +40,8 @@ pub struct CreditsChange {
 pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let mut key = existing(&mut tx, caller, id).await?.key;
+    let before = existing(&mut tx, caller, id).await?;
+    let mut key = before.key;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     change.name.apply(&mut key.name);
     change.meta.apply(&mut key.meta);
@@ -56,19 +57,22 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
         }
     }
     tx.update_key(&key).await?;
-    record(&mut tx, caller, "key.update", &[target(&key)], now).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("key.update", &[target(&key)]);
     if let Some(limits) = change.ratelimits {
         let limits = ratelimits(limits);
         tx.set_ratelimits(caller.workspace(), Owner::Key(id), &limits).await?;
     }
     if let Some(slugs) = change.permissions {
-        let permissions = rbac::ensure_permissions(&mut tx, caller, slugs, now).await?;
-        connect_permissions(&mut tx, caller, &key, &permissions, now).await?;
+        let after = rbac::ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
+        set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
     }
     if let Some(names) = change.roles {
-        let (roles, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
-        connect_roles(&mut tx, caller, &key, &roles, now).await?;
+        let known = tx.roles(caller.workspace(), &before.role_ids).await?;
+        let (after, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
+        set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
+    entries.write(&mut tx).await?;
     // Last, for it may close a purse, which cannot be undone.
     change_credits(app, &mut tx, id, change.credits).await?;
     tx.changed(freshness::Subject::Key(id.clone()));

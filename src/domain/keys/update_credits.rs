@@ -1,9 +1,10 @@
 //! Changing how many uses a key has left.
 
+use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
-use super::{existing, record, target};
+use super::{existing, target};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
@@ -31,7 +32,9 @@ pub async fn update_credits(
     let mut tx = app.store.begin().await?;
     let key = existing(&mut tx, caller, id).await?.key;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
-    record(&mut tx, caller, "key.update", &[target(&key)], now).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("key.update", &[target(&key)]);
+    entries.write(&mut tx).await?;
     let mut account = tx.lock_account(id).await?;
     let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
     let bank_now = match &account {

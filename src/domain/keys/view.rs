@@ -261,8 +261,10 @@ async fn identity(
     app.caches
         .identities
         .get(id, |stamp| async move {
-            let found = app.store.read().await?.identity(workspace, id).await?;
-            Ok(found.map(|identity| Cached::new(identity, stamp, [Subject::Identity(id.clone())])))
+            let ids = std::slice::from_ref(id);
+            let found = app.store.read().await?.identities_of(workspace, ids).await?;
+            let subject = [Subject::Identity(id.clone())];
+            Ok(found.into_iter().next().map(|identity| Cached::new(identity, stamp, subject)))
         })
         .await
 }

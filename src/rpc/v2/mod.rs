@@ -7,10 +7,24 @@ mod apis {
     pub mod delete_api;
     pub mod get_api;
 }
+mod identities {
+    pub mod create_identity;
+    pub mod delete_identity;
+    pub mod get_identity;
+    pub mod list_identities;
+    pub mod update_identity;
+}
 mod keys {
+    pub mod add_permissions;
+    pub mod add_roles;
     pub mod create_key;
     pub mod delete_key;
     pub mod get_key;
+    pub mod remove_permissions;
+    pub mod remove_roles;
+    pub mod reroll_key;
+    pub mod set_permissions;
+    pub mod set_roles;
     pub mod update_credits;
     pub mod update_key;
     pub mod verify_key;
@@ -19,6 +33,13 @@ mod keys {
 mod permissions {
     pub mod create_permission;
     pub mod create_role;
+    pub mod delete_permission;
+    pub mod delete_role;
+    pub mod get_permission;
+    pub mod get_role;
+    pub mod list_permissions;
+    pub mod list_roles;
+    pub mod set_role_permissions;
 }
 mod ratelimit {
     pub mod delete_override;
@@ -41,10 +62,29 @@ pub fn table() -> Table {
         .with::<keys::get_key::GetKey>()
         .with::<keys::update_key::UpdateKey>()
         .with::<keys::update_credits::UpdateCredits>()
+        .with::<keys::reroll_key::RerollKey>()
         .with::<keys::delete_key::DeleteKey>()
         .with::<keys::whoami::Whoami>()
+        .with::<keys::add_permissions::AddPermissions>()
+        .with::<keys::remove_permissions::RemovePermissions>()
+        .with::<keys::set_permissions::SetPermissions>()
+        .with::<keys::add_roles::AddRoles>()
+        .with::<keys::remove_roles::RemoveRoles>()
+        .with::<keys::set_roles::SetRoles>()
+        .with::<identities::create_identity::CreateIdentity>()
+        .with::<identities::get_identity::GetIdentity>()
+        .with::<identities::list_identities::ListIdentities>()
+        .with::<identities::update_identity::UpdateIdentity>()
+        .with::<identities::delete_identity::DeleteIdentity>()
         .with::<permissions::create_permission::CreatePermission>()
+        .with::<permissions::get_permission::GetPermission>()
+        .with::<permissions::list_permissions::ListPermissions>()
+        .with::<permissions::delete_permission::DeletePermission>()
         .with::<permissions::create_role::CreateRole>()
+        .with::<permissions::get_role::GetRole>()
+        .with::<permissions::list_roles::ListRoles>()
+        .with::<permissions::delete_role::DeleteRole>()
+        .with::<permissions::set_role_permissions::SetRolePermissions>()
         .with::<ratelimit::limit::Limit>()
         .with::<ratelimit::multi_limit::MultiLimit>()
         .with::<ratelimit::set_override::SetOverride>()

@@ -1,13 +1,14 @@
 //! What several operations of version 2 take or give back.
 
 use crate::clock::Timestamp;
-use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
+use crate::domain::keys::{Found, IssuedKey, NewCredits, NewRatelimit, View};
 use crate::domain::page::Paging;
 use crate::error::{Error, Result};
-use crate::id::{IdentityId, KeyId, OverrideId, RatelimitId};
+use crate::id::{IdentityId, KeyId, OverrideId, PermissionId, RatelimitId, RoleId};
 use crate::model::{self, RefillInterval};
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
+use crate::secret::Plaintext;
 
 /// The moment up to which keys may expire: the year 2100.
 pub type Expires = Int<0, 4_102_444_800_000>;
@@ -17,6 +18,11 @@ pub type Unsigned = Int<0, { i64::MAX }>;
 pub type LimitedName = Text<1, 512>;
 /// Where a page of a list begins: what the reply before told as `pagination.cursor`.
 pub type Cursor = Text<0, 1024>;
+/// What a list is searched for.
+pub type Search = Text<0, 256>;
+pub type RoleName = Text<1, 128>;
+/// An id or an external id.
+pub type IdentityName = Text<1, 255>;
 /// How many a page of a list may have.
 pub type PageLimit = Int<1, 100>;
 /// The shortest window, in milliseconds.
@@ -26,7 +32,20 @@ pub const DURATION_MIN_MS: i64 = 1000;
 pub fn paging(limit: Given<PageLimit>, default: usize, cursor: Given<Cursor>) -> Paging {
     let from = cursor.0.map_or_else(String::new, Text::into_string);
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
-    Paging { from, limit: limit.unwrap_or(default) }
+    Paging { from, limit: limit.unwrap_or(default), search: String::new() }
+}
+
+/// As [`paging`], of a list that can be searched.
+pub fn searched(limit: Given<PageLimit>, cursor: Given<Cursor>, search: Given<Search>) -> Paging {
+    let search = search.0.map_or_else(String::new, Text::into_string);
+    Paging { search, ..paging(limit, 100, cursor) }
+}
+
+/// The texts of a list.
+pub fn texts<const MIN: usize, const MAX: usize, A, const LEAST: usize, const MOST: usize>(
+    list: List<Text<MIN, MAX, A>, LEAST, MOST>,
+) -> Vec<String> {
+    list.0.into_iter().map(Text::into_string).collect()
 }
 
 /// A named limit.
@@ -62,13 +81,13 @@ pub struct Credits {
     /// Uses left. Null: unlimited.
     pub remaining: Nullable<Unsigned>,
     #[serde(default)]
-    pub refill: Given<Refill>,
+    pub refill: Given<Object<Refill>>,
 }
 
 impl Credits {
     /// `None`: unlimited.
     pub fn check(self) -> Result<Option<NewCredits>> {
-        let refill = self.refill.0.map(Refill::check).transpose()?;
+        let refill = self.refill.0.map(|Object(refill)| refill.check()).transpose()?;
         match (self.remaining.0, refill) {
             (Some(balance), refill) => Ok(Some(NewCredits { balance: balance.0, refill })),
             (None, None) => Ok(None),
@@ -119,6 +138,21 @@ impl Refill {
             }
         };
         Ok(model::Refill { interval, amount: self.amount.0 })
+    }
+}
+
+/// The new key.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuedReply {
+    key_id: KeyId,
+    /// Shown this once.
+    key: Plaintext,
+}
+
+impl From<IssuedKey> for IssuedReply {
+    fn from(issued: IssuedKey) -> Self {
+        Self { key_id: issued.id, key: issued.plaintext }
     }
 }
 
@@ -222,6 +256,12 @@ impl IdentityReply {
     }
 }
 
+impl From<model::Identity> for IdentityReply {
+    fn from(identity: model::Identity) -> Self {
+        Self::new(&identity, identity.ratelimits.iter())
+    }
+}
+
 /// A key without its secret.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -280,6 +320,45 @@ impl From<Found> for KeyReply {
             identity: identity.map(|id| IdentityReply::new(id, id.ratelimits.iter())),
             ratelimits: stored.ratelimits.iter().map(RatelimitReply::from).collect(),
         }
+    }
+}
+
+/// Something a key may be allowed to do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct PermissionReply {
+    id: PermissionId,
+    name: String,
+    slug: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl From<model::Permission> for PermissionReply {
+    fn from(permission: model::Permission) -> Self {
+        let model::Permission { id, slug, name, description } = permission;
+        Self { id, name, slug, description }
+    }
+}
+
+/// A named set of permissions.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct RoleReply {
+    id: RoleId,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    permissions: Vec<PermissionReply>,
+}
+
+impl From<model::Role> for RoleReply {
+    fn from(role: model::Role) -> Self {
+        let permissions = role.permissions.into_iter().map(PermissionReply::from).collect();
+        Self { id: role.id, name: role.name, description: role.description, permissions }
     }
 }
 

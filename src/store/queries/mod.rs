@@ -36,6 +36,22 @@ macro_rules! permissions_of {
     };
 }
 
+macro_rules! ratelimits_of {
+    ($owner:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', l.id, 'name', l.name, 'limit', l.\"limit\",
+                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply"
+            )),
+            " FROM ratelimits l WHERE ",
+            $owner,
+            ") AS ratelimits"
+        )
+    };
+}
+
+mod identities;
 mod ratelimits;
 mod rbac;
 mod reads;

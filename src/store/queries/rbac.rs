@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Permission, Role};
 use crate::store::rows::{PermissionRow, RoleRow};
-use crate::store::{RbacReads, RbacWrites};
+use crate::store::{Listing, RbacReads, RbacWrites, searchable};
 
 macro_rules! roles_where {
     ($condition:expr) => {
@@ -20,16 +20,125 @@ macro_rules! roles_where {
                 "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
             ),
             " FROM roles r WHERE r.workspace_id = $1 AND ",
-            $condition,
-            " ORDER BY r.name"
+            $condition
         )
     };
 }
 
+macro_rules! permissions_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT id, slug, name, description FROM permissions WHERE workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+/// Makes `$ids` all that `$owner` is linked to.
+macro_rules! relink {
+    ($connection:expr, $table:literal, $from:literal, $to:literal, $owner:expr, $ids:expr) => {{
+        let ids = json!($ids).to_string();
+        let drop_others = concat!(
+            "DELETE FROM ",
+            $table,
+            " WHERE ",
+            $from,
+            " = $1 AND ",
+            $to,
+            " NOT IN (SELECT item FROM ",
+            texts!("$2"),
+            ")"
+        );
+        query(drop_others).bind($owner).bind(&ids).execute(&mut *$connection).await?;
+        let add = concat!(
+            "INSERT INTO ",
+            $table,
+            " (",
+            $from,
+            ", ",
+            $to,
+            ") SELECT $1, item FROM ",
+            texts!("$2"),
+            " WHERE TRUE ON CONFLICT (",
+            $from,
+            ", ",
+            $to,
+            ") DO NOTHING"
+        );
+        query(add).bind($owner).bind(&ids).execute(&mut *$connection).await?;
+        Ok(())
+    }};
+}
+
 #[async_trait]
 impl RbacReads for Connection {
+    async fn permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Permission>> {
+        let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
+        let row: Option<PermissionRow> =
+            query_as(sql).bind(workspace).bind(named).fetch_optional(self).await?;
+        Ok(row.map(Permission::from))
+    }
+
+    async fn permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Permission>> {
+        let sql = permissions_where!(concat!(
+            "id >= $2 AND ($3 = '' OR ",
+            contains!("search", "$3"),
+            ") ORDER BY id LIMIT $4"
+        ));
+        let rows: Vec<PermissionRow> = query_as(sql)
+            .bind(workspace)
+            .bind(listing.from)
+            .bind(&listing.search)
+            .bind(listing.limit)
+            .fetch_all(self)
+            .await?;
+        Ok(rows.into_iter().map(Permission::from).collect())
+    }
+
+    async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>> {
+        let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
+        query_as::<_, RoleRow>(sql)
+            .bind(workspace)
+            .bind(named)
+            .fetch_optional(self)
+            .await?
+            .map(Role::try_from)
+            .transpose()
+    }
+
+    async fn roles_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(concat!(
+            "r.id >= $2 AND ($3 = '' OR ",
+            contains!("r.search", "$3"),
+            ") ORDER BY r.id LIMIT $4"
+        ));
+        query_as::<_, RoleRow>(sql)
+            .bind(workspace)
+            .bind(listing.from)
+            .bind(&listing.search)
+            .bind(listing.limit)
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Role::try_from)
+            .collect()
+    }
+
     async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ")"));
+        let sql =
+            roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"));
         query_as::<_, RoleRow>(sql)
             .bind(workspace)
             .bind(json!(ids).to_string())
@@ -45,7 +154,11 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         names: &[String],
     ) -> Result<Vec<Role>> {
-        let sql = roles_where!(concat!("r.name IN (SELECT item FROM ", texts!("$2"), ")"));
+        let sql = roles_where!(concat!(
+            "r.name IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        ));
         query_as::<_, RoleRow>(sql)
             .bind(workspace)
             .bind(json!(names).to_string())
@@ -61,13 +174,11 @@ impl RbacReads for Connection {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>> {
-        let sql = concat!(
-            "SELECT id, slug, name, description
-            FROM permissions
-            WHERE workspace_id = $1 AND slug IN (SELECT item FROM ",
+        let sql = permissions_where!(concat!(
+            "slug IN (SELECT item FROM ",
             texts!("$2"),
             ") ORDER BY slug"
-        );
+        ));
         let rows: Vec<PermissionRow> =
             query_as(sql).bind(workspace).bind(json!(slugs).to_string()).fetch_all(self).await?;
         Ok(rows.into_iter().map(Permission::from).collect())
@@ -76,6 +187,69 @@ impl RbacReads for Connection {
 
 #[async_trait]
 impl RbacWrites for Connection {
+    async fn hold_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = held!(permissions_where!(concat!(
+            "slug IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        )));
+        let rows: Vec<PermissionRow> =
+            query_as(sql).bind(workspace).bind(json!(slugs).to_string()).fetch_all(self).await?;
+        Ok(rows.into_iter().map(Permission::from).collect())
+    }
+
+    async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
+        let sql = held!(roles_where!(concat!(
+            "r.name IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        )));
+        query_as::<_, RoleRow>(sql)
+            .bind(workspace)
+            .bind(json!(names).to_string())
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Role::try_from)
+            .collect()
+    }
+
+    async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
+        let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
+        query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        Ok(self.roles(workspace, std::slice::from_ref(id)).await?.into_iter().next())
+    }
+
+    async fn delete_permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &PermissionId,
+    ) -> Result<bool> {
+        let sql = "DELETE FROM permissions WHERE workspace_id = $1 AND id = $2";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn delete_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<bool> {
+        let sql = "DELETE FROM roles WHERE workspace_id = $1 AND id = $2";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn set_role_permissions(
+        &mut self,
+        role: &RoleId,
+        permissions: &[Permission],
+    ) -> Result<()> {
+        let ids: Vec<_> = permissions.iter().map(|permission| &permission.id).collect();
+        relink!(self, "role_permissions", "role_id", "permission_id", role, ids)
+    }
+
     async fn insert_permissions(
         &mut self,
         workspace: &WorkspaceId,
@@ -88,12 +262,20 @@ impl RbacWrites for Connection {
                 json!({
                     "id": permission.id, "slug": permission.slug, "name": permission.name,
                     "description": permission.description,
+                    "search": searchable([
+                        permission.id.as_str(),
+                        &permission.slug,
+                        &permission.name,
+                        permission.description.as_deref().unwrap_or_default(),
+                    ]),
                 })
             })
             .collect();
         let sql = concat!(
-            "INSERT INTO permissions (id, workspace_id, slug, name, description, created_at)
-            SELECT item ->> 'id', $1, item ->> 'slug', item ->> 'name', item ->> 'description', $2
+            "INSERT INTO permissions
+                (id, workspace_id, slug, name, description, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'slug', item ->> 'name', item ->> 'description',
+                item ->> 'search', $2
             FROM ",
             items!("$3"),
             " WHERE TRUE
@@ -111,43 +293,26 @@ impl RbacWrites for Connection {
         now: Timestamp,
     ) -> Result<()> {
         let sql = "
-            INSERT INTO roles (id, workspace_id, name, description, created_at)
-            VALUES ($1, $2, $3, $4, $5)";
+            INSERT INTO roles (id, workspace_id, name, description, search, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6)";
+        let description = role.description.as_deref().unwrap_or_default();
         query(sql)
             .bind(&role.id)
             .bind(workspace)
             .bind(&role.name)
             .bind(&role.description)
+            .bind(searchable([role.id.as_str(), &role.name, description]))
             .bind(now)
             .execute(&mut *self)
             .await?;
-        let ids: Vec<_> = role.permissions.iter().map(|permission| &permission.id).collect();
-        let sql = concat!(
-            "INSERT INTO role_permissions (role_id, permission_id) SELECT $1, item FROM ",
-            texts!("$2")
-        );
-        query(sql).bind(&role.id).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
+        self.set_role_permissions(&role.id, &role.permissions).await
     }
 
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
-        query("DELETE FROM key_permissions WHERE key_id = $1")
-            .bind(key)
-            .execute(&mut *self)
-            .await?;
-        let sql = concat!(
-            "INSERT INTO key_permissions (key_id, permission_id) SELECT $1, item FROM ",
-            texts!("$2")
-        );
-        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
+        relink!(self, "key_permissions", "key_id", "permission_id", key, ids)
     }
 
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
-        query("DELETE FROM key_roles WHERE key_id = $1").bind(key).execute(&mut *self).await?;
-        let sql =
-            concat!("INSERT INTO key_roles (key_id, role_id) SELECT $1, item FROM ", texts!("$2"));
-        query(sql).bind(key).bind(json!(ids).to_string()).execute(self).await?;
-        Ok(())
+        relink!(self, "key_roles", "key_id", "role_id", key, ids)
     }
 }

@@ -6,9 +6,9 @@ use sqlx::{query_as, query_scalar};
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
-use crate::model::{Account, Api, Identity, RootKey, Withheld};
-use crate::store::rows::{AccountRow, IdentityRow, KeyRow, RootKeyRow};
+use crate::id::{ApiId, KeyId, WorkspaceId};
+use crate::model::{Account, Api, RootKey, Withheld};
+use crate::store::rows::{AccountRow, KeyRow, RootKeyRow};
 use crate::store::{Change, Reads, StoredKey};
 
 macro_rules! root_keys_where {
@@ -20,21 +20,6 @@ macro_rules! root_keys_where {
             JOIN workspaces w ON w.id = r.workspace_id
             WHERE ",
             $condition
-        )
-    };
-}
-
-macro_rules! ratelimits_of {
-    ($owner:literal) => {
-        concat!(
-            "(SELECT ",
-            array!(object!(
-                "'id', l.id, 'name', l.name, 'limit', l.\"limit\",
-                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply"
-            )),
-            " FROM ratelimits l WHERE ",
-            $owner,
-            ") AS ratelimits"
         )
     };
 }
@@ -119,25 +104,6 @@ impl Reads for Connection {
             .fetch_optional(self)
             .await?
             .map(StoredKey::try_from)
-            .transpose()
-    }
-
-    async fn identity(
-        &mut self,
-        workspace: &WorkspaceId,
-        id: &IdentityId,
-    ) -> Result<Option<Identity>> {
-        let sql = concat!(
-            "SELECT i.id, i.external_id, i.meta, ",
-            ratelimits_of!("l.identity_id = i.id"),
-            " FROM identities i WHERE i.workspace_id = $1 AND i.id = $2"
-        );
-        query_as::<_, IdentityRow>(sql)
-            .bind(workspace)
-            .bind(id)
-            .fetch_optional(self)
-            .await?
-            .map(Identity::try_from)
             .transpose()
     }
 

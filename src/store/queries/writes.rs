@@ -7,10 +7,10 @@ use sqlx::{query, query_as, query_scalar};
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use crate::id::{ApiId, KeyId, WorkspaceId};
 use crate::model::{Account, Api, Credits, Key, Meta, Purse, Ratelimit, RefillInterval, RootKey};
 use crate::store::rows::AccountRow;
-use crate::store::{AuditRow, Owner, Reads as _, StoredKey, Writes};
+use crate::store::{AuditAct, AuditEntry, Owner, Reads as _, StoredKey, Writes};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -176,27 +176,6 @@ impl Writes for Connection {
     async fn purge_key(&mut self, id: &KeyId) -> Result<()> {
         query("DELETE FROM keys WHERE id = $1").bind(id).execute(self).await?;
         Ok(())
-    }
-
-    async fn ensure_identity(
-        &mut self,
-        workspace: &WorkspaceId,
-        external_id: &str,
-        now: Timestamp,
-    ) -> Result<IdentityId> {
-        // DO UPDATE, not DO NOTHING: it gives back the row that is there.
-        let sql = "
-            INSERT INTO identities (id, workspace_id, external_id, created_at)
-            VALUES ($1, $2, $3, $4)
-            ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
-            RETURNING id";
-        Ok(query_scalar(sql)
-            .bind(IdentityId::random())
-            .bind(workspace)
-            .bind(external_id)
-            .bind(now)
-            .fetch_one(self)
-            .await?)
     }
 
     async fn set_ratelimits(
@@ -381,22 +360,26 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn insert_audit(&mut self, row: &AuditRow<'_>) -> Result<()> {
-        let sql = "
-            INSERT INTO audit
-                (id, workspace_id, at, event, actor_type, actor_id, remote_address, user_agent,
-                targets)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()> {
+        let sql = concat!(
+            "INSERT INTO audit
+                (id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
+                user_agent, targets, correlation_id)
+            SELECT item ->> 'id', $1, $2, item ->> 'event', $3, $4, $5, $6, $7, item ->> 'targets',
+                $8
+            FROM ",
+            items!("$9")
+        );
         query(sql)
-            .bind(row.id)
-            .bind(row.workspace_id)
-            .bind(row.at)
-            .bind(row.event)
-            .bind(row.actor_type)
-            .bind(row.actor_id)
-            .bind(row.remote_address)
-            .bind(row.user_agent)
-            .bind(row.targets)
+            .bind(act.workspace_id)
+            .bind(act.at)
+            .bind(act.actor_type)
+            .bind(act.actor_id)
+            .bind(act.actor_name)
+            .bind(act.remote_address)
+            .bind(act.user_agent)
+            .bind(act.correlation_id)
+            .bind(json!(entries).to_string())
             .execute(self)
             .await?;
         Ok(())

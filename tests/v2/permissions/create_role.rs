@@ -208,7 +208,11 @@ both! {
         assert_eq!(kw.events_of(&plain.text_of("roleId")).await, ["role.create"]);
         assert_eq!(
             kw.events_of(&full.text_of("roleId")).await,
-            ["authorization.connect_role_and_permission", "role.create"]
+            [
+                "authorization.connect_role_and_permission",
+                "authorization.connect_role_and_permission",
+                "role.create",
+            ]
         );
     }
 }

@@ -14,7 +14,7 @@ pub struct DeleteApi {
 
 impl Operation for DeleteApi {
     const NAME: &'static str = "apis.deleteApi";
-    const NEEDS: Needs = Needs::Permission(Action::DeleteApi);
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteApi]);
     const WRITES: bool = true;
     type Reply = Empty;
 

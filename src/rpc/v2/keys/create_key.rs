@@ -1,11 +1,10 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, NewKey, NewRatelimit};
+use crate::domain::keys::{self, NewKey};
 use crate::error::Error;
-use crate::id::{ApiId, KeyId};
+use crate::id::ApiId;
 use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
-use crate::secret::Plaintext;
+use crate::rpc::v2::shapes::{Credits, Expires, IssuedReply, Ratelimit};
 
 /// Create a key.
 ///
@@ -42,10 +41,10 @@ pub struct CreateKey {
     pub expires: Given<Expires>,
     /// Uses left, and when they come back. Left out: unlimited.
     #[serde(default)]
-    pub credits: Given<Credits>,
+    pub credits: Given<Object<Credits>>,
     /// Limits for verification to check.
     #[serde(default)]
-    pub ratelimits: Given<List<Ratelimit, 0, 50>>,
+    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
     /// Whether the key may be used. Left out: yes.
     #[serde(default)]
     pub enabled: Given<bool>,
@@ -54,20 +53,11 @@ pub struct CreateKey {
     pub recoverable: Given<bool>,
 }
 
-/// The new key.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Created {
-    key_id: KeyId,
-    /// Shown this once.
-    key: Plaintext,
-}
-
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
     const NEEDS: Needs = Needs::Hidden(Action::CreateKey);
     const WRITES: bool = true;
-    type Reply = Created;
+    type Reply = IssuedReply;
 
     fn example() -> Value {
         json!({
@@ -81,9 +71,8 @@ impl Operation for CreateKey {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
-        let issued = keys::create(app, caller, self.try_into()?).await?;
-        Ok(Created { key_id: issued.id, key: issued.plaintext })
+    async fn run(self, app: &App, caller: &Caller) -> Result<IssuedReply> {
+        Ok(keys::create(app, caller, self.try_into()?).await?.into())
     }
 }
 
@@ -94,6 +83,7 @@ impl TryFrom<CreateKey> for NewKey {
         let roles = request.roles.0.map_or_else(Vec::new, |list| list.0);
         let permissions = request.permissions.0.map_or_else(Vec::new, |list| list.0);
         let ratelimits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        let credits = request.credits.0.map(|Object(credits)| credits.check());
         let byte_length = request.byte_length.0.and_then(|length| u8::try_from(length.0).ok());
         Ok(Self {
             api_id: ApiId::from(request.api_id.into_string()),
@@ -105,8 +95,8 @@ impl TryFrom<CreateKey> for NewKey {
             roles: roles.into_iter().map(Text::into_string).collect(),
             permissions: permissions.into_iter().map(Text::into_string).collect(),
             expires_at: request.expires.0.map(|at| Timestamp(at.0)),
-            credits: request.credits.0.map(Credits::check).transpose()?.flatten(),
-            ratelimits: ratelimits.into_iter().map(NewRatelimit::from).collect(),
+            credits: credits.transpose()?.flatten(),
+            ratelimits: ratelimits.into_iter().map(|Object(limit)| limit.into()).collect(),
             enabled: request.enabled.unwrap_or(true),
             recoverable: request.recoverable.unwrap_or(false),
         })

@@ -17,7 +17,7 @@ pub struct DeleteKey {
 
 impl Operation for DeleteKey {
     const NAME: &'static str = "keys.deleteKey";
-    const NEEDS: Needs = Needs::Permission(Action::DeleteKey);
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -17,7 +17,7 @@ pub struct GetKey {
 
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
-    const NEEDS: Needs = Needs::Permission(Action::ReadKey);
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
     type Reply = KeyReply;
 
     fn example() -> Value {

@@ -30,7 +30,7 @@ pub enum Change {
 
 impl Operation for UpdateCredits {
     const NAME: &'static str = "keys.updateCredits";
-    const NEEDS: Needs = Needs::Permission(Action::UpdateKey);
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = KeyCredits;
 

@@ -1,5 +1,5 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, CreditsChange, KeyChange, NewRatelimit};
+use crate::domain::keys::{self, CreditsChange, KeyChange};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
@@ -24,10 +24,10 @@ pub struct UpdateKey {
     pub expires: Patch<Expires>,
     /// Null: unlimited.
     #[serde(default)]
-    pub credits: Patch<Credits>,
+    pub credits: Patch<Object<Credits>>,
     /// Replaces all limits; those of the same name keep their id and their count.
     #[serde(default)]
-    pub ratelimits: Given<List<Ratelimit, 0, 50>>,
+    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
     #[serde(default)]
     pub enabled: Given<bool>,
     /// Replaces all roles, by name; each must exist.
@@ -48,12 +48,12 @@ pub struct Credits {
     pub remaining: Patch<Unsigned>,
     /// Null: nothing comes back.
     #[serde(default)]
-    pub refill: Patch<Refill>,
+    pub refill: Patch<Object<Refill>>,
 }
 
 impl Operation for UpdateKey {
     const NAME: &'static str = "keys.updateKey";
-    const NEEDS: Needs = Needs::Permission(Action::UpdateKey);
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 
@@ -74,7 +74,9 @@ impl TryFrom<UpdateKey> for KeyChange {
     fn try_from(request: UpdateKey) -> Result<Self> {
         let texts = |list: List<_, 0, 100>| list.0.into_iter().map(Text::into_string).collect();
         let slugs = |list: List<Slug, 0, 1000>| list.0.into_iter().map(Text::into_string).collect();
-        let limits = |list: List<_, 0, 50>| list.0.into_iter().map(NewRatelimit::from).collect();
+        let limits = |list: List<Object<Ratelimit>, 0, 50>| {
+            list.0.into_iter().map(|Object(limit)| limit.into()).collect()
+        };
         Ok(Self {
             name: request.name.map(Text::into_string),
             external_id: request.external_id.map(Text::into_string),
@@ -89,16 +91,16 @@ impl TryFrom<UpdateKey> for KeyChange {
     }
 }
 
-fn credits(credits: Patch<Credits>) -> Result<Patch<CreditsChange>> {
+fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
     let credits = match credits {
         Patch::Keep => return Ok(Patch::Keep),
         Patch::Clear => return Ok(Patch::Clear),
-        Patch::Set(credits) => credits,
+        Patch::Set(Object(credits)) => credits,
     };
     let refill = match credits.refill {
         Patch::Keep => Patch::Keep,
         Patch::Clear => Patch::Clear,
-        Patch::Set(refill) => Patch::Set(refill.check()?),
+        Patch::Set(Object(refill)) => Patch::Set(refill.check()?),
     };
     let remaining = credits.remaining.map(|remaining| remaining.0);
     if remaining == Patch::Clear && matches!(refill, Patch::Set(_)) {

@@ -24,10 +24,10 @@ pub struct VerifyKey {
     #[serde(default)]
     pub permissions: Given<Text<1, 1000, Unkept>>,
     #[serde(default)]
-    pub credits: Given<Cost>,
+    pub credits: Given<Object<Cost>>,
     /// Limits to check besides those that apply by themselves.
     #[serde(default)]
-    pub ratelimits: Given<List<Limit, 0, 100>>,
+    pub ratelimits: Given<List<Object<Limit>, 0, 100>>,
     /// The migration that the key may still be waiting in.
     #[serde(default)]
     pub migration_id: Given<Text<0, 256>>,
@@ -86,13 +86,13 @@ impl TryFrom<VerifyKey> for Verification {
         Ok(Self {
             key: request.key.into_string(),
             permissions: request.permissions.0.map(Text::into_string),
-            cost: request.credits.0.map(|credits| credits.cost.0),
+            cost: request.credits.0.map(|Object(credits)| credits.cost.0),
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
         })
     }
 }
 
-fn wanted((at, limit): (usize, Limit)) -> Result<Wanted> {
+fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<Wanted> {
     let wanted = match (limit.limit.0, limit.duration.0) {
         (Some(_), Some(duration)) if duration.0 < DURATION_MIN_MS => {
             return Err(Error::invalid(

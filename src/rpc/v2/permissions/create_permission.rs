@@ -25,7 +25,7 @@ pub struct Created {
 
 impl Operation for CreatePermission {
     const NAME: &'static str = "permissions.createPermission";
-    const NEEDS: Needs = Needs::Permission(Action::CreatePermission);
+    const NEEDS: Needs = Needs::Permission(&[Action::CreatePermission]);
     const WRITES: bool = true;
     type Reply = Created;
 

@@ -26,7 +26,7 @@ pub struct Created {
 
 impl Operation for CreateRole {
     const NAME: &'static str = "permissions.createRole";
-    const NEEDS: Needs = Needs::Permission(Action::CreateRole);
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateRole]);
     const WRITES: bool = true;
     type Reply = Created;
 

@@ -16,7 +16,7 @@ pub struct DeleteOverride {
 
 impl Operation for DeleteOverride {
     const NAME: &'static str = "ratelimit.deleteOverride";
-    const NEEDS: Needs = Needs::Permission(Action::DeleteOverride);
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteOverride]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -47,7 +47,7 @@ pub struct Outcome {
 
 impl Operation for Limit {
     const NAME: &'static str = "ratelimit.limit";
-    const NEEDS: Needs = Needs::Permission(Action::Limit);
+    const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     type Reply = Counted<Outcome>;
 

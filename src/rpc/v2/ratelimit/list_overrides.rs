@@ -21,7 +21,7 @@ pub struct ListOverrides {
 
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimit.listOverrides";
-    const NEEDS: Needs = Needs::Permission(Action::ReadOverride);
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadOverride]);
     type Reply = Page<OverrideReply>;
 
     fn example() -> Value {

@@ -12,7 +12,7 @@ use crate::rpc::reply::Counted;
 /// `ratelimit.limit` does, once it is known that the root key may use all of them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct MultiLimit(List<Limit, 1, 100>);
+pub struct MultiLimit(List<Object<Limit>, 1, 100>);
 
 /// What came of it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -47,8 +47,9 @@ pub struct Member {
 
 impl Operation for MultiLimit {
     const NAME: &'static str = "ratelimit.multiLimit";
-    const NEEDS: Needs = Needs::Permission(Action::Limit);
+    const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
+    const IS_LIST: bool = true;
     type Reply = Counted<Outcome>;
 
     fn example() -> Value {
@@ -69,7 +70,7 @@ impl Operation for MultiLimit {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Counted<Outcome>> {
-        let checks: Vec<Check> = self.0.0.into_iter().map(Check::from).collect();
+        let checks: Vec<Check> = self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
         let (limited, degraded) = ratelimits::limit_all(app, caller, &checks).await?;
         let limits: Vec<_> = checks.into_iter().zip(limited).map(Member::from).collect();
         let data = Outcome { passed: limits.iter().all(|member| member.passed), limits };

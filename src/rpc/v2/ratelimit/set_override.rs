@@ -37,7 +37,7 @@ pub struct Set {
 
 impl Operation for SetOverride {
     const NAME: &'static str = "ratelimit.setOverride";
-    const NEEDS: Needs = Needs::Permission(Action::SetOverride);
+    const NEEDS: Needs = Needs::Permission(&[Action::SetOverride]);
     const WRITES: bool = true;
     type Reply = Set;
 

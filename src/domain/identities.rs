@@ -1,0 +1,185 @@
+//! Identities: the customer's own users, and the limits that all keys of one share.
+
+use super::audit::{Entries, Target};
+use super::caller::Caller;
+use super::keys::{NewRatelimit, ratelimits};
+use super::page::{Page, Paging};
+use super::permission::Action;
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::IdentityId;
+use crate::model::{Identity, Meta, Ratelimit};
+use crate::store::{Owner, Tx, freshness};
+
+/// An identity as it is asked for.
+#[derive(Debug)]
+pub struct NewIdentity {
+    pub external_id: String,
+    pub meta: Option<Meta>,
+    /// Of two with one name the last counts.
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+/// What is to change; what is absent stays.
+#[derive(Debug, Default)]
+pub struct IdentityChange {
+    pub meta: Option<Meta>,
+    /// Replaces all; those of the same name keep their id and their count.
+    pub ratelimits: Option<Vec<NewRatelimit>>,
+}
+
+pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
+    caller.require(Action::CreateIdentity)?;
+    let now = app.clock.now();
+    let identity = Identity {
+        id: IdentityId::random(),
+        external_id: new.external_id,
+        meta: new.meta,
+        ratelimits: ratelimits(new.ratelimits),
+    };
+
+    let mut tx = app.store.begin().await?;
+    let made = tx.insert_identity(caller.workspace(), &identity, now).await;
+    made.map_err(|e| match e.violates("identities_external_id_unique") {
+        true => Error::Taken(Subject::Identity(identity.external_id.clone())),
+        false => e,
+    })?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("identity.create", &[target(&identity)]);
+    set_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+
+    Ok(identity.id)
+}
+
+/// The identity of this id; where there is none, the one of this external id.
+pub async fn get(app: &App, caller: &Caller, named: &str) -> Result<Identity> {
+    let found = app.store.read().await?.identity_named(caller.workspace(), named).await?;
+    let identity = found.ok_or_else(|| not_found(named))?;
+    caller.require_on(Action::ReadIdentity, &identity.id)?;
+    Ok(identity)
+}
+
+/// Identities, by id: those that the root key may read.
+pub async fn list(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Identity>> {
+    let readable = match caller.may(Action::ReadIdentity) {
+        true => None,
+        false => Some(caller.instances(Action::ReadIdentity)),
+    };
+    if readable.as_ref().is_some_and(Vec::is_empty) {
+        caller.require(Action::ReadIdentity)?;
+    }
+    let listing = paging.listing();
+    let mut reader = app.store.read().await?;
+    let rows = reader.identities(caller.workspace(), readable.as_deref(), &listing).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Changes an identity, all of it or nothing. The identity then.
+pub async fn update(
+    app: &App,
+    caller: &Caller,
+    named: &str,
+    change: IdentityChange,
+) -> Result<Identity> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let mut identity = existing(&mut tx, caller, named, Action::UpdateIdentity).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("identity.update", &[target(&identity)]);
+    if let Some(meta) = change.meta {
+        tx.set_identity_meta(&identity.id, &meta).await?;
+        identity.meta = Some(meta);
+    }
+    if let Some(limits) = change.ratelimits {
+        let after = merged(&identity.ratelimits, ratelimits(limits));
+        let before = std::mem::take(&mut identity.ratelimits);
+        set_limits(&mut tx, caller, &mut entries, &identity, &before, &after).await?;
+        identity.ratelimits = after;
+    }
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Identity(identity.id.clone()));
+    app.commit(tx).await?;
+
+    Ok(identity)
+}
+
+/// Deletes an identity and its limits. Its keys go on, and are nobody's.
+pub async fn delete(app: &App, caller: &Caller, named: &str) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let identity = existing(&mut tx, caller, named, Action::DeleteIdentity).await?;
+    tx.delete_identity(&identity.id).await?;
+    let mut entries = Entries::of(caller, app.clock.now());
+    entries.add("identity.delete", &[target(&identity)]);
+    for limit in &identity.ratelimits {
+        entries.add("ratelimit.delete", &[target(&identity), limit_target(limit)]);
+    }
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Identity(identity.id));
+    app.commit(tx).await
+}
+
+/// The identity, held until the transaction ends, if the root key may do this to it. Who may do it to some
+/// only is not told which others there are.
+async fn existing(tx: &mut Tx, caller: &Caller, named: &str, action: Action) -> Result<Identity> {
+    let may_all = caller.may(action);
+    if !may_all && caller.instances(action).is_empty() {
+        caller.require(action)?;
+    }
+    match tx.lock_identity(caller.workspace(), named).await? {
+        Some(identity) if may_all || caller.may_on(action, &identity.id) => Ok(identity),
+        None if may_all => Err(not_found(named)),
+        Some(_) | None => Err(Error::Forbidden(action.everywhere())),
+    }
+}
+
+fn not_found(named: &str) -> Error {
+    Error::not_found(Subject::Identity(named.to_owned()))
+}
+
+/// The limits as they will be: those whose name is known keep their id.
+fn merged(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimit> {
+    for limit in &mut after {
+        if let Some(known) = before.iter().find(|known| known.name == limit.name) {
+            limit.id = known.id.clone();
+        }
+    }
+    after.sort_by(|a, b| a.name.cmp(&b.name));
+    after
+}
+
+/// Makes `after` the limits of an identity, and records what that changes.
+async fn set_limits(
+    tx: &mut Tx,
+    caller: &Caller,
+    entries: &mut Entries<'_>,
+    identity: &Identity,
+    before: &[Ratelimit],
+    after: &[Ratelimit],
+) -> Result<()> {
+    if before.is_empty() && after.is_empty() {
+        return Ok(());
+    }
+    tx.set_ratelimits(caller.workspace(), Owner::Identity(&identity.id), after).await?;
+    for limit in after {
+        let event = match before.iter().find(|known| known.id == limit.id) {
+            None => "ratelimit.create",
+            Some(known) if known != limit => "ratelimit.update",
+            Some(_) => continue,
+        };
+        entries.add(event, &[target(identity), limit_target(limit)]);
+    }
+    for limit in before.iter().filter(|known| after.iter().all(|limit| limit.id != known.id)) {
+        entries.add("ratelimit.delete", &[target(identity), limit_target(limit)]);
+    }
+    Ok(())
+}
+
+fn target(identity: &Identity) -> Target<'_> {
+    Target::new("identity", identity.id.as_str()).named(Some(&identity.external_id))
+}
+
+fn limit_target(limit: &Ratelimit) -> Target<'_> {
+    Target::new("ratelimit", limit.id.as_str()).named(Some(&limit.name))
+}

@@ -1,0 +1,98 @@
+//! Re-rolling a key: another secret with the same configuration.
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::super::{credits, refill};
+use super::{IssuedKey, existing, target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::{KeyId, RatelimitId};
+use crate::model::{Credits, Key, Ratelimit};
+use crate::secret::Plaintext;
+use crate::store::{Owner, Tx, freshness};
+
+const MINUTE_MS: i64 = 60_000;
+
+/// Issues a key that is configured as this one, which ends `grace_ms` from now, rounded up to a full minute;
+/// at once with 0, and never later than it would have. The new key has the same prefix, length, identity,
+/// limits, permissions and roles, and what is left of the credits; nothing that has been counted.
+pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let stored = existing(&mut tx, caller, id).await?;
+    let mut old = stored.key;
+    caller.require_on(Action::CreateKey, &old.api_id)?;
+    let secret = Plaintext::random(old.prefix.as_deref(), old.byte_length);
+    let hash = secret.hash();
+    let new = Key {
+        id: KeyId::random(),
+        hash: hash.base64(),
+        start: secret.start(old.prefix.as_deref()),
+        credits: left(app, &mut tx, id).await?,
+        created_at: now,
+        updated_at: None,
+        ..old.clone()
+    };
+    tx.insert_key(&new).await?;
+    let again = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
+    let limits: Vec<_> = stored.ratelimits.into_iter().map(again).collect();
+    if !limits.is_empty() {
+        tx.set_ratelimits(caller.workspace(), Owner::Key(&new.id), &limits).await?;
+    }
+    let permissions: Vec<_> = stored.permissions.into_iter().map(|p| p.id).collect();
+    tx.set_key_permissions(&new.id, &permissions).await?;
+    tx.set_key_roles(&new.id, &stored.role_ids).await?;
+    let ends = end(now, grace_ms);
+    old.expires_at = Some(old.expires_at.map_or(ends, |expires| expires.min(ends)));
+    old.updated_at = None;
+    tx.update_key(&old).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("key.reroll", &[target(&old), target(&new)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    app.commit(tx).await?;
+
+    Ok(IssuedKey { id: new.id, plaintext: secret })
+}
+
+/// The last moment of the old key.
+fn end(now: Timestamp, grace_ms: i64) -> Timestamp {
+    if grace_ms == 0 {
+        // A key is still valid in the very millisecond in which it expires.
+        return now.plus_ms(-1);
+    }
+    let ends = now.plus_ms(grace_ms).0;
+    Timestamp(ends.saturating_add((MINUTE_MS - ends.rem_euclid(MINUTE_MS)) % MINUTE_MS))
+}
+
+/// What is left of the credits, the purse counted in: another key cannot spend from it.
+async fn left(app: &App, tx: &mut Tx, id: &KeyId) -> Result<Option<Credits>> {
+    let mut account = tx.lock_account(id).await?;
+    if !credits::settle_for_change(app, tx, id, account.as_mut()).await? {
+        // What others may be spending at this moment would be given twice.
+        return Err(Error::CountersAway);
+    }
+    let Some(account) = account else { return Ok(None) };
+    tx.move_credits(id, &account.credits).await?;
+    let left = refill::refilled(account.credits, credits::now(app, account.now));
+    Ok(Some(Credits { version: 0, ..left }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_ends_with_a_full_minute_and_none_at_once() {
+        let now = Timestamp(10 * MINUTE_MS + 1);
+
+        assert_eq!(end(now, 0), Timestamp(10 * MINUTE_MS));
+        assert_eq!(end(now, 1), Timestamp(11 * MINUTE_MS));
+        assert_eq!(end(now, MINUTE_MS - 1), Timestamp(11 * MINUTE_MS));
+        assert_eq!(end(now, MINUTE_MS), Timestamp(12 * MINUTE_MS));
+        assert_eq!(end(Timestamp(i64::MAX), 1), Timestamp(i64::MAX));
+    }
+}

@@ -1,0 +1,137 @@
+//! Permissions and roles that keys carry, in the customer's own words.
+
+mod permissions;
+mod roles;
+
+pub use permissions::{
+    NewPermission, create_permission, delete_permission, get_permission, list_permissions,
+};
+pub use roles::{NewRole, create_role, delete_role, get_role, list_roles, set_role_permissions};
+
+use super::audit::{Entries, Target};
+use super::caller::Caller;
+use super::permission::Action;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result, Subject};
+use crate::id::PermissionId;
+use crate::model::{Permission, Role};
+use crate::store::Tx;
+
+/// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction
+/// ends. Those that are missing are made when the root key may make them; if not, nothing is.
+pub async fn ensure_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    slugs: Vec<String>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<Vec<Permission>> {
+    let slugs = without_doubles(slugs);
+    let permissions = held_permissions(tx, caller, &slugs).await?;
+    let missing = permissions_missing(&slugs, &permissions);
+    if missing.is_empty() {
+        return Ok(permissions);
+    }
+    caller.require(Action::CreatePermission)?;
+    let new = missing.into_iter().map(|slug| Permission {
+        id: PermissionId::random(),
+        name: slug.clone(),
+        slug,
+        description: None,
+    });
+    insert_permissions(tx, caller, &new.collect::<Vec<_>>(), entries, now).await?;
+    // Read again: of two that make the same one at once, the second finds the first one's.
+    held_permissions(tx, caller, &slugs).await
+}
+
+/// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction
+/// ends. Each must exist; the error names all that do not.
+pub async fn existing_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    slugs: Vec<String>,
+) -> Result<Vec<Permission>> {
+    let slugs = without_doubles(slugs);
+    let permissions = held_permissions(tx, caller, &slugs).await?;
+    let missing = permissions_missing(&slugs, &permissions).into_iter().map(Subject::Permission);
+    all_found(missing.collect()).map(|()| permissions)
+}
+
+/// As [`existing_permissions`], with the roles of these names.
+pub async fn existing(
+    tx: &mut Tx,
+    caller: &Caller,
+    names: Vec<String>,
+    slugs: Vec<String>,
+) -> Result<(Vec<Role>, Vec<Permission>)> {
+    let (names, slugs) = (without_doubles(names), without_doubles(slugs));
+    let roles = match names.is_empty() {
+        true => Vec::new(),
+        false => tx.hold_roles(caller.workspace(), &names).await?,
+    };
+    let permissions = held_permissions(tx, caller, &slugs).await?;
+    let unknown = names.into_iter().filter(|name| roles.iter().all(|role| role.name != *name));
+    let missing = permissions_missing(&slugs, &permissions).into_iter().map(Subject::Permission);
+    all_found(unknown.map(Subject::Role).chain(missing).collect()).map(|()| (roles, permissions))
+}
+
+fn all_found(missing: Vec<Subject>) -> Result<()> {
+    if missing.is_empty() { Ok(()) } else { Err(Error::NotFound(missing)) }
+}
+
+fn without_doubles(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    names
+}
+
+async fn held_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    slugs: &[String],
+) -> Result<Vec<Permission>> {
+    if slugs.is_empty() {
+        return Ok(Vec::new());
+    }
+    tx.hold_permissions(caller.workspace(), slugs).await
+}
+
+fn permissions_missing(slugs: &[String], known: &[Permission]) -> Vec<String> {
+    let is_known = |slug: &str| known.iter().any(|permission| permission.slug == slug);
+    slugs.iter().filter(|slug| !is_known(slug)).cloned().collect()
+}
+
+/// Whether all of them were made; a slug may be taken.
+async fn insert_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    permissions: &[Permission],
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<bool> {
+    let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
+    for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {
+        entries.add("permission.create", &[permission_target(permission)]);
+    }
+    Ok(made.len() == permissions.len())
+}
+
+/// Those of `these` that are not among `others`, by their ids.
+pub fn beyond<'a, T, I: PartialEq>(
+    these: &'a [T],
+    others: &[T],
+    id: impl Fn(&T) -> &I,
+) -> Vec<&'a T> {
+    let is_new = |this: &&T| others.iter().all(|other| id(other) != id(this));
+    these.iter().filter(is_new).collect()
+}
+
+/// A permission as the audit log names it.
+pub fn permission_target(permission: &Permission) -> Target<'_> {
+    Target::new("permission", permission.id.as_str()).named(Some(&permission.slug))
+}
+
+/// A role as the audit log names it.
+pub fn role_target(role: &Role) -> Target<'_> {
+    Target::new("role", role.id.as_str()).named(Some(&role.name))
+}

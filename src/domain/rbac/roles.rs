@@ -1,0 +1,116 @@
+//! Roles: named sets of permissions.
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::{beyond, ensure_permissions, permission_target, role_target};
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::RoleId;
+use crate::model::{Permission, Role};
+use crate::store::freshness;
+
+/// A role as it is asked for.
+#[derive(Debug)]
+pub struct NewRole {
+    pub name: String,
+    pub description: Option<String>,
+    /// Slugs; a missing one is made when the root key may.
+    pub permissions: Vec<String>,
+}
+
+pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<RoleId> {
+    caller.require(Action::CreateRole)?;
+    if !new.permissions.is_empty() {
+        caller.require(Action::AddPermissionToRole)?;
+    }
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let mut entries = Entries::of(caller, now);
+    let permissions =
+        ensure_permissions(&mut tx, caller, new.permissions, &mut entries, now).await?;
+    let role =
+        Role { id: RoleId::random(), name: new.name, description: new.description, permissions };
+    let made = tx.insert_role(caller.workspace(), &role, now).await;
+    made.map_err(|e| match e.violates("roles_name_unique") {
+        true => Error::Taken(Subject::Role(role.name.clone())),
+        false => e,
+    })?;
+    entries.add("role.create", &[role_target(&role)]);
+    for permission in &role.permissions {
+        let targets = [role_target(&role), permission_target(permission)];
+        entries.add("authorization.connect_role_and_permission", &targets);
+    }
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+
+    Ok(role.id)
+}
+
+/// The role of this id; where there is none, the one of this name.
+pub async fn get_role(app: &App, caller: &Caller, named: &str) -> Result<Role> {
+    caller.require(Action::ReadRole)?;
+    let found = app.store.read().await?.role(caller.workspace(), named).await?;
+    found.ok_or_else(|| Error::not_found(Subject::Role(named.to_owned())))
+}
+
+/// Roles with their permissions, by id.
+pub async fn list_roles(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
+    caller.require(Action::ReadRole)?;
+    let listing = paging.listing();
+    let rows = app.store.read().await?.roles_page(caller.workspace(), &listing).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
+}
+
+/// Deletes a role by its id or name, and takes it from every key.
+pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> {
+    caller.require(Action::DeleteRole)?;
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let not_found = || Error::not_found(Subject::Role(named.to_owned()));
+    let role = tx.role(caller.workspace(), named).await?.ok_or_else(not_found)?;
+    if !tx.delete_role(caller.workspace(), &role.id).await? {
+        return Err(not_found());
+    }
+    let mut entries = Entries::of(caller, now);
+    entries.add("role.delete", &[role_target(&role)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Role(role.id));
+    app.commit(tx).await
+}
+
+/// Makes these the permissions of a role, by slug; a missing one is made when the root key may. Gives
+/// them back, by slug.
+pub async fn set_role_permissions(
+    app: &App,
+    caller: &Caller,
+    id: &RoleId,
+    slugs: Vec<String>,
+) -> Result<Vec<Permission>> {
+    caller.require(Action::AddPermissionToRole)?;
+    caller.require(Action::RemovePermissionFromRole)?;
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let role = tx.lock_role(caller.workspace(), id).await?;
+    let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
+    let mut entries = Entries::of(caller, now);
+    let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
+    for permission in beyond(&permissions, &role.permissions, |permission| &permission.id) {
+        let targets = [role_target(&role), permission_target(permission)];
+        entries.add("authorization.connect_role_and_permission", &targets);
+    }
+    for permission in beyond(&role.permissions, &permissions, |permission| &permission.id) {
+        let targets = [role_target(&role), permission_target(permission)];
+        entries.add("authorization.disconnect_role_and_permissions", &targets);
+    }
+    tx.set_role_permissions(id, &permissions).await?;
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Role(id.clone()));
+    app.commit(tx).await?;
+
+    Ok(permissions)
+}

@@ -1,0 +1,32 @@
+use crate::domain::identities;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v2::shapes::IdentityName;
+
+/// Delete an identity.
+///
+/// Its keys go on without its meta and its limits. Its externalId is free at once; an identity that gets it
+/// later has nothing to do with them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeleteIdentity {
+    /// Its id or its externalId.
+    pub identity: IdentityName,
+}
+
+impl Operation for DeleteIdentity {
+    const NAME: &'static str = "identities.deleteIdentity";
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteIdentity]);
+    const WRITES: bool = true;
+    const ERRORS_ARE_PROBLEMS: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "identity": example::EXTERNAL_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        identities::delete(app, caller, self.identity.as_str()).await?;
+        Ok(Nothing)
+    }
+}

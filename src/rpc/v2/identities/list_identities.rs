@@ -1,0 +1,37 @@
+use crate::domain::identities;
+use crate::domain::page::Page;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Cursor, IdentityReply, PageLimit, Search, searched};
+
+/// List identities.
+///
+/// Those that the root key may read, by id.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListIdentities {
+    /// How many to list. Left out: 100.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    #[serde(default)]
+    pub cursor: Given<Cursor>,
+    /// Only those whose id or externalId holds this text, in whatever case.
+    #[serde(default)]
+    pub search: Given<Search>,
+}
+
+impl Operation for ListIdentities {
+    const NAME: &'static str = "identities.listIdentities";
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    type Reply = Page<IdentityReply>;
+
+    fn example() -> Value {
+        json!({ "limit": 20, "search": "user_" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Page<IdentityReply>> {
+        let paging = searched(self.limit, self.cursor, self.search);
+        let page = identities::list(app, caller, &paging).await?;
+        Ok(page.map(IdentityReply::from))
+    }
+}

@@ -1,0 +1,57 @@
+use crate::domain::identities::{self, IdentityChange};
+use crate::domain::keys::NewRatelimit;
+use crate::error::Error;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{IdentityName, IdentityReply, Ratelimit};
+
+/// Change an identity.
+///
+/// What is left out stays as it is. The reply tells the whole identity.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UpdateIdentity {
+    /// Its id or its externalId.
+    pub identity: IdentityName,
+    /// Replaces the whole object; `{}` clears it.
+    #[serde(default)]
+    pub meta: Given<Meta>,
+    /// Replaces all limits; those of the same name keep their id and their count.
+    #[serde(default)]
+    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+}
+
+impl Operation for UpdateIdentity {
+    const NAME: &'static str = "identities.updateIdentity";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateIdentity]);
+    const WRITES: bool = true;
+    type Reply = IdentityReply;
+
+    fn example() -> Value {
+        json!({
+            "identity": example::EXTERNAL_ID,
+            "meta": { "plan": "pro" },
+            "ratelimits": [{ "name": "requests", "limit": 1200, "duration": 60_000 }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
+        let limits = self.ratelimits.0.map(limits).transpose()?;
+        let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
+        Ok(identities::update(app, caller, self.identity.as_str(), change).await?.into())
+    }
+}
+
+fn limits(list: List<Object<Ratelimit>, 0, 50>) -> Result<Vec<NewRatelimit>> {
+    let mut limits: Vec<NewRatelimit> = Vec::with_capacity(list.0.len());
+    for Object(limit) in list.0 {
+        let name = limit.name.as_str();
+        if limits.iter().any(|known| known.name == name) {
+            return Err(Error::invalid(
+                "/properties/ratelimits",
+                format!("ratelimits has two limits of the name {name}"),
+            ));
+        }
+        limits.push(limit.into());
+    }
+    Ok(limits)
+}

@@ -1,0 +1,33 @@
+use crate::domain::keys::permissions;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{PermissionReply, texts};
+
+/// Add permissions to a key.
+///
+/// One that does not exist is made when the root key holds `rbac.*.create_permission`; else nothing is
+/// changed. The reply tells all permissions that the key then has of itself.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AddPermissions {
+    pub key_id: Id,
+    /// Slugs.
+    pub permissions: List<Slug, 1, 1000>,
+}
+
+impl Operation for AddPermissions {
+    const NAME: &'static str = "keys.addPermissions";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey, Action::AddPermissionToKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<PermissionReply>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "permissions": ["documents.write"] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let has = permissions::add(app, caller, &id, texts(self.permissions)).await?;
+        Ok(has.into_iter().map(PermissionReply::from).collect())
+    }
+}

@@ -1,0 +1,33 @@
+use crate::domain::keys::permissions;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{PermissionReply, texts};
+
+/// Remove permissions from a key.
+///
+/// Each must exist; one that the key does not have is passed over. The key keeps what it has through a role.
+/// The reply tells the permissions that it then has of itself.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemovePermissions {
+    pub key_id: Id,
+    /// Slugs.
+    pub permissions: List<Slug, 1, 1000>,
+}
+
+impl Operation for RemovePermissions {
+    const NAME: &'static str = "keys.removePermissions";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey, Action::RemovePermissionFromKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<PermissionReply>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "permissions": [example::PERMISSION] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let has = permissions::remove(app, caller, &id, texts(self.permissions)).await?;
+        Ok(has.into_iter().map(PermissionReply::from).collect())
+    }
+}

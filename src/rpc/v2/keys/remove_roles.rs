@@ -1,0 +1,32 @@
+use crate::domain::keys::roles;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{RoleName, RoleReply, texts};
+
+/// Remove roles from a key.
+///
+/// Each must exist; one that the key does not have is passed over. The reply tells the roles that it then has.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemoveRoles {
+    pub key_id: Id,
+    /// Names.
+    pub roles: List<RoleName, 1, 100>,
+}
+
+impl Operation for RemoveRoles {
+    const NAME: &'static str = "keys.removeRoles";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<RoleReply>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "roles": [example::ROLE] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let has = roles::remove(app, caller, &id, texts(self.roles)).await?;
+        Ok(has.into_iter().map(RoleReply::from).collect())
+    }
+}

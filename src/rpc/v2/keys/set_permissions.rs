@@ -1,0 +1,37 @@
+use crate::domain::keys::permissions;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{PermissionReply, texts};
+
+/// Set the permissions of a key.
+///
+/// They replace those that the key has of itself. One that does not exist is made when the root key holds
+/// `rbac.*.create_permission`; else nothing is changed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SetPermissions {
+    pub key_id: Id,
+    /// Slugs.
+    pub permissions: List<Slug, 0, 1000>,
+}
+
+impl Operation for SetPermissions {
+    const NAME: &'static str = "keys.setPermissions";
+    const NEEDS: Needs = Needs::Permission(&[
+        Action::UpdateKey,
+        Action::AddPermissionToKey,
+        Action::RemovePermissionFromKey,
+    ]);
+    const WRITES: bool = true;
+    type Reply = Vec<PermissionReply>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "permissions": ["documents.write"] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let has = permissions::set(app, caller, &id, texts(self.permissions)).await?;
+        Ok(has.into_iter().map(PermissionReply::from).collect())
+    }
+}

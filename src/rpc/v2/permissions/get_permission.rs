@@ -1,0 +1,25 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::PermissionReply;
+
+/// Get a permission.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GetPermission {
+    /// Its id or its slug.
+    pub permission: Slug,
+}
+
+impl Operation for GetPermission {
+    const NAME: &'static str = "permissions.getPermission";
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    type Reply = PermissionReply;
+
+    fn example() -> Value {
+        json!({ "permission": example::PERMISSION })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<PermissionReply> {
+        Ok(rbac::get_permission(app, caller, self.permission.as_str()).await?.into())
+    }
+}

@@ -1,0 +1,25 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{RoleName, RoleReply};
+
+/// Get a role.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GetRole {
+    /// Its id or its name.
+    pub role: RoleName,
+}
+
+impl Operation for GetRole {
+    const NAME: &'static str = "permissions.getRole";
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    type Reply = RoleReply;
+
+    fn example() -> Value {
+        json!({ "role": example::ROLE })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
+        Ok(rbac::get_role(app, caller, self.role.as_str()).await?.into())
+    }
+}

@@ -1,0 +1,37 @@
+use crate::domain::page::Page;
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Cursor, PageLimit, RoleReply, Search, searched};
+
+/// List roles.
+///
+/// All of the workspace with their permissions, by id.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListRoles {
+    /// How many to list. Left out: 100.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    #[serde(default)]
+    pub cursor: Given<Cursor>,
+    /// Only those whose id, name or description holds this text, in whatever case.
+    #[serde(default)]
+    pub search: Given<Search>,
+}
+
+impl Operation for ListRoles {
+    const NAME: &'static str = "permissions.listRoles";
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    type Reply = Page<RoleReply>;
+
+    fn example() -> Value {
+        json!({ "limit": 20, "search": "edit" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Page<RoleReply>> {
+        let paging = searched(self.limit, self.cursor, self.search);
+        let page = rbac::list_roles(app, caller, &paging).await?;
+        Ok(page.map(RoleReply::from))
+    }
+}

@@ -1,0 +1,34 @@
+use crate::domain::rbac;
+use crate::id::RoleId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{PermissionReply, texts};
+
+/// Set the permissions of a role.
+///
+/// They replace those that it has. One that does not exist is made when the root key holds
+/// `rbac.*.create_permission`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SetRolePermissions {
+    pub role_id: Text<3, 255, IdLetters>,
+    /// Slugs; none: the role has no permissions then.
+    pub permissions: List<Slug, 0, 1000>,
+}
+
+impl Operation for SetRolePermissions {
+    const NAME: &'static str = "permissions.setRolePermissions";
+    const NEEDS: Needs =
+        Needs::Permission(&[Action::AddPermissionToRole, Action::RemovePermissionFromRole]);
+    const WRITES: bool = true;
+    type Reply = Vec<PermissionReply>;
+
+    fn example() -> Value {
+        json!({ "roleId": example::ROLE_ID, "permissions": ["documents.write"] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
+        let id = RoleId::from(self.role_id.into_string());
+        let set = rbac::set_role_permissions(app, caller, &id, texts(self.permissions)).await?;
+        Ok(set.into_iter().map(PermissionReply::from).collect())
+    }
+}

@@ -1,0 +1,59 @@
+//! What is kept of identities.
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{IdentityId, WorkspaceId};
+use crate::model::{Identity, Meta};
+use crate::store::Listing;
+
+#[async_trait]
+pub trait IdentityReads: Send {
+    /// Those of `ids` that exist.
+    async fn identities_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[IdentityId],
+    ) -> Result<Vec<Identity>>;
+    /// The identity that has this id; where none has, the one of this external id.
+    async fn identity_named(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Identity>>;
+    /// A page of a workspace's identities; only those of `ids`, where they are given.
+    async fn identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: Option<&[String]>,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Identity>>;
+}
+
+#[async_trait]
+pub trait IdentityWrites: IdentityReads {
+    /// As [`IdentityReads::identity_named`], held until the transaction ends.
+    async fn lock_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Identity>>;
+    /// The identity of this external id, made when there is none.
+    async fn ensure_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        now: Timestamp,
+    ) -> Result<IdentityId>;
+    /// Adds one, without its limits.
+    async fn insert_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &Identity,
+        now: Timestamp,
+    ) -> Result<()>;
+    async fn set_identity_meta(&mut self, id: &IdentityId, meta: &Meta) -> Result<()>;
+    /// Removes it and its limits; its keys are nobody's then.
+    async fn delete_identity(&mut self, id: &IdentityId) -> Result<()>;
+}

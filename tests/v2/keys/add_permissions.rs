@@ -1,0 +1,94 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+async fn add<const N: usize>(kw: &Keyward, key: &str, slugs: [&str; N]) -> Reply {
+    let request = json!({ "keyId": key, "permissions": slugs.as_slice() });
+    kw.v2("keys.addPermissions", request).await
+}
+
+fn slugs(reply: &Reply) -> Vec<&Value> {
+    reply.data().as_array().unwrap().iter().map(|item| &item["slug"]).collect()
+}
+
+both! {
+    async fn the_key_has_them_at_once_and_the_reply_tells_all_it_has_of_itself(kw) {
+        kw.role("editor", ["docs.edit"]).await;
+        kw.permission("docs.read").await;
+        kw.permission("docs.move").await;
+        let fields = json!({ "roles": ["editor"], "permissions": ["docs.read", "docs.move"] });
+        let key = kw.key(fields).await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let reply = add(&kw, &key.id, ["docs.write", "docs.list"]).await;
+
+        assert_eq!(slugs(&reply), ["docs.move", "docs.read", "docs.list", "docs.write"]);
+        assert!(reply.data()[0]["id"].as_str().unwrap().starts_with("perm_"));
+        kw.verify_with(&key.key, json!({ "permissions": "docs.write AND docs.read" }))
+            .await
+            .is("VALID");
+    }
+
+    async fn one_that_it_has_already_is_passed_over(kw) {
+        kw.permission("docs.read").await;
+        let key = kw.key(json!({ "permissions": ["docs.read"] })).await;
+        let before = kw.events_of(&key.id).await;
+
+        let reply = add(&kw, &key.id, ["docs.read", "docs.read"]).await;
+
+        assert_eq!(slugs(&reply), ["docs.read"]);
+        assert_eq!(kw.events_of(&key.id).await, before);
+    }
+
+    async fn a_missing_one_is_made_if_the_root_key_may_else_nothing_changes(kw) {
+        let key = kw.key(json!({})).await;
+        kw.permission("docs.read").await;
+        let root_key = kw.root_key(["api.*.update_key", "rbac.*.add_permission_to_key"]).await;
+        let request = json!({ "keyId": key.id, "permissions": ["docs.read", "docs.new"] });
+
+        let refused = kw.v2_as(&root_key, "keys.addPermissions", request.clone()).await;
+        let untouched = kw.get_key(&key.id).await;
+        let made = kw.v2("keys.addPermissions", request).await;
+
+        let detail = refused.error(403, "insufficient_permissions")["detail"].clone();
+        assert!(detail.as_str().unwrap().contains("rbac.*.create_permission"), "{detail}");
+        assert_eq!(untouched.get("permissions"), None);
+        assert_eq!(slugs(&made), ["docs.new", "docs.read"]);
+        assert_eq!(
+            kw.events_of("docs.new").await,
+            ["authorization.connect_permission_and_key", "permission.create"]
+        );
+    }
+
+    async fn a_grant_on_the_keys_api_is_enough_and_on_another_is_not(kw) {
+        let (api, other) = (kw.api().await, kw.api().await);
+        let key = kw.key_in(&api, json!({})).await;
+        kw.permission("docs.read").await;
+        let request = json!({ "keyId": key.id, "permissions": ["docs.read"] });
+        let may = |api: &str| {
+            let grants = [format!("api.{api}.update_key"), "rbac.*.add_permission_to_key".into()];
+            kw.root_key_with(grants.to_vec())
+        };
+
+        let refused = kw.v2_as(&may(&other).await, "keys.addPermissions", request.clone()).await;
+        let done = kw.v2_as(&may(&api).await, "keys.addPermissions", request).await;
+
+        refused.error(403, "insufficient_permissions");
+        assert_eq!(slugs(&done), ["docs.read"]);
+    }
+
+    async fn a_key_has_a_thousand_of_itself_and_no_more(kw) {
+        let key = kw.key(json!({})).await;
+        let many: Vec<_> = (0..1000).map(|n| format!("docs.{n}")).collect();
+        let request = json!({ "keyId": key.id, "permissions": many });
+        kw.v2("keys.addPermissions", request).await.data();
+
+        let over = add(&kw, &key.id, ["docs.over"]).await;
+        let known = add(&kw, &key.id, ["docs.7"]).await;
+
+        let detail = over.error(412, "precondition_failed")["detail"].clone();
+        assert!(detail.as_str().unwrap().contains("1000"), "{detail}");
+        assert_eq!(known.data().as_array().unwrap().len(), 1000);
+    }
+}

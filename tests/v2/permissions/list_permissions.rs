@@ -1,0 +1,79 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::Keyward;
+
+async fn found(kw: &Keyward, search: &str) -> Vec<String> {
+    let page = kw.v2("permissions.listPermissions", json!({ "search": search })).await;
+    let slug = |item: &Value| item["slug"].as_str().unwrap().to_owned();
+    let mut slugs: Vec<_> = page.data().as_array().unwrap().iter().map(slug).collect();
+    slugs.sort();
+    slugs
+}
+
+async fn planted(kw: &Keyward) -> String {
+    for (slug, name, description) in [
+        ("docs.read", "Read documents", "harmless"),
+        ("docs.write", "Write documents", "100%_sure"),
+        ("users.ban", "Benutzer sperren", "ÄRGER"),
+    ] {
+        let request = json!({ "slug": slug, "name": name, "description": description });
+        kw.v2("permissions.createPermission", request).await.data();
+    }
+    let request = json!({ "permission": "docs.read" });
+    kw.v2("permissions.getPermission", request).await.text_of("id")
+}
+
+both! {
+    async fn there_may_be_none(kw) {
+        let reply = kw.v2("permissions.listPermissions", json!({})).await;
+
+        assert_eq!(*reply.data(), json!([]));
+        assert_eq!(reply.body["pagination"], json!({ "hasMore": false }));
+    }
+
+    async fn pages_go_by_id_and_lead_to_each_other(kw) {
+        let mut ids = Vec::new();
+        for n in 0..5 {
+            ids.push(kw.permission(&format!("docs.{n}")).await);
+        }
+        ids.sort();
+
+        let items = kw.all_pages("permissions.listPermissions", json!({})).await;
+
+        let told: Vec<_> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
+        assert_eq!(told, ids);
+    }
+
+    async fn a_search_looks_through_every_text_in_whatever_case(kw) {
+        let id = planted(&kw).await;
+
+        assert_eq!(found(&kw, "DOCS.").await, ["docs.read", "docs.write"]);
+        assert_eq!(found(&kw, " write doc ").await, ["docs.write"]);
+        assert_eq!(found(&kw, "HARM").await, ["docs.read"]);
+        assert_eq!(found(&kw, "ärger").await, ["users.ban"]);
+        assert_eq!(found(&kw, &id.to_uppercase()).await, ["docs.read"]);
+        assert_eq!(found(&kw, "  ").await.len(), 3);
+        assert!(found(&kw, "nothing").await.is_empty());
+    }
+
+    async fn no_letter_of_a_search_has_a_meaning_of_its_own(kw) {
+        planted(&kw).await;
+
+        assert_eq!(found(&kw, "100%_").await, ["docs.write"]);
+        assert!(found(&kw, "d%s").await.is_empty());
+        assert!(found(&kw, "docs_read").await.is_empty());
+        assert!(found(&kw, "*").await.is_empty());
+        assert!(found(&kw, "\\").await.is_empty());
+        assert!(found(&kw, "'").await.is_empty());
+    }
+
+    async fn those_of_another_workspace_are_not_told(kw) {
+        planted(&kw).await;
+        let stranger = kw.other_workspace().await;
+
+        let reply = kw.v2_as(&stranger, "permissions.listPermissions", json!({})).await;
+
+        assert_eq!(*reply.data(), json!([]));
+    }
+}

@@ -1,0 +1,47 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::Keyward;
+
+async fn found(kw: &Keyward, search: &str) -> Vec<String> {
+    let page = kw.v2("permissions.listRoles", json!({ "search": search })).await;
+    let name = |item: &Value| item["name"].as_str().unwrap().to_owned();
+    let mut names: Vec<_> = page.data().as_array().unwrap().iter().map(name).collect();
+    names.sort();
+    names
+}
+
+both! {
+    async fn there_may_be_none(kw) {
+        let reply = kw.v2("permissions.listRoles", json!({})).await;
+
+        assert_eq!(*reply.data(), json!([]));
+        assert_eq!(reply.body["pagination"], json!({ "hasMore": false }));
+    }
+
+    async fn pages_go_by_id_and_lead_to_each_other(kw) {
+        let mut ids = Vec::new();
+        for n in 0..5 {
+            ids.push(kw.role(&format!("role {n}"), ["docs.read"]).await);
+        }
+        ids.sort();
+
+        let items = kw.all_pages("permissions.listRoles", json!({})).await;
+
+        let told: Vec<_> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
+        assert_eq!(told, ids);
+        assert!(items.iter().all(|item| item["permissions"][0]["slug"] == "docs.read"));
+    }
+
+    async fn a_search_looks_through_every_text_in_whatever_case(kw) {
+        let request = json!({ "name": "Chief Editor", "description": "Signs off" });
+        let id = kw.v2("permissions.createRole", request).await.text_of("roleId");
+        kw.role("reader", ["docs.read"]).await;
+
+        assert_eq!(found(&kw, "chief e").await, ["Chief Editor"]);
+        assert_eq!(found(&kw, "SIGNS").await, ["Chief Editor"]);
+        assert_eq!(found(&kw, &id.to_lowercase()).await, ["Chief Editor"]);
+        assert_eq!(found(&kw, "e").await, ["Chief Editor", "reader"]);
+        assert!(found(&kw, "docs.read").await.is_empty());
+    }
+}
