@@ -20,6 +20,7 @@ mod v2 {
         mod create_api;
         mod delete_api;
         mod get_api;
+        mod list_keys;
     }
     mod identities {
         mod create_identity;

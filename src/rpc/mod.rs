@@ -55,15 +55,14 @@ pub mod prelude {
 pub enum Needs {
     /// These permissions; without one, 403 names it.
     Permission(&'static [Action]),
-    /// This permission; without it, what was asked about does not exist.
-    Hidden(Action),
+    /// These permissions; without one, what was asked about does not exist.
+    Hidden(&'static [Action]),
 }
 
 impl Needs {
     pub fn actions(&self) -> &[Action] {
         match self {
-            Self::Permission(actions) => actions,
-            Self::Hidden(action) => std::slice::from_ref(action),
+            Self::Permission(actions) | Self::Hidden(actions) => actions,
         }
     }
 }

@@ -22,6 +22,12 @@ pub trait IdentityReads: Send {
         workspace: &WorkspaceId,
         named: &str,
     ) -> Result<Option<Identity>>;
+    /// The id of the identity of this external id.
+    async fn identity_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+    ) -> Result<Option<IdentityId>>;
     /// A page of a workspace's identities; only those of `ids`, where they are given.
     async fn identities(
         &mut self,

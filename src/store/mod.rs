@@ -115,6 +115,14 @@ pub trait Reads: IdentityReads + RatelimitReads + RbacReads {
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Not the deleted ones, nor those of a deleted API.
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
+    /// A page of the keys of an API; only those of an identity, where it is named. Not the deleted ones.
+    async fn keys_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        api: &ApiId,
+        identity: Option<&IdentityId>,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredKey>>;
     /// As [`Reads::key`], for any workspace.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
     /// Purses in use that nobody has asked the bank about for `idle_ms`, the longest first, by key and number;
@@ -133,6 +141,8 @@ pub trait Reads: IdentityReads + RatelimitReads + RbacReads {
     async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
     /// The ledger of what is withheld, oldest first; of one key, where it is named.
     async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
+    /// Of these keys, the accounts of those that are metered, with the purses in use.
+    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
     /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
     /// The database's own time.

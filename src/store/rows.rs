@@ -11,8 +11,8 @@ use crate::id::{
     WorkspaceId,
 };
 use crate::model::{
-    Credits, Identity, Key, Meta, Namespace, Override, Overrides, Permission, Ratelimit, Refill,
-    RefillInterval, Role, RootKey,
+    Account, Credits, Identity, Key, Meta, Namespace, Override, Overrides, Permission, Purse,
+    Ratelimit, Refill, RefillInterval, Role, RootKey,
 };
 
 #[derive(FromRow)]
@@ -80,6 +80,43 @@ pub struct AccountRow {
 impl AccountRow {
     pub fn into_credits(self) -> Option<(Credits, Timestamp)> {
         Some((self.credits.into_credits()?, self.now))
+    }
+}
+
+/// The account of one of several keys.
+#[derive(FromRow)]
+pub struct KeyAccountRow {
+    id: KeyId,
+    #[sqlx(flatten)]
+    account: AccountRow,
+    purses: String,
+}
+
+#[derive(Deserialize)]
+struct PurseRow {
+    epoch: i64,
+    life: i64,
+    granted: i64,
+    spent: i64,
+    opened_at: i64,
+    asked_at: i64,
+    asked_by: String,
+}
+
+impl KeyAccountRow {
+    pub fn into_account(self) -> Result<Option<(KeyId, Account)>> {
+        let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
+        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Purse {
+            epoch: row.epoch,
+            life: row.life,
+            granted: row.granted,
+            spent: row.spent,
+            opened_at: Timestamp(row.opened_at),
+            asked_at: Timestamp(row.asked_at),
+            asked_by: row.asked_by,
+            withheld_at: None,
+        });
+        Ok(Some((self.id, Account { credits, purses: purses.collect(), now })))
     }
 }
 

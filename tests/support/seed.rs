@@ -75,6 +75,11 @@ impl Keyward {
         self.v2("keys.getKey", json!({ "keyId": id })).await.data().clone()
     }
 
+    /// What `identities.getIdentity` tells of an identity.
+    pub async fn get_identity(&self, named: &str) -> Value {
+        self.v2("identities.getIdentity", json!({ "identity": named })).await.data().clone()
+    }
+
     /// Changes these fields of a key.
     pub async fn update_key(&self, id: &str, fields: Value) -> Reply {
         self.v2("keys.updateKey", with(json!({ "keyId": id }), fields)).await

@@ -8,6 +8,7 @@
 mod bank;
 mod ledger;
 mod straight;
+mod told;
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
@@ -16,18 +17,19 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::bank::{Finding, Seen};
+use self::told::told_by_bank;
 use super::counting::{self, Tally};
 use super::keys::View;
-use super::refill;
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Window};
-use crate::model::{self, Account, Credits};
+use crate::model::Credits;
 
 pub use self::bank::{go_back, now, settle_for_change, settle_idle};
 pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withheld};
+pub use self::told::{balance, balances, known_balance};
 
 /// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.
 const TOLD_MAX: i64 = (1 << 53) - 1;
@@ -248,44 +250,6 @@ impl Spending<'_> {
 /// Whether what a purse says of the balance says nothing any more.
 fn is_over(purse: &Purse) -> bool {
     !matches!(purse.state, PurseState::Enough | PurseState::Exceeded)
-}
-
-/// What is left, bank and purse, by the bank's own word. `None`: unlimited, or gone.
-async fn told_by_bank(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
-    let Some(Account { credits, purses, now }) = app.store.read().await?.account(key).await? else {
-        return Ok(None);
-    };
-    let refilled = refill::refilled(credits, bank::now(app, now));
-    let mut told = refilled.balance;
-    // What purses of a period before still hold is void.
-    let in_use = |purse: &&model::Purse| purse.withheld_at.is_none() && refilled == credits;
-    for purse in purses.iter().filter(in_use) {
-        let name = app.keyspace.purse(key.as_str(), purse.epoch);
-        let look = Spend { purse: name, cost: 0, fill: None };
-        let look = Take { windows: Vec::new(), spend: Some(look) };
-        match redis.take(&look, app.clock.fixed()).await {
-            Ok(Taken { purse: Some(purse), .. }) if !is_over(&purse) => {
-                told = told.saturating_add(purse.units);
-            }
-            Err(cause) if !cause.is_counters_outage() => return Err(cause),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(Some(told))
-}
-
-/// What is left of a key's credits, bank and purse, spending nothing. `None`: unlimited.
-pub async fn balance(app: &App, view: &View) -> Result<Option<i64>> {
-    match view.stored().key.credits {
-        None => Ok(None),
-        Some(_) => Ok(take(app, view, Vec::new(), 0).await?.credits),
-    }
-}
-
-/// What is left as far as it can be told: where nobody can be asked, what the key's row last knew.
-pub async fn known_balance(app: &App, view: &View) -> Option<i64> {
-    let row = || view.stored().key.credits.map(|credits| credits.balance);
-    balance(app, view).await.unwrap_or_else(|_| row())
 }
 
 /// Whose turn it is to go to the bank, in this process: a lock for each key, some of which share one.

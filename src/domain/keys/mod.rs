@@ -3,6 +3,7 @@
 mod create;
 mod delete;
 mod find;
+mod list;
 pub mod permissions;
 mod reroll;
 pub mod roles;
@@ -15,6 +16,7 @@ pub use crate::limiter::Standing;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use find::{Found, get, whoami};
+pub use list::{Wanted as WantedKeys, list};
 pub use reroll::reroll;
 pub use update::{CreditsChange, KeyChange, update};
 pub use update_credits::{CreditsUpdate, update_credits};

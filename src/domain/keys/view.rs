@@ -3,6 +3,7 @@
 //! The rows are cached one by one and shared; a view only points at them. It is remembered by the
 //! hash of its key, and made again, from the cached rows, when one of them has changed.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,9 +16,9 @@ use crate::id::{IdentityId, RoleId};
 use crate::model::{Identity, Ratelimit, Role};
 use crate::sabotage::Safeguard;
 use crate::secret::KeyHash;
-use crate::store::StoredKey;
 use crate::store::cache::Cached;
-use crate::store::freshness::Subject;
+use crate::store::freshness::{Stamp, Subject};
+use crate::store::{Reader, StoredKey};
 
 ///
 /// A view never changes, so what follows from it is worked out once and stands in it: a verification
@@ -130,9 +131,12 @@ impl View {
         app: &App,
         row: Arc<Cached<StoredKey>>,
         identity: Option<Arc<Cached<Identity>>>,
-        roles: Vec<String>,
-        permissions: Vec<String>,
+        mut roles: Vec<String>,
+        mut permissions: Vec<String>,
     ) -> Self {
+        roles.sort();
+        permissions.sort();
+        permissions.dedup();
         let (enabled, expires_at) = (row.value.key.enabled, row.value.key.expires_at);
         let mut view = Self {
             is_metered: row.value.key.credits.is_some(),
@@ -246,10 +250,43 @@ pub async fn assemble(app: &App, row: Arc<Cached<StoredKey>>) -> Result<(View, V
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
-    roles.sort();
-    permissions.sort();
-    permissions.dedup();
     Ok((View::new(app, row, identity, roles, permissions), subjects))
+}
+
+/// Views of keys that have just been read, in their order; each kind of row that they point to is read once.
+pub async fn assemble_all(
+    app: &App,
+    reader: &mut Reader,
+    stored: Vec<StoredKey>,
+    stamp: Stamp,
+) -> Result<Vec<View>> {
+    let Some(first) = stored.first() else { return Ok(Vec::new()) };
+    let workspace = first.key.workspace_id.clone();
+    let mut ids: Vec<_> = stored.iter().filter_map(|key| key.key.identity_id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    let mut identities = HashMap::new();
+    if !ids.is_empty() {
+        for identity in reader.identities_of(&workspace, &ids).await? {
+            identities.insert(identity.id.clone(), Arc::new(Cached::new(identity, stamp, [])));
+        }
+    }
+    let mut ids: Vec<_> = stored.iter().flat_map(|key| key.role_ids.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    let mut roles = HashMap::new();
+    if !ids.is_empty() {
+        roles.extend(reader.roles(&workspace, &ids).await?.into_iter().map(|r| (r.id.clone(), r)));
+    }
+    let view = |stored: StoredKey| {
+        let of_key: Vec<_> = stored.role_ids.iter().filter_map(|id| roles.get(id)).collect();
+        let names = of_key.iter().map(|role| role.name.clone()).collect();
+        let own = stored.permissions.iter().chain(of_key.iter().flat_map(|role| &role.permissions));
+        let slugs = own.map(|permission| permission.slug.clone()).collect();
+        let identity = stored.key.identity_id.as_ref().and_then(|id| identities.get(id)).cloned();
+        View::new(app, Arc::new(Cached::new(stored, stamp, [])), identity, names, slugs)
+    };
+    Ok(stored.into_iter().map(view).collect())
 }
 
 async fn identity(

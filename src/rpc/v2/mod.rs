@@ -6,6 +6,7 @@ mod apis {
     pub mod create_api;
     pub mod delete_api;
     pub mod get_api;
+    pub mod list_keys;
 }
 mod identities {
     pub mod create_identity;
@@ -57,6 +58,7 @@ pub fn table() -> Table {
         .with::<apis::create_api::CreateApi>()
         .with::<apis::get_api::GetApi>()
         .with::<apis::delete_api::DeleteApi>()
+        .with::<apis::list_keys::ListKeys>()
         .with::<keys::create_key::CreateKey>()
         .with::<keys::verify_key::VerifyKey>()
         .with::<keys::get_key::GetKey>()

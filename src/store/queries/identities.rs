@@ -57,6 +57,15 @@ impl IdentityReads for Connection {
             .transpose()
     }
 
+    async fn identity_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+    ) -> Result<Option<IdentityId>> {
+        let sql = "SELECT id FROM identities WHERE workspace_id = $1 AND external_id = $2";
+        Ok(query_scalar(sql).bind(workspace).bind(external_id).fetch_optional(self).await?)
+    }
+
     async fn identities(
         &mut self,
         workspace: &WorkspaceId,

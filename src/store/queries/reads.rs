@@ -6,10 +6,10 @@ use sqlx::{query_as, query_scalar};
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, KeyId, WorkspaceId};
+use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::{Account, Api, RootKey, Withheld};
-use crate::store::rows::{AccountRow, KeyRow, RootKeyRow};
-use crate::store::{Change, Reads, StoredKey};
+use crate::store::rows::{AccountRow, KeyAccountRow, KeyRow, RootKeyRow};
+use crate::store::{Change, Listing, Reads, StoredKey};
 
 macro_rules! root_keys_where {
     ($condition:literal) => {
@@ -98,6 +98,37 @@ impl Reads for Connection {
             .transpose()
     }
 
+    async fn keys_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        api: &ApiId,
+        identity: Option<&IdentityId>,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredKey>> {
+        // Two statements, for each has an index that yields the page in its order.
+        let rows: Vec<KeyRow> = match identity {
+            None => {
+                let sql = keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
+                    ORDER BY k.id
+                    LIMIT $4"
+                );
+                let query = query_as(sql).bind(workspace).bind(api).bind(listing.from);
+                query.bind(listing.limit).fetch_all(self).await?
+            }
+            Some(identity) => {
+                let sql = keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $4
+                    ORDER BY k.id
+                    LIMIT $5"
+                );
+                let query = query_as(sql).bind(workspace).bind(api).bind(listing.from);
+                query.bind(identity).bind(listing.limit).fetch_all(self).await?
+            }
+        };
+        rows.into_iter().map(StoredKey::try_from).collect()
+    }
+
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {
         query_as::<_, KeyRow>(keys_where!("k.hash = $1"))
             .bind(hash)
@@ -159,6 +190,26 @@ impl Reads for Connection {
                     WHERE a.key_id = p.key_id AND a.epoch = p.epoch AND a.replica_id = r.id))"
         );
         Ok(query_as(sql).bind(silent_ms).fetch_all(self).await?)
+    }
+
+    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>> {
+        let sql = concat!(
+            "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
+            now_ms!(),
+            " AS now, (SELECT ",
+            array!(object!(
+                "'epoch', p.epoch, 'life', p.life, 'granted', p.granted, 'spent', p.spent,
+                'opened_at', p.opened_at, 'asked_at', p.asked_at, 'asked_by', p.asked_by"
+            )),
+            " FROM purses p WHERE p.key_id = k.id AND p.withheld_at IS NULL) AS purses
+            FROM keys k
+            WHERE k.credits IS NOT NULL AND k.id IN (SELECT item FROM ",
+            texts!("$1"),
+            ")"
+        );
+        let rows: Vec<KeyAccountRow> =
+            query_as(sql).bind(serde_json::json!(keys).to_string()).fetch_all(self).await?;
+        rows.into_iter().filter_map(|row| row.into_account().transpose()).collect()
     }
 
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>> {

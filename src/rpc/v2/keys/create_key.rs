@@ -55,7 +55,7 @@ pub struct CreateKey {
 
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
-    const NEEDS: Needs = Needs::Hidden(Action::CreateKey);
+    const NEEDS: Needs = Needs::Hidden(&[Action::CreateKey]);
     const WRITES: bool = true;
     type Reply = IssuedReply;
 

@@ -59,7 +59,7 @@ pub struct Limit {
 
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
-    const NEEDS: Needs = Needs::Hidden(Action::VerifyKey);
+    const NEEDS: Needs = Needs::Hidden(&[Action::VerifyKey]);
     const BODY_MAX_BYTES: usize = 64 * 1024;
     type Reply = Outcome;
 

@@ -15,7 +15,7 @@ pub struct Whoami {
 
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
-    const NEEDS: Needs = Needs::Hidden(Action::ReadKey);
+    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey]);
     type Reply = KeyReply;
 
     fn example() -> Value {

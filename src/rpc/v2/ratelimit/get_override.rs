@@ -17,7 +17,7 @@ pub struct GetOverride {
 
 impl Operation for GetOverride {
     const NAME: &'static str = "ratelimit.getOverride";
-    const NEEDS: Needs = Needs::Hidden(Action::ReadOverride);
+    const NEEDS: Needs = Needs::Hidden(&[Action::ReadOverride]);
     type Reply = OverrideReply;
 
     fn example() -> Value {

@@ -1,0 +1,50 @@
+use crate::domain::keys::{self, WantedKeys};
+use crate::domain::page::Page;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Cursor, KeyReply, PageLimit, paging};
+
+/// List the keys of an API.
+///
+/// By id; disabled and expired keys too, not deleted ones.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListKeys {
+    pub api_id: Text<1, 255>,
+    /// How many to list. Left out: 100.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    #[serde(default)]
+    pub cursor: Given<Cursor>,
+    /// Only the keys of this user.
+    #[serde(default)]
+    pub external_id: Given<Text<1, 255>>,
+    /// Whether to show the keys themselves; only recoverable ones can be.
+    #[serde(default)]
+    pub decrypt: Given<bool>,
+    /// Accepted and of no effect: a list is always read from the database.
+    #[serde(default)]
+    #[expect(dead_code, reason = "a list is always read from the database")]
+    pub revalidate_keys_cache: Given<bool>,
+}
+
+impl Operation for ListKeys {
+    const NAME: &'static str = "apis.listKeys";
+    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey, Action::ReadApi]);
+    type Reply = Page<KeyReply>;
+
+    fn example() -> Value {
+        json!({ "apiId": example::API, "limit": 20, "externalId": example::EXTERNAL_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
+        let wanted = WantedKeys {
+            api_id: ApiId::from(self.api_id.into_string()),
+            external_id: self.external_id.0.map(Text::into_string),
+            decrypt: self.decrypt.unwrap_or(false),
+            paging: paging(self.limit, 100, self.cursor),
+        };
+        Ok(keys::list(app, caller, wanted).await?.map(KeyReply::from))
+    }
+}
