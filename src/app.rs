@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -23,6 +24,7 @@ use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
 use crate::store::{Gate, Store, StoredKey, StoredNamespace, Tx};
+use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
@@ -53,6 +55,8 @@ pub struct App {
     pub counters_answered: AtomicBool,
     /// Set when the server has been told to stop and waits for the balancer to notice.
     pub draining: AtomicBool,
+    /// What opens the vault. Absent: there is none.
+    pub masters: ArcSwapOption<MasterKeys>,
     pub withdrawals: Withdrawals,
     /// What this process has spent from purses.
     pub spent: Spent,
@@ -104,6 +108,7 @@ impl App {
         let caches = Caches::new(&freshness, settings.cached_keys_max);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let draining = AtomicBool::new(false);
+        let masters = settings.master_keys.clone().map(Arc::new);
         let app = Self {
             settings,
             store: Gate::default(),
@@ -118,6 +123,7 @@ impl App {
             metrics,
             counters_answered: AtomicBool::new(false),
             draining,
+            masters: ArcSwapOption::new(masters),
             withdrawals: Withdrawals::default(),
             spent: Spent::default(),
             announcements,
@@ -132,6 +138,18 @@ impl App {
             Engines::Replica { database_url, .. } => {
                 Store::connect(database_url, settings.database_connections_max).await
             }
+        }
+    }
+
+    /// Reads the file that holds an embedded server's master key once more; whether there is one.
+    pub fn read_masters_again(&self) -> bool {
+        let Engines::Embedded { data_dir } = &self.settings.engines else { return false };
+        match file::read(data_dir) {
+            Ok(Some(found)) if self.settings.master_keys.is_none() => {
+                self.masters.store(Some(Arc::new(found)));
+                true
+            }
+            Ok(_) | Err(_) => false,
         }
     }
 

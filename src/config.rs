@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::model::OnOutage;
+use crate::model::{Networks, OnOutage};
 use crate::secret::Plaintext;
+use crate::vault::{MasterKey, MasterKeys};
 
 /// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
 #[derive(Args, Clone, Default)]
@@ -39,6 +40,22 @@ pub struct Config {
     /// A file that holds the root key
     #[arg(long, env = "KEYWARD_ROOT_KEY_FILE", global = true)]
     root_key_file: Option<PathBuf>,
+    /// 32 bytes in base64 or hex that seal recoverable keys [default of an embedded server: made at its first
+    /// start]
+    #[arg(long, env = "KEYWARD_MASTER_KEY", global = true, hide_env_values = true)]
+    master_key: Option<String>,
+    /// A file that holds the master key
+    #[arg(long, env = "KEYWARD_MASTER_KEY_FILE", global = true)]
+    master_key_file: Option<PathBuf>,
+    /// The master key before this one, until `keyward vault rotate` has run
+    #[arg(long, env = "KEYWARD_MASTER_KEY_PREVIOUS", global = true, hide_env_values = true)]
+    master_key_previous: Option<String>,
+    /// A file that holds the master key before this one
+    #[arg(long, env = "KEYWARD_MASTER_KEY_PREVIOUS_FILE", global = true)]
+    master_key_previous_file: Option<PathBuf>,
+    /// Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8,fd00::/8` [default: none]
+    #[arg(long, env = "KEYWARD_TRUSTED_PROXIES", global = true)]
+    trusted_proxies: Option<String>,
     /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
     #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
     drain_seconds: Option<String>,
@@ -95,6 +112,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     pub engines: Engines,
     pub root_key: Option<Plaintext>,
+    /// Configured; an embedded server may have one in a file.
+    pub master_keys: Option<MasterKeys>,
+    /// Absent: nobody's X-Forwarded-For is believed.
+    pub trusted_proxies: Option<Networks>,
     pub drain_seconds: u64,
     /// Without a slash at the end.
     pub docs_url: String,
@@ -129,6 +150,8 @@ impl Config {
         Ok(Settings {
             engines: self.engines()?,
             root_key: self.root_key()?,
+            master_keys: self.master_keys()?,
+            trusted_proxies: self.trusted_proxies()?,
             drain_seconds: number(
                 "KEYWARD_DRAIN_SECONDS",
                 self.drain_seconds.as_deref(),
@@ -235,6 +258,29 @@ impl Config {
                 .into());
         }
         Ok(Some(Plaintext::from(key)))
+    }
+
+    fn master_keys(&self) -> Result<Option<MasterKeys>, String> {
+        let parsed = |name: &str, value: Option<&String>, file: Option<&Path>| {
+            let Some(text) = secret(name, value, file)? else { return Ok(None) };
+            MasterKey::parse(&text).map(Some).map_err(|fault| format!("{name} {fault}"))
+        };
+        let (name, before) = ("KEYWARD_MASTER_KEY", "KEYWARD_MASTER_KEY_PREVIOUS");
+        let current = parsed(name, self.master_key.as_ref(), self.master_key_file.as_deref())?;
+        let (value, file) = (&self.master_key_previous, &self.master_key_previous_file);
+        let previous = parsed(before, value.as_ref(), file.as_deref())?;
+        match (current, previous) {
+            (Some(current), previous) => Ok(Some(MasterKeys { current, previous })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                Err(format!("{before} is set and {name} is not: set both, or neither"))
+            }
+        }
+    }
+
+    fn trusted_proxies(&self) -> Result<Option<Networks>, String> {
+        let networks = Networks::parse(self.trusted_proxies.as_deref().unwrap_or_default());
+        networks.map(Networks::new).map_err(|fault| format!("KEYWARD_TRUSTED_PROXIES: {fault}"))
     }
 
     fn docs_url(&self, listen: SocketAddr) -> Result<String, String> {

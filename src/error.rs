@@ -65,8 +65,14 @@ pub enum Subject {
 /// A request that is right in itself and does not fit the state of things.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum Refusal {
-    #[error("recoverable keys need the vault, which this server does not have")]
+    #[error(
+        "recoverable keys need a master key, which this server does not have: KEYWARD_MASTER_KEY"
+    )]
     NoVault,
+    #[error("API {0} keeps no recoverable keys; `keyward api update` lets it")]
+    NotRecoverable(ApiId),
+    #[error("API {0} is protected against deletion; `keyward api update` takes that from it")]
+    Protected(ApiId),
     #[error("the key has no rate limit named {0}; give limit and duration to check one ad hoc")]
     UnknownRatelimit(String),
     #[error(
@@ -184,6 +190,7 @@ impl Error {
                 | Subject::Override(_) => Code::UnexpectedError,
             },
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
+            Self::Refused(Refusal::Protected(_)) => Code::ProtectedResource,
             Self::Refused(_) => Code::PreconditionFailed,
             Self::NoSuchPath => Code::NotFound,
             Self::WrongMethod(..) => Code::MethodNotAllowed,
@@ -344,6 +351,7 @@ codes! {
     RoleAlreadyExists "role_already_exists" 409 "Conflicting Resource",
     RatelimitNamespaceGone "ratelimit_namespace_gone" 410 "Resource Gone",
     PreconditionFailed "precondition_failed" 412 "Precondition Failed",
+    ProtectedResource "protected_resource" 412 "Resource is protected",
     RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
     UnexpectedError "unexpected_error" 500 "Internal Server Error",
     ServiceUnavailable "service_unavailable" 503 "Service Unavailable",

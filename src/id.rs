@@ -117,6 +117,8 @@ id! {
     AuditId "log_",
     /// What all audit entries of one act share.
     CorrelationId "cor_",
+    /// A key that seals the recoverable keys of a workspace.
+    DataKeyId "dk_",
     /// A process that serves, from its start to its end.
     ReplicaId "rep_",
 }

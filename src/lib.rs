@@ -29,3 +29,4 @@ pub mod sabotage;
 pub mod secret;
 pub mod store;
 pub mod stream;
+pub mod vault;

@@ -4,6 +4,10 @@ mod overrides;
 
 pub use overrides::{Overrides, STARS_MAX};
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -36,13 +40,66 @@ impl Meta {
 }
 
 /// An API: the set of keys that a backend accepts.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone)]
 pub struct Api {
     pub id: ApiId,
     pub workspace_id: WorkspaceId,
     pub name: String,
+    pub settings: ApiSettings,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
+}
+
+/// What an operator sets an API to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiSettings {
+    /// What its keys begin with, where nothing else is asked for.
+    pub default_prefix: Option<String>,
+    /// How many random bytes its keys have, where nothing else is asked for.
+    pub default_byte_length: Option<u8>,
+    /// Whether sealed copies of its keys may be kept.
+    pub recoverable_keys: bool,
+    /// Whether it cannot be deleted.
+    pub delete_protection: bool,
+    /// From where its keys may be used. Absent: from anywhere.
+    pub allowed_networks: Option<Networks>,
+}
+
+/// Networks in CIDR notation, of either kind of address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Networks(Arc<[IpNet]>);
+
+impl Networks {
+    /// How many there may be.
+    pub const MAX: usize = 100;
+
+    /// `None`: there are none.
+    pub fn new(networks: Vec<IpNet>) -> Option<Self> {
+        if networks.is_empty() { None } else { Some(Self(networks.into())) }
+    }
+
+    /// From a list of networks and single addresses, separated by commas. The error tells the one that is none.
+    pub fn parse(list: &str) -> Result<Vec<IpNet>, String> {
+        let network = |text: &str| {
+            let address = || text.parse::<IpAddr>().map(IpNet::from);
+            let fault = format!("{text:?} is not a network such as 10.0.0.0/8, nor an address");
+            text.parse::<IpNet>()
+                .map(|network| network.trunc())
+                .or_else(|_| address())
+                .map_err(|_| fault)
+        };
+        list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(network).collect()
+    }
+
+    /// Whether the address is in one of them. An IPv4 address in IPv6 form counts as what it is.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    pub fn texts(&self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
 }
 
 /// A key without its secret.

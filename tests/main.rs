@@ -13,8 +13,10 @@ mod stack;
 mod store;
 mod table;
 mod v2 {
+    mod allowed_networks;
     mod authentication;
     mod paths;
+    mod recoverable_keys;
 
     mod apis {
         mod create_api;

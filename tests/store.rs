@@ -10,7 +10,8 @@ use keyward::id::{
     WorkspaceId,
 };
 use keyward::model::{
-    Api, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval, Role, RootKey,
+    Api, ApiSettings, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval,
+    Role, RootKey,
 };
 use keyward::secret::KeyHash;
 use keyward::store::freshness::Subject;
@@ -105,6 +106,7 @@ fn an_api(workspace: &WorkspaceId) -> Api {
         id: ApiId::random(),
         workspace_id: workspace.clone(),
         name: ODD.into(),
+        settings: ApiSettings::default(),
         created_at: NOON,
         deleted_at: None,
     }

@@ -13,12 +13,13 @@ use super::open::open;
 use super::{Credits, Done, Failure, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{Engines, Settings};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{credits, root_keys};
+use crate::domain::{credits, root_keys, vault};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::{self, Withheld};
 use crate::rpc;
+use crate::vault::file;
 
 /// How long a server may take to say whether it is ready.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,7 +31,7 @@ pub struct Out {
 }
 
 impl Out {
-    fn tell(self, text: &str, value: &Value) {
+    pub fn tell(self, text: &str, value: &Value) {
         if self.json { print(&value.to_string()) } else { print(text) }
     }
 }
@@ -40,7 +41,7 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-async fn app(settings: Settings) -> Result<App, Failure> {
+pub async fn app(settings: Settings) -> Result<App, Failure> {
     let store = open(&settings).await?;
     // What would be announced is in the change log too, which every replica reads.
     let (app, _announcements) = App::new(settings, Clock::System)?;
@@ -123,6 +124,29 @@ pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done 
     let app = app(settings).await?;
     let id = root_keys::create_workspace(&app, name).await?;
     out.tell(id.as_str(), &json!({ "workspaceId": id }));
+    app.store.close().await;
+    Ok(())
+}
+
+/// Seals every data key with the current master key; that of an embedded server's file is made by it.
+pub async fn rotate(settings: Settings, out: Out) -> Done {
+    let file_dir = match (&settings.engines, &settings.master_keys) {
+        (Engines::Embedded { data_dir }, None) => Some(data_dir.clone()),
+        _ => None,
+    };
+    let configured = settings.master_keys.clone();
+    let app = app(settings).await?;
+    let masters = match &file_dir {
+        Some(data_dir) => file::begin_rotation(data_dir).map_err(Failure::Run)?,
+        None => configured.ok_or_else(|| Failure::Use("set KEYWARD_MASTER_KEY to the new master key, and KEYWARD_MASTER_KEY_PREVIOUS to the old one".into()))?,
+    };
+    let rotated = vault::rotate(&app, &masters).await?;
+    if let Some(data_dir) = &file_dir {
+        file::end_rotation(data_dir).map_err(Failure::Run)?;
+    }
+    let master = &masters.current.id;
+    let text = format!("sealed {rotated} data keys with master key {master}");
+    out.tell(&text, &json!({ "rotated": rotated, "masterKeyId": master }));
     app.store.close().await;
     Ok(())
 }

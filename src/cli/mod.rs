@@ -1,13 +1,14 @@
 //! The command line. Exit status 0, 1 when something failed, 2 for wrong use; a failure is one
 //! sentence on standard error that says what is wrong and what to do.
 
+mod apis;
 mod commands;
 mod open;
 mod serve;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat, Settings};
@@ -41,6 +42,12 @@ enum Command {
     /// Workspaces: each owns its APIs, keys and root keys
     #[command(subcommand)]
     Workspace(Workspace),
+    /// APIs, and what they are set to
+    #[command(subcommand)]
+    Api(Api),
+    /// The vault of recoverable keys
+    #[command(subcommand)]
+    Vault(Vault),
     /// Namespaces of the standalone rate limiter; a check makes the one that it names
     #[command(subcommand)]
     Namespace(Namespace),
@@ -98,6 +105,51 @@ enum Workspace {
         #[arg(long)]
         name: String,
     },
+}
+
+#[derive(Subcommand)]
+enum Api {
+    /// List the APIs of a workspace
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+    /// Set what an API is set to; what is not named stays
+    Update(Box<ApiUpdate>),
+}
+
+#[derive(Args)]
+struct ApiUpdate {
+    id: String,
+    #[arg(long, default_value = "ws_default")]
+    workspace: String,
+    /// What its keys begin with, where nothing else is asked for; empty: nothing
+    #[arg(long, value_name = "PREFIX")]
+    default_prefix: Option<String>,
+    /// How many random bytes its keys have, where nothing else is asked for: 16 to 255
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(16..))]
+    default_bytes: Option<u8>,
+    /// Whether sealed copies of its keys may be kept
+    #[arg(long, value_name = "on|off")]
+    recoverable_keys: Option<Switch>,
+    /// Whether it cannot be deleted
+    #[arg(long, value_name = "on|off")]
+    delete_protection: Option<Switch>,
+    /// From where its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: from anywhere
+    #[arg(long, value_name = "NETWORKS")]
+    allow: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Subcommand)]
+enum Vault {
+    /// Seal everything with the current master key, so that the one before is not needed any more
+    Rotate,
 }
 
 #[derive(Subcommand)]
@@ -196,6 +248,8 @@ async fn run(cli: Cli) -> Done {
         Some(Command::Namespace(command)) => {
             Box::pin(commands::namespace(settings, out, command)).await
         }
+        Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
+        Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
         Some(Command::Health) => Ok(()),
     }

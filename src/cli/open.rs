@@ -4,14 +4,17 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Failure;
 use crate::app::App;
 use crate::config::{Engines, Settings};
 use crate::domain::root_keys::{self, FirstStart};
+use crate::domain::vault;
 use crate::error::Error;
 use crate::store::{Store, Unmigrated};
+use crate::vault::{MasterKeys, file};
 
 /// How long a start waits for Postgres before it goes on without.
 const PATIENCE: Duration = Duration::from_millis(750);
@@ -101,9 +104,55 @@ async fn open_to_requests(app: &App) -> Result<FirstStart, Unopened> {
     let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
         .await
         .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
+    open_vault(app, &store).await?;
     app.store.open(store);
     app.freshness.heard_database();
     Ok(first)
+}
+
+/// Finds the master key, and refuses to go on where something is sealed that it does not open: what is sealed is
+/// never lost without a word.
+async fn open_vault(app: &App, store: &Store) -> Result<(), Unopened> {
+    let found = master_keys(&app.settings).map_err(Unopened::Mistake)?;
+    let outcome = vault::unopened(store, found.as_ref()).await;
+    let unopened = outcome.map_err(|error| sorted(error.is_outage(), error.to_string()))?;
+    if let Some(first) = unopened.first() {
+        return Err(Unopened::Mistake(lost(&app.settings, found.as_ref(), &first.master_id)));
+    }
+    let masters = match (&app.settings.engines, found) {
+        (Engines::Embedded { data_dir }, None) => {
+            Some(file::make(data_dir).map_err(Unopened::Mistake)?)
+        }
+        (_, found) => found,
+    };
+    app.masters.store(masters.map(Arc::new));
+    Ok(())
+}
+
+/// The configured master keys, or those in the files of an embedded server.
+pub fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, String> {
+    match (&settings.master_keys, &settings.engines) {
+        (Some(configured), _) => Ok(Some(configured.clone())),
+        (None, Engines::Embedded { data_dir }) => file::read(data_dir),
+        (None, Engines::Replica { .. }) => Ok(None),
+    }
+}
+
+fn lost(settings: &Settings, found: Option<&MasterKeys>, wanted: &str) -> String {
+    let there = match found {
+        None => "there is no master key".to_owned(),
+        Some(found) => format!("the master key here is {}", found.current.id),
+    };
+    let do_what = match &settings.engines {
+        Engines::Embedded { data_dir } if settings.master_keys.is_none() => {
+            format!("put master.key back into {}, or set KEYWARD_MASTER_KEY", data_dir.display())
+        }
+        Engines::Embedded { .. } | Engines::Replica { .. } => {
+            "set KEYWARD_MASTER_KEY to it, or KEYWARD_MASTER_KEY_PREVIOUS while it is replaced"
+                .into()
+        }
+    };
+    format!("the recoverable keys are sealed with master key {wanted}, and {there}: {do_what}")
 }
 
 fn sorted(is_outage: bool, sentence: String) -> Unopened {

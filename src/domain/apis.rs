@@ -4,20 +4,29 @@ use super::audit::{self, Actor, Target};
 use super::caller::Caller;
 use super::permission::Action;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::ApiId;
-use crate::model::Api;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result, Subject};
+use crate::id::{ApiId, WorkspaceId};
+use crate::model::{Api, ApiSettings};
 use crate::store::{Tx, freshness};
 
 pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
     caller.require(Action::CreateApi)?;
     let now = app.clock.now();
     let workspace_id = caller.workspace().clone();
-    let api = Api { id: ApiId::random(), workspace_id, name, created_at: now, deleted_at: None };
+    let settings = ApiSettings::default();
+    let api = Api {
+        id: ApiId::random(),
+        workspace_id,
+        name,
+        settings,
+        created_at: now,
+        deleted_at: None,
+    };
 
     let mut tx = app.store.begin().await?;
     tx.insert_api(&api).await?;
-    record(&mut tx, caller, &api, "api.create", now).await?;
+    record(&mut tx, Actor::RootKey(caller), &api, "api.create", now).await?;
     app.commit(tx).await?;
 
     Ok(api.id)
@@ -35,13 +44,40 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let api = live(tx.api(caller.workspace(), id).await?, id)?;
+    let api = live(tx.lock_api(caller.workspace(), id).await?, id)?;
+    if api.settings.delete_protection {
+        return Err(Error::Refused(Refusal::Protected(id.clone())));
+    }
     if !tx.delete_api(caller.workspace(), id, now).await? {
         return Err(Error::not_found(Subject::Api(id.clone())));
     }
-    record(&mut tx, caller, &api, "api.delete", now).await?;
+    record(&mut tx, Actor::RootKey(caller), &api, "api.delete", now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await
+}
+
+/// Those of a workspace, by id.
+pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
+    app.store.read().await?.apis(workspace).await
+}
+
+/// Sets an API to what `change` makes of its settings; what it is set to then. The caller is somebody with a
+/// shell on the server, who may do anything.
+pub async fn update(
+    app: &App,
+    workspace: &WorkspaceId,
+    id: &ApiId,
+    change: impl FnOnce(&mut ApiSettings),
+) -> Result<Api> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let mut api = live(tx.lock_api(workspace, id).await?, id)?;
+    change(&mut api.settings);
+    tx.set_api(&api).await?;
+    record(&mut tx, Actor::Command("cli"), &api, "api.update", now).await?;
+    tx.changed(freshness::Subject::Api(id.clone()));
+    app.commit(tx).await?;
+    Ok(api)
 }
 
 /// What has been deleted is as good as never there.
@@ -53,11 +89,11 @@ pub fn live(found: Option<Api>, id: &ApiId) -> Result<Api> {
 
 async fn record(
     tx: &mut Tx,
-    caller: &Caller,
+    actor: Actor<'_>,
     api: &Api,
     event: &'static str,
-    now: crate::clock::Timestamp,
+    now: Timestamp,
 ) -> Result<()> {
     let target = Target::new("api", api.id.as_str()).named(Some(&api.name));
-    audit::record(tx, Actor::RootKey(caller), caller.workspace(), now, event, &[target]).await
+    audit::record(tx, actor, &api.workspace_id, now, event, &[target]).await
 }

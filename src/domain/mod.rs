@@ -20,3 +20,4 @@ pub mod ratelimits;
 pub mod rbac;
 pub mod refill;
 pub mod root_keys;
+pub mod vault;

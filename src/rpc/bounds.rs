@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -142,6 +143,34 @@ impl<const MIN: usize, const MAX: usize, A: Alphabet> JsonSchema for Text<MIN, M
 impl<const MIN: usize, const MAX: usize, A> fmt::Debug for Text<MIN, MAX, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Text(…)")
+    }
+}
+
+/// An IPv4 or an IPv6 address.
+#[derive(Debug, Clone, Copy)]
+pub struct Address(pub IpAddr);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(|_| D::Error::custom("must be an IPv4 or IPv6 address"))
+    }
+}
+
+impl JsonSchema for Address {
+    fn schema_name() -> Cow<'static, str> {
+        "Address".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 2,
+            "maxLength": 45,
+            "anyOf": [{ "format": "ipv4" }, { "format": "ipv6" }],
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! the types of its fields are its validation and its schema, its row in the table is its route, its
 //! permission and its entry in the OpenAPI document. `run` translates and calls the domain.
 
+mod address;
 pub mod bounds;
 mod decode;
 pub mod example;
@@ -22,8 +23,8 @@ use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use address::PEER;
 pub use openapi::document;
-pub use serve::PEER;
 
 use crate::app::App;
 use crate::domain::caller::Caller;

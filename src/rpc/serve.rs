@@ -1,7 +1,6 @@
 //! The one straight line that every request walks: authenticate, read, decode, run, reply.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use super::decode::{self, decode};
-use super::{Endpoint, Operation, reply};
+use super::{Endpoint, Operation, address, reply};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
 use crate::domain::root_keys;
@@ -31,12 +30,6 @@ const BODY_SECONDS: u64 = 30;
 const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As much of a user agent as the audit log keeps.
 const USER_AGENT_MAX: usize = 512;
-
-tokio::task_local! {
-    /// Where the connection comes from whose requests a task answers. An extension of each request
-    /// would cost each an allocation.
-    pub static PEER: SocketAddr;
-}
 
 /// Answers one request of an operation.
 pub async fn serve<O: Operation>(
@@ -70,10 +63,9 @@ pub async fn serve<O: Operation>(
 
 async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
     let authority = root_keys::authenticate(app, bearer(&head.headers)?).await?;
-    let origin = match O::MAY_WRITE {
-        true => origin(&head.headers),
-        false => Origin::default(),
-    };
+    let address = address::of_client(app.settings.trusted_proxies.as_ref(), &head.headers);
+    let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
+    let origin = Origin { address, user_agent };
     is_json(&head.headers)?;
     let body = read(body, O::BODY_MAX_BYTES).await?;
     let request: O = decode(&body)?;
@@ -103,13 +95,10 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
         .ok_or(Error::Unauthenticated(Unknown::Malformed))
 }
 
-fn origin(headers: &HeaderMap) -> Origin {
-    let user_agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    Origin {
-        address: PEER.try_with(SocketAddr::ip).ok(),
-        // Such a text is ASCII, so it can be cut anywhere.
-        user_agent: user_agent.map(|text| text.get(..USER_AGENT_MAX).unwrap_or(text).into()),
-    }
+fn user_agent(headers: &HeaderMap) -> Option<Box<str>> {
+    let text = headers.get(USER_AGENT)?.to_str().ok()?;
+    // Such a text is ASCII, so it can be cut anywhere.
+    Some(text.get(..USER_AGENT_MAX).unwrap_or(text).into())
 }
 
 fn is_json(headers: &HeaderMap) -> Result<()> {

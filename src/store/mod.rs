@@ -15,6 +15,7 @@ mod ratelimits;
 mod rbac;
 mod rows;
 mod sqlite;
+mod vault;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -30,11 +31,14 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
 use crate::id::{ApiId, AuditId, CorrelationId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Account, Api, Credits, Key, Permission, Purse, Ratelimit, RootKey, Withheld};
+use crate::model::{
+    Account, Api, Credits, Key, Networks, Permission, Purse, Ratelimit, RootKey, Withheld,
+};
 use freshness::Subject;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
+pub use vault::{VaultReads, VaultWrites};
 
 pub use gate::Gate;
 
@@ -48,6 +52,8 @@ pub struct StoredKey {
     pub ratelimits: Vec<Ratelimit>,
     pub permissions: Vec<Permission>,
     pub role_ids: Vec<RoleId>,
+    /// From where it may be used, as its API is set. Absent: from anywhere.
+    pub allowed_networks: Option<Networks>,
 }
 
 /// A row of the change log.
@@ -107,10 +113,12 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: IdentityReads + RatelimitReads + RbacReads {
+pub trait Reads: IdentityReads + RatelimitReads + RbacReads + VaultReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
+    /// All of a workspace but the deleted ones, by id.
+    async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
     /// Deleted ones too.
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Not the deleted ones, nor those of a deleted API.
@@ -154,7 +162,7 @@ pub trait Reads: IdentityReads + RatelimitReads + RbacReads {
 }
 
 #[async_trait]
-pub trait Writes: Reads + IdentityWrites + RatelimitWrites + RbacWrites {
+pub trait Writes: Reads + IdentityWrites + RatelimitWrites + RbacWrites + VaultWrites {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,
@@ -166,6 +174,10 @@ pub trait Writes: Reads + IdentityWrites + RatelimitWrites + RbacWrites {
     /// The workspace of the key, if there was one to revoke.
     async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
+    /// Writes what an API is set to.
+    async fn set_api(&mut self, api: &Api) -> Result<()>;
+    /// As [`Reads::api`], held until the transaction ends.
+    async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Marks it deleted; whether there was one that was not.
     async fn delete_api(
         &mut self,

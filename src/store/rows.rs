@@ -11,8 +11,8 @@ use crate::id::{
     WorkspaceId,
 };
 use crate::model::{
-    Account, Credits, Identity, Key, Meta, Namespace, Override, Overrides, Permission, Purse,
-    Ratelimit, Refill, RefillInterval, Role, RootKey,
+    Account, Api, ApiSettings, Credits, Identity, Key, Meta, Namespace, Networks, Override,
+    Overrides, Permission, Purse, Ratelimit, Refill, RefillInterval, Role, RootKey,
 };
 
 #[derive(FromRow)]
@@ -44,6 +44,49 @@ impl TryFrom<RootKeyRow> for RootKey {
             revoked_at: row.revoked_at,
         })
     }
+}
+
+#[derive(FromRow)]
+pub struct ApiRow {
+    id: ApiId,
+    workspace_id: WorkspaceId,
+    name: String,
+    default_prefix: Option<String>,
+    default_byte_length: Option<i64>,
+    recoverable_keys: bool,
+    delete_protection: bool,
+    allowed_networks: Option<String>,
+    created_at: Timestamp,
+    deleted_at: Option<Timestamp>,
+}
+
+impl TryFrom<ApiRow> for Api {
+    type Error = Error;
+
+    fn try_from(row: ApiRow) -> Result<Self> {
+        let length = row.default_byte_length.and_then(|length| u8::try_from(length).ok());
+        Ok(Self {
+            settings: ApiSettings {
+                default_prefix: row.default_prefix,
+                default_byte_length: length,
+                recoverable_keys: row.recoverable_keys,
+                delete_protection: row.delete_protection,
+                allowed_networks: networks(row.allowed_networks.as_deref())?,
+            },
+            id: row.id,
+            workspace_id: row.workspace_id,
+            name: row.name,
+            created_at: row.created_at,
+            deleted_at: row.deleted_at,
+        })
+    }
+}
+
+fn networks(list: Option<&str>) -> Result<Option<Networks>> {
+    let Some(list) = list else { return Ok(None) };
+    let networks: Vec<String> = json(list)?;
+    let networks = Networks::parse(&networks.join(",")).map_err(Error::Internal)?;
+    Ok(Networks::new(networks))
 }
 
 #[derive(FromRow)]
@@ -138,6 +181,7 @@ pub struct KeyRow {
     credits: CreditsRow,
     created_at: Timestamp,
     updated_at: Option<Timestamp>,
+    allowed_networks: Option<String>,
     ratelimits: String,
     permissions: String,
     role_ids: String,
@@ -150,6 +194,7 @@ impl TryFrom<KeyRow> for StoredKey {
         Ok(Self {
             ratelimits: ratelimits(&row.ratelimits)?,
             permissions: permissions(&row.permissions)?,
+            allowed_networks: networks(row.allowed_networks.as_deref())?,
             role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),
             key: Key {
                 id: row.id,

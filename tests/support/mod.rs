@@ -18,6 +18,7 @@ use keyward::http::Paths;
 use keyward::secret::Plaintext;
 use keyward::store::Store;
 use keyward::stream;
+use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -134,6 +135,8 @@ fn settings(place: &Place) -> Settings {
     // A machine that compiles at the same time is slow; the limit has its own test.
     settings.redis_timeout_ms = 5_000;
     settings.docs_url = "http://docs.test".into();
+    let current = MasterKey::parse(&"5a".repeat(32)).expect("a master key");
+    settings.master_keys = Some(MasterKeys { current, previous: None });
     match place {
         Place::Directory(directory) => {
             settings.engines = Engines::Embedded { data_dir: directory.path().to_owned() };

@@ -1,6 +1,7 @@
 //! What tests plant, in the words of the field.
 
 use futures_util::future::join_all;
+use keyward::domain::apis;
 use keyward::domain::ratelimits::namespaces;
 use keyward::domain::root_keys;
 use keyward::error::Result;
@@ -8,7 +9,7 @@ use keyward::id::{
     ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
 };
 use keyward::model::{
-    Api, Identity, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role,
+    Api, ApiSettings, Identity, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role,
 };
 use keyward::rpc::example;
 use keyward::secret::KeyHash;
@@ -40,6 +41,13 @@ impl Keyward {
     pub async fn key_in(&self, api: &str, fields: Value) -> Issued {
         let reply = self.v2("keys.createKey", with(json!({ "apiId": api }), fields)).await;
         Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
+    }
+
+    /// Sets an API to something else, as an operator does.
+    pub async fn set_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
+        let workspace = root_keys::default_workspace();
+        let done = apis::update(&self.app, &workspace, &ApiId::from(api), change).await;
+        done.expect("an API");
     }
 
     /// A new permission of this slug; its id.
@@ -188,6 +196,7 @@ impl Keyward {
             id: ApiId::from(example::API),
             workspace_id: workspace_id.clone(),
             name: "payments".into(),
+            settings: ApiSettings::default(),
             created_at: NOON,
             deleted_at: None,
         };

@@ -3,23 +3,28 @@
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::{apis, credits, rbac, refill};
+use super::super::{apis, credits, rbac, refill, vault};
 use super::{ratelimits, set_permissions, set_roles, target};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{ApiId, KeyId};
-use crate::model::{Credits, Key, Meta, Refill};
+use crate::model::{Api, Credits, Key, Meta, Refill};
 use crate::secret::Plaintext;
 use crate::store::{Owner, freshness};
+
+/// How many random bytes a key has, where nothing is said.
+const BYTE_LENGTH: u8 = 16;
 
 /// A key as it is asked for.
 #[derive(Debug)]
 pub struct NewKey {
     pub api_id: ApiId,
+    /// Absent: as the API is set.
     pub prefix: Option<String>,
     pub name: Option<String>,
-    pub byte_length: u8,
+    /// Absent: as the API is set, or 16.
+    pub byte_length: Option<u8>,
     pub external_id: Option<String>,
     pub meta: Option<Meta>,
     /// Names; each must exist.
@@ -55,6 +60,14 @@ pub struct NewRatelimit {
     pub auto_apply: bool,
 }
 
+/// Fails unless sealed copies of the API's keys may be kept.
+pub fn may_be_recovered(api: &Api) -> Result<()> {
+    match api.settings.recoverable_keys {
+        true => Ok(()),
+        false => Err(Error::Refused(Refusal::NotRecoverable(api.id.clone()))),
+    }
+}
+
 /// A new key. Its plaintext is nowhere else.
 #[derive(Debug)]
 pub struct IssuedKey {
@@ -69,14 +82,20 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
         return Err(no_such_api());
     }
     let now = app.clock.now();
-    let secret = Plaintext::random(new.prefix.as_deref(), new.byte_length);
-    let hash = secret.hash();
 
     let mut tx = app.store.begin().await?;
-    apis::live(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
+    let api = apis::live(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
     if new.recoverable {
-        return Err(Error::Refused(Refusal::NoVault));
+        vault::masters(app)?;
+        if !caller.may_on(Action::EncryptKey, &new.api_id) {
+            return Err(no_such_api());
+        }
+        may_be_recovered(&api)?;
     }
+    let prefix = new.prefix.or(api.settings.default_prefix);
+    let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
+    let secret = Plaintext::random(prefix.as_deref(), byte_length);
+    let hash = secret.hash();
     let (roles, permissions) = rbac::existing(&mut tx, caller, new.roles, new.permissions).await?;
     let identity_id = match &new.external_id {
         Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
@@ -88,9 +107,9 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
         workspace_id: caller.workspace().clone(),
         api_id: new.api_id,
         hash: hash.base64(),
-        start: secret.start(new.prefix.as_deref()),
-        prefix: new.prefix,
-        byte_length: new.byte_length,
+        start: secret.start(prefix.as_deref()),
+        prefix,
+        byte_length,
         name: new.name,
         meta: new.meta,
         identity_id,
@@ -101,6 +120,9 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
         updated_at: None,
     };
     tx.insert_key(&key).await?;
+    if new.recoverable {
+        vault::seal(app, &mut tx, caller.workspace(), &key.id, &secret, now).await?;
+    }
     let limits = ratelimits(new.ratelimits);
     if !limits.is_empty() {
         tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;

@@ -1,16 +1,20 @@
 //! Looking at a key without using it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::super::audit::Entries;
 use super::super::caller::Caller;
-use super::super::credits;
 use super::super::permission::Action;
+use super::super::{apis, credits, vault};
+use super::create::may_be_recovered;
+use super::target;
 use super::view::{self, View};
 use crate::app::App;
-use crate::error::{Error, Refusal, Result, Subject};
+use crate::error::{Error, Result, Subject};
 use crate::id::KeyId;
-use crate::model::Refill;
-use crate::secret::KeyHash;
+use crate::model::{Api, Refill};
+use crate::secret::{KeyHash, Plaintext};
 use crate::store::StoredKey;
 use crate::store::cache::Cached;
 
@@ -20,6 +24,8 @@ pub struct Found {
     pub view: View,
     /// What is left, bank and purse, and when it comes back. Absent: unlimited.
     pub credits: Option<(i64, Option<Refill>)>,
+    /// The key itself, where it is recoverable and was asked for.
+    pub plaintext: Option<Plaintext>,
 }
 
 /// The key of this id, disabled and expired ones too. `decrypt`: with its plaintext.
@@ -28,10 +34,40 @@ pub async fn get(app: &App, caller: &Caller, id: &KeyId, decrypt: bool) -> Resul
     let stored = app.store.read().await?.key(caller.workspace(), id).await?;
     let stored = stored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
-    if decrypt {
-        return Err(Error::Refused(Refusal::NoVault));
+    let mut plaintexts = match decrypt {
+        true => decrypted(app, caller, std::slice::from_ref(&stored)).await?,
+        false => HashMap::new(),
+    };
+    let found = Box::pin(found(app, Cached::new(stored, stamp, []))).await?;
+    Ok(Found { plaintext: plaintexts.remove(id), ..found })
+}
+
+/// The plaintexts of those of an API's keys that are recoverable; who has read them is recorded first.
+pub async fn decrypted(
+    app: &App,
+    caller: &Caller,
+    stored: &[StoredKey],
+) -> Result<HashMap<KeyId, Plaintext>> {
+    let Some(first) = stored.first() else { return Ok(HashMap::new()) };
+    let api_id = &first.key.api_id;
+    let mut tx = app.store.begin().await?;
+    may_decrypt(app, caller, &apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?)?;
+    let ids: Vec<_> = stored.iter().map(|stored| stored.key.id.clone()).collect();
+    let plaintexts = vault::unseal(app, &mut *tx, caller.workspace(), &ids).await?;
+    let mut entries = Entries::of(caller, app.clock.now());
+    for stored in stored.iter().filter(|stored| plaintexts.contains_key(&stored.key.id)) {
+        entries.add("key.decrypt", &[target(&stored.key)]);
     }
-    Box::pin(found(app, Cached::new(stored, stamp, []))).await
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+    Ok(plaintexts)
+}
+
+/// Fails unless the root key may read the keys of an API, and the API keeps any.
+pub fn may_decrypt(app: &App, caller: &Caller, api: &Api) -> Result<()> {
+    vault::masters(app)?;
+    caller.require_on(Action::DecryptKey, &api.id)?;
+    may_be_recovered(api)
 }
 
 /// The key itself was shown: which is it? Who may not know is told that there is none.
@@ -50,5 +86,5 @@ async fn found(app: &App, row: Cached<StoredKey>) -> Result<Found> {
     let key = &view.stored().key;
     let left = credits::balance(app, &view).await?;
     let refill = key.credits.and_then(|credits| credits.refill);
-    Ok(Found { credits: left.map(|left| (left, refill)), view })
+    Ok(Found { credits: left.map(|left| (left, refill)), view, plaintext: None })
 }

@@ -1,14 +1,17 @@
 //! The keys of an API.
 
+use std::collections::HashMap;
+
 use super::super::apis;
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::find::{decrypted, may_decrypt};
 use super::view;
 use super::{Found, View};
 use crate::app::App;
-use crate::error::{Error, Refusal, Result, Subject};
+use crate::error::{Error, Result, Subject};
 use crate::id::ApiId;
 
 /// Which keys are asked for.
@@ -34,9 +37,9 @@ pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Fou
     let workspace = caller.workspace();
     let stamp = app.freshness.stamp();
     let mut reader = app.store.read().await?;
-    apis::live(reader.api(workspace, &api_id).await?, &api_id)?;
+    let api = apis::live(reader.api(workspace, &api_id).await?, &api_id)?;
     if decrypt {
-        return Err(Error::Refused(Refusal::NoVault));
+        may_decrypt(app, caller, &api)?;
     }
     let identity = match &external_id {
         None => None,
@@ -48,9 +51,17 @@ pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Fou
     let listing = paging.listing();
     let rows = reader.keys_of(workspace, &api_id, identity.as_ref(), &listing).await?;
     let page = Page::new(rows, &paging, |row| &row.key.id);
-    let views = view::assemble_all(app, &mut reader, page.items, stamp).await?;
     drop(reader);
-    Ok(Page { items: found(app, views).await?, next: page.next })
+    let mut plaintexts = match decrypt {
+        true => decrypted(app, caller, &page.items).await?,
+        false => HashMap::new(),
+    };
+    let views = view::assemble_all(app, page.items, stamp).await?;
+    let mut items = found(app, views).await?;
+    for item in &mut items {
+        item.plaintext = plaintexts.remove(&item.view.stored().key.id);
+    }
+    Ok(Page { items, next: page.next })
 }
 
 async fn found(app: &App, views: Vec<View>) -> Result<Vec<Found>> {
@@ -60,7 +71,8 @@ async fn found(app: &App, views: Vec<View>) -> Result<Vec<Found>> {
     let found = views.into_iter().map(|view| {
         let key = &view.stored().key;
         let refill = key.credits.and_then(|credits| credits.refill);
-        Found { credits: left.get(&key.id).map(|left| (*left, refill)), view }
+        let credits = left.get(&key.id).map(|left| (*left, refill));
+        Found { credits, view, plaintext: None }
     });
     Ok(found.collect())
 }

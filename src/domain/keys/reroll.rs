@@ -3,7 +3,8 @@
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::{credits, refill};
+use super::super::{apis, credits, refill, vault};
+use super::create::may_be_recovered;
 use super::{IssuedKey, existing, target};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -24,6 +25,16 @@ pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Re
     let stored = existing(&mut tx, caller, id).await?;
     let mut old = stored.key;
     caller.require_on(Action::CreateKey, &old.api_id)?;
+    let is_recoverable =
+        !tx.sealed_keys(caller.workspace(), std::slice::from_ref(id)).await?.is_empty();
+    if is_recoverable {
+        vault::masters(app)?;
+        caller.require_on(Action::EncryptKey, &old.api_id)?;
+        may_be_recovered(&apis::live(
+            tx.api(caller.workspace(), &old.api_id).await?,
+            &old.api_id,
+        )?)?;
+    }
     let secret = Plaintext::random(old.prefix.as_deref(), old.byte_length);
     let hash = secret.hash();
     let new = Key {
@@ -36,6 +47,9 @@ pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Re
         ..old.clone()
     };
     tx.insert_key(&new).await?;
+    if is_recoverable {
+        vault::seal(app, &mut tx, caller.workspace(), &new.id, &secret, now).await?;
+    }
     let again = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
     let limits: Vec<_> = stored.ratelimits.into_iter().map(again).collect();
     if !limits.is_empty() {

@@ -3,6 +3,7 @@
 //! [`decide`] is pure: it yields the refusal or what is to be taken. Then at most one call to the
 //! counters takes windows and credits together, all or nothing.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::caller::Caller;
@@ -27,6 +28,8 @@ pub struct Verification {
     /// Credits to spend; 1 where the key is metered and nothing is said.
     pub cost: Option<i64>,
     pub ratelimits: Vec<Wanted>,
+    /// From where the key is used. Absent: not known.
+    pub address: Option<IpAddr>,
 }
 
 /// A limit to check.
@@ -56,6 +59,8 @@ pub enum Code {
     RateLimited,
     Disabled,
     Expired,
+    /// It may not be used from where it was.
+    Forbidden,
 }
 
 impl Code {
@@ -68,6 +73,7 @@ impl Code {
             Self::RateLimited => &verifications.rate_limited,
             Self::Disabled => &verifications.disabled,
             Self::Expired => &verifications.expired,
+            Self::Forbidden => &verifications.forbidden,
         }
     }
 }
@@ -152,6 +158,11 @@ fn decide(
     }
     if view.expires_at.is_some_and(|expires| app.clock.now() > expires) {
         return Ok(Err(Code::Expired));
+    }
+    if let Some(networks) = &view.stored().allowed_networks
+        && !request.address.is_some_and(|address| networks.contain(address))
+    {
+        return Ok(Err(Code::Forbidden));
     }
     if !allowed {
         return Ok(Err(Code::InsufficientPermissions));

@@ -16,9 +16,9 @@ use crate::id::{IdentityId, RoleId};
 use crate::model::{Identity, Ratelimit, Role};
 use crate::sabotage::Safeguard;
 use crate::secret::KeyHash;
+use crate::store::StoredKey;
 use crate::store::cache::Cached;
 use crate::store::freshness::{Stamp, Subject};
-use crate::store::{Reader, StoredKey};
 
 ///
 /// A view never changes, so what follows from it is worked out once and stands in it: a verification
@@ -254,14 +254,10 @@ pub async fn assemble(app: &App, row: Arc<Cached<StoredKey>>) -> Result<(View, V
 }
 
 /// Views of keys that have just been read, in their order; each kind of row that they point to is read once.
-pub async fn assemble_all(
-    app: &App,
-    reader: &mut Reader,
-    stored: Vec<StoredKey>,
-    stamp: Stamp,
-) -> Result<Vec<View>> {
+pub async fn assemble_all(app: &App, stored: Vec<StoredKey>, stamp: Stamp) -> Result<Vec<View>> {
     let Some(first) = stored.first() else { return Ok(Vec::new()) };
     let workspace = first.key.workspace_id.clone();
+    let mut reader = app.store.read().await?;
     let mut ids: Vec<_> = stored.iter().filter_map(|key| key.key.identity_id.clone()).collect();
     ids.sort();
     ids.dedup();

@@ -294,6 +294,9 @@ pub struct KeyReply {
     identity: Option<IdentityReply>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ratelimits: Vec<RatelimitReply>,
+    /// The key itself, where it is recoverable and was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plaintext: Option<Plaintext>,
 }
 
 impl From<Found> for KeyReply {
@@ -319,6 +322,7 @@ impl From<Found> for KeyReply {
             }),
             identity: identity.map(|id| IdentityReply::new(id, id.ratelimits.iter())),
             ratelimits: stored.ratelimits.iter().map(RatelimitReply::from).collect(),
+            plaintext: found.plaintext,
         }
     }
 }

@@ -55,6 +55,7 @@ mod identities;
 mod ratelimits;
 mod rbac;
 mod reads;
+mod vault;
 mod writes;
 
 use super::Connection;

@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::{Account, Api, RootKey, Withheld};
-use crate::store::rows::{AccountRow, KeyAccountRow, KeyRow, RootKeyRow};
+use crate::store::rows::{AccountRow, ApiRow, KeyAccountRow, KeyRow, RootKeyRow};
 use crate::store::{Change, Listing, Reads, StoredKey};
 
 macro_rules! root_keys_where {
@@ -24,13 +24,25 @@ macro_rules! root_keys_where {
     };
 }
 
+macro_rules! apis_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, workspace_id, name, default_prefix, default_byte_length, recoverable_keys,
+                delete_protection, allowed_networks, created_at, deleted_at
+            FROM apis
+            WHERE workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
 macro_rules! keys_where {
     ($condition:literal) => {
         concat!(
             "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
                 k.name, k.meta, k.identity_id, k.enabled, k.expires_at, k.credits,
                 k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
-                k.updated_at, ",
+                k.updated_at, a.allowed_networks, ",
             ratelimits_of!("l.key_id = k.id"),
             ", ",
             permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
@@ -81,11 +93,23 @@ impl Reads for Connection {
     }
 
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
-        let sql = "
-            SELECT id, workspace_id, name, created_at, deleted_at
-            FROM apis
-            WHERE workspace_id = $1 AND id = $2";
-        Ok(query_as(sql).bind(workspace).bind(id).fetch_optional(self).await?)
+        query_as::<_, ApiRow>(apis_where!("id = $2"))
+            .bind(workspace)
+            .bind(id)
+            .fetch_optional(self)
+            .await?
+            .map(Api::try_from)
+            .transpose()
+    }
+
+    async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>> {
+        query_as::<_, ApiRow>(apis_where!("deleted_at IS NULL ORDER BY id"))
+            .bind(workspace)
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Api::try_from)
+            .collect()
     }
 
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {

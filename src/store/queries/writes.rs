@@ -8,7 +8,9 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
-use crate::model::{Account, Api, Credits, Key, Meta, Purse, Ratelimit, RefillInterval, RootKey};
+use crate::model::{
+    Account, Api, ApiSettings, Credits, Key, Meta, Purse, Ratelimit, RefillInterval, RootKey,
+};
 use crate::store::rows::AccountRow;
 use crate::store::{AuditAct, AuditEntry, Owner, Reads as _, StoredKey, Writes};
 
@@ -97,6 +99,40 @@ impl Writes for Connection {
             .execute(self)
             .await?;
         Ok(())
+    }
+
+    async fn set_api(&mut self, api: &Api) -> Result<()> {
+        let sql = "
+            UPDATE apis
+            SET default_prefix = $2, default_byte_length = $3, recoverable_keys = $4,
+                delete_protection = $5, allowed_networks = $6
+            WHERE id = $1";
+        let ApiSettings {
+            default_prefix,
+            default_byte_length,
+            recoverable_keys,
+            delete_protection,
+            allowed_networks,
+        } = &api.settings;
+        let networks =
+            allowed_networks.as_ref().map(|networks| json!(networks.texts()).to_string());
+        query(sql)
+            .bind(&api.id)
+            .bind(default_prefix)
+            .bind(default_byte_length.map(i64::from))
+            .bind(recoverable_keys)
+            .bind(delete_protection)
+            .bind(networks)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
+        let sql = locked!("SELECT id FROM apis WHERE workspace_id = $1 AND id = $2");
+        query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        self.api(workspace, id).await
     }
 
     async fn delete_api(

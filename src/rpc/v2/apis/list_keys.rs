@@ -32,6 +32,7 @@ pub struct ListKeys {
 impl Operation for ListKeys {
     const NAME: &'static str = "apis.listKeys";
     const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey, Action::ReadApi]);
+    const MAY_WRITE: bool = true;
     type Reply = Page<KeyReply>;
 
     fn example() -> Value {

@@ -15,13 +15,13 @@ use crate::rpc::v2::shapes::{Credits, Expires, IssuedReply, Ratelimit};
 pub struct CreateKey {
     /// The API in which the key is made.
     pub api_id: Id,
-    /// Put before the key with an underscore: `prod` gives `prod_…`.
+    /// Put before the key with an underscore: `prod` gives `prod_…`. Left out: as the API is set.
     #[serde(default)]
     pub prefix: Given<Text<1, 16, Word>>,
     /// Your name for the key; the customer does not see it.
     #[serde(default)]
     pub name: Given<Text<1, 255>>,
-    /// Random bytes in the key. Left out: 16.
+    /// Random bytes in the key. Left out: as the API is set, or 16.
     #[serde(default)]
     pub byte_length: Given<Int<16, 255>>,
     /// Your name for the user whose key it is; verification gives it back.
@@ -89,7 +89,7 @@ impl TryFrom<CreateKey> for NewKey {
             api_id: ApiId::from(request.api_id.into_string()),
             prefix: request.prefix.0.map(Text::into_string),
             name: request.name.0.map(Text::into_string),
-            byte_length: byte_length.unwrap_or(16),
+            byte_length,
             external_id: request.external_id.0.map(Text::into_string),
             meta: request.meta.0,
             roles: roles.into_iter().map(Text::into_string).collect(),

@@ -18,6 +18,7 @@ pub struct GetKey {
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
     const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    const MAY_WRITE: bool = true;
     type Reply = KeyReply;
 
     fn example() -> Value {

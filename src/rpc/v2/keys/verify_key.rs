@@ -2,6 +2,7 @@ use crate::clock::Timestamp;
 use crate::domain::keys::{self, Checked, Code, Verification, Verified, View, Wanted, WantedLimit};
 use crate::error::Error;
 use crate::id::KeyId;
+use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
@@ -31,6 +32,10 @@ pub struct VerifyKey {
     /// The migration that the key may still be waiting in.
     #[serde(default)]
     pub migration_id: Given<Text<0, 256>>,
+    /// From where your user uses the key, for APIs whose keys may be used from some networks only. Left out:
+    /// the address that this request came from.
+    #[serde(default)]
+    pub ip_address: Given<Address>,
 }
 
 /// Uses to spend.
@@ -73,7 +78,9 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
-        let verified = keys::verify(app, caller, self.try_into()?).await?;
+        let mut wanted = Verification::try_from(self)?;
+        wanted.address = wanted.address.or(caller.origin.address);
+        let verified = keys::verify(app, caller, wanted).await?;
         Ok(Outcome(verified))
     }
 }
@@ -88,6 +95,7 @@ impl TryFrom<VerifyKey> for Verification {
             permissions: request.permissions.0.map(Text::into_string),
             cost: request.credits.0.map(|Object(credits)| credits.cost.0),
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
+            address: request.ip_address.0.map(|address| address.0),
         })
     }
 }
@@ -291,5 +299,6 @@ fn name(code: Code) -> &'static str {
         Code::RateLimited => "RATE_LIMITED",
         Code::Disabled => "DISABLED",
         Code::Expired => "EXPIRED",
+        Code::Forbidden => "FORBIDDEN",
     }
 }

@@ -1,0 +1,93 @@
+//! `keyward api`: what the interface leaves to operators.
+
+use serde_json::{Value, json};
+
+use super::commands::{Out, app};
+use super::{Api, ApiUpdate, Done, Failure, Switch};
+use crate::config::Settings;
+use crate::domain::apis;
+use crate::id::{ApiId, WorkspaceId};
+use crate::model::{self, ApiSettings, Networks};
+
+/// The longest prefix of a key.
+const PREFIX_MAX: usize = 16;
+
+pub async fn run(settings: Settings, out: Out, command: Api) -> Done {
+    match command {
+        Api::List { workspace } => {
+            let app = app(settings).await?;
+            let all = apis::list(&app, &WorkspaceId::from(workspace)).await?;
+            let lines: Vec<_> = all.iter().map(line).collect();
+            let list: Vec<_> = all.iter().map(entry).collect();
+            out.tell(&lines.join("\n"), &json!(list));
+            app.store.close().await;
+        }
+        Api::Update(update) => {
+            let (id, workspace) = (update.id.clone(), update.workspace.clone());
+            let change = change(*update)?;
+            let app = app(settings).await?;
+            let (id, workspace) = (ApiId::from(id), WorkspaceId::from(workspace));
+            let api = apis::update(&app, &workspace, &id, change).await?;
+            out.tell(&line(&api), &entry(&api));
+            app.store.close().await;
+        }
+    }
+    Ok(())
+}
+
+/// What is to change, once it is known to be right.
+fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
+    let prefix = update.default_prefix;
+    let is_prefix = |text: &String| {
+        text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    if !prefix.as_ref().is_none_or(is_prefix) {
+        let fault = format!("--default-prefix is at most {PREFIX_MAX} letters, digits and _");
+        return Err(Failure::Use(fault));
+    }
+    let networks = update.allow.as_deref().map(Networks::parse).transpose();
+    let networks = networks.map_err(|fault| Failure::Use(format!("--allow: {fault}")))?;
+    if networks.as_ref().is_some_and(|networks| networks.len() > Networks::MAX) {
+        return Err(Failure::Use(format!("--allow takes at most {} networks", Networks::MAX)));
+    }
+    let is_on = |switch: Switch| matches!(switch, Switch::On);
+    Ok(move |settings: &mut ApiSettings| {
+        if let Some(prefix) = prefix {
+            settings.default_prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+        }
+        settings.default_byte_length = update.default_bytes.or(settings.default_byte_length);
+        if let Some(switch) = update.recoverable_keys {
+            settings.recoverable_keys = is_on(switch);
+        }
+        if let Some(switch) = update.delete_protection {
+            settings.delete_protection = is_on(switch);
+        }
+        if let Some(networks) = networks {
+            settings.allowed_networks = Networks::new(networks);
+        }
+    })
+}
+
+fn line(api: &model::Api) -> String {
+    let settings = &api.settings;
+    let set = [
+        settings.default_prefix.as_ref().map(|prefix| format!("prefix {prefix}")),
+        settings.default_byte_length.map(|length| format!("{length} bytes")),
+        settings.recoverable_keys.then(|| "recoverable keys".to_owned()),
+        settings.delete_protection.then(|| "delete protection".to_owned()),
+        settings.allowed_networks.as_ref().map(|n| format!("from {}", n.texts().join(","))),
+    ];
+    let name = [api.id.to_string(), api.name.clone()];
+    name.into_iter().chain(set.into_iter().flatten()).collect::<Vec<_>>().join("  ")
+}
+
+fn entry(api: &model::Api) -> Value {
+    let settings = &api.settings;
+    json!({
+        "apiId": api.id, "name": api.name, "createdAt": api.created_at,
+        "defaultPrefix": settings.default_prefix, "defaultBytes": settings.default_byte_length,
+        "recoverableKeys": settings.recoverable_keys,
+        "deleteProtection": settings.delete_protection,
+        "allow": settings.allowed_networks.as_ref().map(Networks::texts),
+    })
+}

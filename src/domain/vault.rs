@@ -1,0 +1,107 @@
+//! Recoverable keys: sealed when they are issued, opened when somebody who may asks.
+
+use std::collections::HashMap;
+
+use super::audit::{self, Actor, Target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result};
+use crate::id::{KeyId, WorkspaceId};
+use crate::secret::Plaintext;
+use crate::store::{Reads, Store, Tx};
+use crate::vault::{DataKey, MasterKeys, SealedDataKey, resealed};
+
+/// The master keys; without any there is no vault.
+pub fn masters(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
+    app.masters.load_full().ok_or(Error::Refused(Refusal::NoVault))
+}
+
+/// Keeps a sealed copy of a key that is being issued.
+pub async fn seal(
+    app: &App,
+    tx: &mut Tx,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    secret: &Plaintext,
+    now: Timestamp,
+) -> Result<()> {
+    let masters = masters(app)?;
+    let kept = match tx.data_key(workspace).await? {
+        Some(kept) => Some(kept),
+        None => {
+            tx.insert_data_key(&DataKey::random(&masters.current, workspace), now).await?;
+            // Read again: of two that make one at once, the second finds the first one's.
+            tx.data_key(workspace).await?
+        }
+    };
+    let kept = kept.ok_or_else(|| Error::Internal("the data key was not kept".into()))?;
+    let data_key = open(app, &kept)?;
+    tx.insert_sealed_key(workspace, key, &data_key.seal(key, secret)).await
+}
+
+/// Of these keys the plaintexts of those that are recoverable. One that does not open is left out, and a
+/// line of the log says so.
+pub async fn unseal(
+    app: &App,
+    reader: &mut dyn Reads,
+    workspace: &WorkspaceId,
+    keys: &[KeyId],
+) -> Result<HashMap<KeyId, Plaintext>> {
+    let sealed = reader.sealed_keys(workspace, keys).await?;
+    if sealed.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let kept = reader.data_key(workspace).await?;
+    let kept = kept.ok_or_else(|| Error::Internal("a sealed key has no data key".into()))?;
+    let data_key = open(app, &kept)?;
+    let open = |(key, sealed): (KeyId, String)| match data_key.unseal(&key, &sealed) {
+        Some(secret) => Some((key, secret)),
+        None => {
+            tracing::error!(key.id = %key, "the sealed copy of key {key} does not open");
+            None
+        }
+    };
+    Ok(sealed.into_iter().filter_map(open).collect())
+}
+
+fn open(app: &App, kept: &SealedDataKey) -> Result<DataKey> {
+    let opened = DataKey::open(&*masters(app)?, kept);
+    // Another process may have rotated the master key since this one read it.
+    let opened = match opened {
+        None if app.read_masters_again() => DataKey::open(&*masters(app)?, kept),
+        opened => opened,
+    };
+    opened.ok_or_else(|| {
+        let (workspace, master) = (&kept.workspace_id, &kept.master_id);
+        Error::Internal(format!(
+            "the data key of workspace {workspace} was sealed with master key {master}, which is not here"
+        ))
+    })
+}
+
+/// The data keys that none of these master keys opens: recoverable keys would be lost without a word.
+pub async fn unopened(store: &Store, masters: Option<&MasterKeys>) -> Result<Vec<SealedDataKey>> {
+    let kept = store.read().await?.data_keys().await?;
+    let opens = |kept: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, kept).is_some());
+    Ok(kept.into_iter().filter(|kept| !opens(kept)).collect())
+}
+
+/// Seals every data key with the current master key; how many were sealed with another one.
+pub async fn rotate(app: &App, masters: &MasterKeys) -> Result<usize> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let mut rotated = 0;
+    for kept in tx.data_keys().await? {
+        if kept.master_id == masters.current.id {
+            continue;
+        }
+        let fault = || Error::Internal(format!("no master key opens data key {}", kept.id));
+        tx.reseal_data_key(&resealed(masters, &kept).ok_or_else(fault)?).await?;
+        let target = Target::new("workspace", kept.workspace_id.as_str());
+        let actor = Actor::Command("cli");
+        audit::record(&mut tx, actor, &kept.workspace_id, now, "vault.rotate", &[target]).await?;
+        rotated += 1;
+    }
+    app.commit(tx).await?;
+    Ok(rotated)
+}

@@ -1,0 +1,82 @@
+//! Data keys and sealed keys.
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::{query, query_as};
+
+use super::Connection;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{KeyId, WorkspaceId};
+use crate::store::{VaultReads, VaultWrites};
+use crate::vault::SealedDataKey;
+
+#[async_trait]
+impl VaultReads for Connection {
+    async fn data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>> {
+        let sql = "
+            SELECT id, workspace_id, master_id, sealed
+            FROM data_keys
+            WHERE workspace_id = $1";
+        Ok(query_as(sql).bind(workspace).fetch_optional(self).await?)
+    }
+
+    async fn data_keys(&mut self) -> Result<Vec<SealedDataKey>> {
+        let sql = "SELECT id, workspace_id, master_id, sealed FROM data_keys ORDER BY id";
+        Ok(query_as(sql).fetch_all(self).await?)
+    }
+
+    async fn sealed_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        keys: &[KeyId],
+    ) -> Result<Vec<(KeyId, String)>> {
+        let sql = concat!(
+            "SELECT s.key_id, s.sealed
+            FROM sealed_keys s
+            JOIN data_keys d ON d.id = s.data_key_id AND d.workspace_id = $1
+            WHERE s.key_id IN (SELECT item FROM ",
+            texts!("$2"),
+            ")"
+        );
+        Ok(query_as(sql).bind(workspace).bind(json!(keys).to_string()).fetch_all(self).await?)
+    }
+}
+
+#[async_trait]
+impl VaultWrites for Connection {
+    async fn insert_data_key(&mut self, key: &SealedDataKey, now: Timestamp) -> Result<()> {
+        let sql = "
+            INSERT INTO data_keys (id, workspace_id, master_id, sealed, created_at)
+            VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (workspace_id) DO NOTHING";
+        query(sql)
+            .bind(&key.id)
+            .bind(&key.workspace_id)
+            .bind(&key.master_id)
+            .bind(&key.sealed)
+            .bind(now)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn reseal_data_key(&mut self, key: &SealedDataKey) -> Result<()> {
+        let sql = "UPDATE data_keys SET master_id = $2, sealed = $3 WHERE id = $1";
+        query(sql).bind(&key.id).bind(&key.master_id).bind(&key.sealed).execute(self).await?;
+        Ok(())
+    }
+
+    async fn insert_sealed_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &KeyId,
+        sealed: &str,
+    ) -> Result<()> {
+        let sql = "
+            INSERT INTO sealed_keys (key_id, data_key_id, sealed)
+            SELECT $2, id, $3 FROM data_keys WHERE workspace_id = $1";
+        query(sql).bind(workspace).bind(key).bind(sealed).execute(self).await?;
+        Ok(())
+    }
+}
