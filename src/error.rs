@@ -6,7 +6,7 @@
 
 use thiserror::Error as ThisError;
 
-use crate::id::{ApiId, KeyId, WorkspaceId};
+use crate::id::{ApiId, KeyId, MigrationId, WorkspaceId};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -56,6 +56,8 @@ pub enum Subject {
     Workspace(WorkspaceId),
     #[error("root key {0}")]
     RootKey(KeyId),
+    #[error("migration {0}")]
+    Migration(MigrationId),
     #[error("rate-limit namespace {0}")]
     Namespace(String),
     #[error("an override for identifier {0}")]
@@ -174,6 +176,7 @@ impl Error {
                 Some(Subject::Identity(_)) => Code::IdentityNotFound,
                 Some(Subject::Workspace(_)) => Code::WorkspaceNotFound,
                 Some(Subject::RootKey(_)) => Code::RootKeyNotFound,
+                Some(Subject::Migration(_)) => Code::MigrationNotFound,
                 Some(Subject::Namespace(_)) => Code::RatelimitNamespaceNotFound,
                 Some(Subject::Override(_)) => Code::RatelimitOverrideNotFound,
             },
@@ -186,6 +189,7 @@ impl Error {
                 | Subject::Secret
                 | Subject::Workspace(_)
                 | Subject::RootKey(_)
+                | Subject::Migration(_)
                 | Subject::Namespace(_)
                 | Subject::Override(_) => Code::UnexpectedError,
             },
@@ -342,6 +346,7 @@ codes! {
     PermissionNotFound "permission_not_found" 404 "Not Found",
     RoleNotFound "role_not_found" 404 "Not Found",
     WorkspaceNotFound "workspace_not_found" 404 "Not Found",
+    MigrationNotFound "migration_not_found" 404 "Not Found",
     RatelimitNamespaceNotFound "ratelimit_namespace_not_found" 404 "Not Found",
     RatelimitOverrideNotFound "ratelimit_override_not_found" 404 "Not Found",
     MethodNotAllowed "method_not_allowed" 405 "Method Not Allowed",

@@ -119,6 +119,8 @@ id! {
     CorrelationId "cor_",
     /// A key that seals the recoverable keys of a workspace.
     DataKeyId "dk_",
+    /// A set of keys that were issued elsewhere.
+    MigrationId "mig_",
     /// A process that serves, from its start to its end.
     ReplicaId "rep_",
 }

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::id::{
-    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
-    WorkspaceId,
+    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
+    RoleId, WorkspaceId,
 };
 
 /// A customer's own JSON object, kept as it was written.
@@ -238,6 +238,43 @@ pub struct Role {
     pub name: String,
     pub description: Option<String>,
     pub permissions: Vec<Permission>,
+}
+
+/// A set of keys that were issued elsewhere, of which only the hash is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    pub id: MigrationId,
+    pub workspace_id: WorkspaceId,
+    pub name: Option<String>,
+    pub algorithm: Algorithm,
+    pub created_at: Timestamp,
+}
+
+/// How the hashes of a migration were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// SHA-256 of the whole key, as Keyward's own.
+    Sha256,
+    /// SHA-256 of the last part of `prefix_short_long`, as `prefixed-api-key` of Seam makes them.
+    PrefixedApiKey,
+}
+
+impl Algorithm {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::PrefixedApiKey => "prefixed-api-key",
+        }
+    }
+}
+
+impl std::str::FromStr for Algorithm {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut known = [Self::Sha256, Self::PrefixedApiKey].into_iter();
+        known.find(|known| known.as_str() == text).ok_or("must be sha256 or prefixed-api-key")
+    }
 }
 
 /// A root key: what an operator's programs call Keyward with.

@@ -3,6 +3,7 @@
 //! Only `SHA-256(key)` is ever stored. A fast hash is right for keys of 128 random bits and more:
 //! there is nothing to guess.
 
+use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
 use base64::Engine as _;
@@ -92,10 +93,37 @@ impl KeyHash {
         STANDARD.encode(self.0)
     }
 
+    /// In lower-case hex, as others store theirs.
+    pub fn hex(&self) -> String {
+        self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
+            // Writing into a text does not fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+
+    /// From 64 digits of hex, in either case.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        hex(text)?.try_into().ok().map(Self)
+    }
+
+    /// From what is stored. `None`: it is no hash of ours.
+    pub fn from_base64(text: &str) -> Option<Self> {
+        STANDARD.decode(text).ok()?.try_into().ok().map(Self)
+    }
+
     /// The first eight bytes: enough to find a cache entry, useless to anybody else.
     pub fn fingerprint(&self) -> u64 {
         self.0[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
+}
+
+/// The bytes of an even number of hex digits.
+pub fn hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() % 2 == 1 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 /// A part of a hash is a hash.
@@ -128,6 +156,19 @@ mod tests {
     #[test]
     fn the_stored_hash_is_base64_of_sha256() {
         assert_eq!(KeyHash::of("abc").base64(), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+    }
+
+    #[test]
+    fn a_hash_is_read_as_others_write_it() {
+        let hash = KeyHash::of("abc");
+
+        assert_eq!(hash.hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(KeyHash::from_hex(&hash.hex().to_uppercase()), Some(hash));
+        assert_eq!(KeyHash::from_base64(&hash.base64()), Some(hash));
+        for wrong in ["", "ba", "zz", "+1", &"ü".repeat(32)] {
+            assert_eq!(KeyHash::from_hex(wrong), None);
+            assert_eq!(KeyHash::from_base64(wrong), None);
+        }
     }
 
     #[test]

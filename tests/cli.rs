@@ -651,3 +651,26 @@ fn a_master_key_that_is_none_is_refused() {
         &["KEYWARD_TRUSTED_PROXIES", "\"x\""],
     );
 }
+
+#[test]
+fn a_migration_is_made_and_listed() {
+    let data = tempfile::tempdir().unwrap();
+    let cli = |arguments: &[&str]| {
+        embedded(data.path()).arg("migration").args(arguments).arg("--json").output().unwrap()
+    };
+    let create =
+        |algorithm: &str| json_of(&cli(&["create", "--algorithm", algorithm, "--name", "old"]));
+
+    let made = [create("sha256"), create("prefixed-api-key")];
+    let all = json_of(&cli(&["list"]));
+
+    for made in &made {
+        assert!(made["migrationId"].as_str().unwrap().starts_with("mig_"));
+        assert!(all.as_array().unwrap().contains(made), "{all}");
+    }
+    let wrong = cli(&["create", "--algorithm", "md5"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("prefixed-api-key"));
+    let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
+    refused(&cli(&nowhere), 2, &["ws_nowhere"]);
+}

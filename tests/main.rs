@@ -37,6 +37,7 @@ mod v2 {
         mod create_key;
         mod delete_key;
         mod get_key;
+        mod migrate_keys;
         mod remove_permissions;
         mod remove_roles;
         mod reroll_key;

@@ -10,12 +10,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::open::open;
-use super::{Credits, Done, Failure, Namespace, RootKey};
+use super::{Credits, Done, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{credits, root_keys, vault};
+use crate::domain::{credits, migrations, root_keys, vault};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::{self, Withheld};
 use crate::rpc;
@@ -126,6 +126,37 @@ pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done 
     out.tell(id.as_str(), &json!({ "workspaceId": id }));
     app.store.close().await;
     Ok(())
+}
+
+pub async fn migration(settings: Settings, out: Out, command: Migration) -> Done {
+    let app = app(settings).await?;
+    root_keys::bootstrap_workspace(&app).await?;
+    match command {
+        Migration::Create { algorithm, workspace, name } => {
+            let workspace = WorkspaceId::from(workspace);
+            let made = migrations::create(&app, &workspace, algorithm, name).await?;
+            out.tell(made.id.as_str(), &migration_entry(&made));
+        }
+        Migration::List { workspace } => {
+            let all = migrations::list(&app, &WorkspaceId::from(workspace)).await?;
+            let line = |known: &model::Migration| {
+                let name = known.name.as_deref().unwrap_or("-");
+                format!("{}  {}  {name}", known.id, known.algorithm.as_str())
+            };
+            let lines: Vec<_> = all.iter().map(line).collect();
+            let list: Vec<_> = all.iter().map(migration_entry).collect();
+            out.tell(&lines.join("\n"), &json!(list));
+        }
+    }
+    app.store.close().await;
+    Ok(())
+}
+
+fn migration_entry(migration: &model::Migration) -> Value {
+    json!({
+        "migrationId": migration.id, "algorithm": migration.algorithm.as_str(),
+        "name": migration.name, "createdAt": migration.created_at,
+    })
 }
 
 /// Seals every data key with the current master key; that of an embedded server's file is made by it.

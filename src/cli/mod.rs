@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat, Settings};
-use crate::model::OnOutage;
+use crate::model::{Algorithm, OnOutage};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
 #[derive(Parser)]
@@ -45,6 +45,9 @@ enum Command {
     /// APIs, and what they are set to
     #[command(subcommand)]
     Api(Api),
+    /// Sets of keys that were issued elsewhere, to be taken in by `keys.migrateKeys`
+    #[command(subcommand)]
+    Migration(Migration),
     /// The vault of recoverable keys
     #[command(subcommand)]
     Vault(Vault),
@@ -144,6 +147,26 @@ struct ApiUpdate {
 enum Switch {
     On,
     Off,
+}
+
+#[derive(Subcommand)]
+enum Migration {
+    /// Make a migration
+    Create {
+        /// sha256: of the whole key, as Keyward's own; prefixed-api-key: of the last part of `prefix_short_long`
+        #[arg(long, value_name = "sha256|prefixed-api-key")]
+        algorithm: Algorithm,
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+        /// Your name for it
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the migrations of a workspace
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -249,6 +272,9 @@ async fn run(cli: Cli) -> Done {
             Box::pin(commands::namespace(settings, out, command)).await
         }
         Some(Command::Api(command)) => Box::pin(apis::run(settings, out, command)).await,
+        Some(Command::Migration(command)) => {
+            Box::pin(commands::migration(settings, out, command)).await
+        }
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
         Some(Command::Health) => Ok(()),

@@ -13,6 +13,7 @@ pub mod credits;
 pub mod health;
 pub mod identities;
 pub mod keys;
+pub mod migrations;
 pub mod page;
 pub mod permission;
 pub mod query;

@@ -9,6 +9,7 @@ pub const ROLE: &str = "editor";
 pub const ROLE_ID: &str = "role_7LpWbNz4YcQv9HtRk2XsJm";
 pub const IDENTITY_ID: &str = "id_4QmZsVk8YwTn2CxHpRb6Jd";
 pub const EXTERNAL_ID: &str = "user_1234";
+pub const MIGRATION_ID: &str = "mig_2TqXfMd7WkYz5RvBnLc9Hg";
 /// A role that no key has.
 pub const SPARE_ROLE: &str = "auditor";
 pub const NAMESPACE_ID: &str = "rlns_6RtWqB3xKz8NvYpJ4cLmHd";

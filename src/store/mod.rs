@@ -10,6 +10,7 @@ pub mod cache;
 pub mod freshness;
 mod gate;
 mod identities;
+mod migrations;
 mod postgres;
 mod ratelimits;
 mod rbac;
@@ -36,6 +37,7 @@ use crate::model::{
 };
 use freshness::Subject;
 pub use identities::{IdentityReads, IdentityWrites};
+pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
 pub use vault::{VaultReads, VaultWrites};
@@ -113,7 +115,7 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: IdentityReads + RatelimitReads + RbacReads + VaultReads {
+pub trait Reads: IdentityReads + MigrationReads + RatelimitReads + RbacReads + VaultReads {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -162,7 +164,9 @@ pub trait Reads: IdentityReads + RatelimitReads + RbacReads + VaultReads {
 }
 
 #[async_trait]
-pub trait Writes: Reads + IdentityWrites + RatelimitWrites + RbacWrites + VaultWrites {
+pub trait Writes:
+    Reads + IdentityWrites + MigrationWrites + RatelimitWrites + RbacWrites + VaultWrites
+{
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
         &mut self,

@@ -7,12 +7,12 @@ use super::{StoredKey, StoredNamespace};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{
-    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
-    WorkspaceId,
+    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
+    RoleId, WorkspaceId,
 };
 use crate::model::{
-    Account, Api, ApiSettings, Credits, Identity, Key, Meta, Namespace, Networks, Override,
-    Overrides, Permission, Purse, Ratelimit, Refill, RefillInterval, Role, RootKey,
+    Account, Api, ApiSettings, Credits, Identity, Key, Meta, Migration, Namespace, Networks,
+    Override, Overrides, Permission, Purse, Ratelimit, Refill, RefillInterval, Role, RootKey,
 };
 
 #[derive(FromRow)]
@@ -318,6 +318,31 @@ impl TryFrom<NamespaceRow> for Namespace {
             name: row.name,
             created_at: row.created_at,
             deleted_at: row.deleted_at,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct MigrationRow {
+    id: MigrationId,
+    workspace_id: WorkspaceId,
+    name: Option<String>,
+    algorithm: String,
+    created_at: Timestamp,
+}
+
+impl TryFrom<MigrationRow> for Migration {
+    type Error = Error;
+
+    fn try_from(row: MigrationRow) -> Result<Self> {
+        let algorithm = row.algorithm.parse();
+        Ok(Self {
+            algorithm: algorithm
+                .map_err(|fault| Error::Internal(format!("a stored algorithm {fault}")))?,
+            id: row.id,
+            workspace_id: row.workspace_id,
+            name: row.name,
+            created_at: row.created_at,
         })
     }
 }

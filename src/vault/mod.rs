@@ -13,7 +13,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
 
 use crate::id::{DataKeyId, KeyId, WorkspaceId};
-use crate::secret::Plaintext;
+use crate::secret::{Plaintext, hex};
 
 /// The bytes of a master key.
 pub const KEY_BYTES: usize = 32;
@@ -89,14 +89,6 @@ impl MasterKey {
     pub fn expose(&self) -> String {
         STANDARD.encode(self.bytes)
     }
-}
-
-fn hex(text: &str) -> Option<Vec<u8>> {
-    if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 impl std::fmt::Debug for MasterKey {

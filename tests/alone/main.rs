@@ -10,6 +10,7 @@ mod support;
 mod client;
 mod cluster;
 mod faults;
+mod import;
 mod replicas;
 mod rolling;
 mod servers;

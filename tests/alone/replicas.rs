@@ -152,7 +152,7 @@ fn what_one_replica_changes_the_other_sees_within_a_quarter_of_a_second() {
             assert_eq!(ok(writer, "keys.verifyKey", &request)["code"], *code);
         }
     }
-    let limit = json!({ "keyId": id, "ratelimits": one_a_minute });
+    let limit = json!({ "keyId": id, "permissions": ["read"], "ratelimits": one_a_minute });
     ok(&pair.one, "keys.updateKey", &limit);
     took.push(until(&pair.other, &key, "RATE_LIMITED"));
     ok(&pair.one, "keys.deleteKey", &json!({ "keyId": id }));

@@ -6,10 +6,12 @@ use keyward::domain::ratelimits::namespaces;
 use keyward::domain::root_keys;
 use keyward::error::Result;
 use keyward::id::{
-    ApiId, IdentityId, KeyId, NamespaceId, OverrideId, PermissionId, RatelimitId, RoleId,
+    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
+    RoleId,
 };
 use keyward::model::{
-    Api, ApiSettings, Identity, Key, Namespace, OnOutage, Override, Permission, Ratelimit, Role,
+    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OnOutage, Override,
+    Permission, Ratelimit, Role,
 };
 use keyward::rpc::example;
 use keyward::secret::KeyHash;
@@ -241,6 +243,14 @@ impl Keyward {
         tx.insert_api(&api).await.expect("the API");
         tx.insert_key(&key).await.expect("the key");
         plant_roles(&mut tx, &key).await.expect("roles");
+        let migration = Migration {
+            id: MigrationId::from(example::MIGRATION_ID),
+            workspace_id: workspace_id.clone(),
+            name: None,
+            algorithm: Algorithm::Sha256,
+            created_at: NOON,
+        };
+        tx.insert_migration(&migration).await.expect("the migration");
         let identity = Identity {
             id: IdentityId::from(example::IDENTITY_ID),
             external_id: example::EXTERNAL_ID.into(),

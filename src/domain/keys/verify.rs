@@ -9,10 +9,11 @@ use std::sync::Arc;
 use super::super::caller::Caller;
 use super::super::credits::{self, Outcome};
 use super::super::query;
+use super::migrate;
 use super::view::{self, Limit, View};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
-use crate::id::RatelimitId;
+use crate::id::{MigrationId, RatelimitId};
 use crate::limiter::{Standing, Window};
 use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
@@ -30,6 +31,8 @@ pub struct Verification {
     pub ratelimits: Vec<Wanted>,
     /// From where the key is used. Absent: not known.
     pub address: Option<IpAddr>,
+    /// A migration in which the key may be waiting.
+    pub migration: Option<MigrationId>,
 }
 
 /// A limit to check.
@@ -113,7 +116,13 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
 }
 
 async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
-    let found = view::by_hash(app, KeyHash::of(&request.key)).await?;
+    let hash = KeyHash::of(&request.key);
+    let mut found = view::by_hash(app, hash).await?;
+    if let (None, Some(migration)) = (&found, &request.migration)
+        && Box::pin(migrate::adopt(app, caller, migration, &request.key)).await?
+    {
+        found = view::by_hash(app, hash).await?;
+    }
     let Some(view) = found.filter(|view| view.value.is_visible_to(&caller.authority.value)) else {
         let code = Code::NotFound;
         return Ok(Verified { code, ..Verified::default() });

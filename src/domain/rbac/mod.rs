@@ -13,7 +13,7 @@ use super::caller::Caller;
 use super::permission::Action;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
-use crate::id::PermissionId;
+use crate::id::{PermissionId, RoleId};
 use crate::model::{Permission, Role};
 use crate::store::Tx;
 
@@ -28,11 +28,27 @@ pub async fn ensure_permissions(
 ) -> Result<Vec<Permission>> {
     let slugs = without_doubles(slugs);
     let permissions = held_permissions(tx, caller, &slugs).await?;
+    if permissions.len() < slugs.len() {
+        caller.require(Action::CreatePermission)?;
+        return make_permissions(tx, caller, slugs, entries, now).await;
+    }
+    Ok(permissions)
+}
+
+/// As [`ensure_permissions`], whatever the root key may make.
+pub async fn make_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    slugs: Vec<String>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<Vec<Permission>> {
+    let slugs = without_doubles(slugs);
+    let permissions = held_permissions(tx, caller, &slugs).await?;
     let missing = permissions_missing(&slugs, &permissions);
     if missing.is_empty() {
         return Ok(permissions);
     }
-    caller.require(Action::CreatePermission)?;
     let new = missing.into_iter().map(|slug| Permission {
         id: PermissionId::random(),
         name: slug.clone(),
@@ -42,6 +58,34 @@ pub async fn ensure_permissions(
     insert_permissions(tx, caller, &new.collect::<Vec<_>>(), entries, now).await?;
     // Read again: of two that make the same one at once, the second finds the first one's.
     held_permissions(tx, caller, &slugs).await
+}
+
+/// The roles of these names, made without permissions where they are missing, whatever the root key may make;
+/// nobody deletes them before the transaction ends.
+pub async fn make_roles(
+    tx: &mut Tx,
+    caller: &Caller,
+    names: Vec<String>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<Vec<Role>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = without_doubles(names);
+    let roles = tx.hold_roles(caller.workspace(), &names).await?;
+    let is_known = |name: &&String| roles.iter().any(|role| role.name == **name);
+    let missing = names.iter().filter(|name| !is_known(name));
+    let missing: Vec<_> = missing.map(|name| (RoleId::random(), name.clone())).collect();
+    if missing.is_empty() {
+        return Ok(roles);
+    }
+    let made = tx.insert_roles(caller.workspace(), &missing, now).await?;
+    for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
+        entries.add("role.create", &[Target::new("role", id.as_str()).named(Some(name))]);
+    }
+    // Read again: of two that make the same one at once, the second finds the first one's.
+    tx.hold_roles(caller.workspace(), &names).await
 }
 
 /// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction

@@ -21,6 +21,7 @@ mod keys {
     pub mod create_key;
     pub mod delete_key;
     pub mod get_key;
+    pub mod migrate_keys;
     pub mod remove_permissions;
     pub mod remove_roles;
     pub mod reroll_key;
@@ -65,6 +66,7 @@ pub fn table() -> Table {
         .with::<keys::update_key::UpdateKey>()
         .with::<keys::update_credits::UpdateCredits>()
         .with::<keys::reroll_key::RerollKey>()
+        .with::<keys::migrate_keys::MigrateKeys>()
         .with::<keys::delete_key::DeleteKey>()
         .with::<keys::whoami::Whoami>()
         .with::<keys::add_permissions::AddPermissions>()

@@ -52,6 +52,7 @@ macro_rules! ratelimits_of {
 }
 
 mod identities;
+mod migrations;
 mod ratelimits;
 mod rbac;
 mod reads;

@@ -2,6 +2,7 @@ use crate::clock::Timestamp;
 use crate::domain::keys::{self, Checked, Code, Verification, Verified, View, Wanted, WantedLimit};
 use crate::error::Error;
 use crate::id::KeyId;
+use crate::id::MigrationId;
 use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
@@ -96,6 +97,7 @@ impl TryFrom<VerifyKey> for Verification {
             cost: request.credits.0.map(|Object(credits)| credits.cost.0),
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),
+            migration: request.migration_id.0.map(|id| MigrationId::from(id.into_string())),
         })
     }
 }

@@ -1,0 +1,259 @@
+//! Keys that were issued elsewhere: taking in their hashes, and making them our own when they are first shown.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::super::{apis, credits, rbac};
+use super::{NewCredits, NewRatelimit, ratelimits, target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result, Subject};
+use crate::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId};
+use crate::model::{Algorithm, Key, Meta, Permission, Role};
+use crate::secret::KeyHash;
+use crate::store::{IncomingKey, Tx, freshness};
+
+/// A key as it comes in.
+#[derive(Debug)]
+pub struct ImportedKey {
+    /// As the migration's algorithm made it.
+    pub hash: String,
+    pub name: Option<String>,
+    pub external_id: Option<String>,
+    pub meta: Option<Meta>,
+    /// Names; a missing role is made.
+    pub roles: Vec<String>,
+    /// Slugs; a missing permission is made.
+    pub permissions: Vec<String>,
+    pub expires_at: Option<Timestamp>,
+    pub enabled: bool,
+    pub credits: Option<NewCredits>,
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Migrated {
+    /// By hash, in the order of the request.
+    pub migrated: Vec<(String, KeyId)>,
+    /// Hashes that were there already, or twice in the request.
+    pub failed: Vec<String>,
+}
+
+/// Takes in keys of a migration: those whose hash is new, all at once. Who may create keys in the API may bring
+/// along the identities, permissions and roles that they name.
+pub async fn migrate(
+    app: &App,
+    caller: &Caller,
+    migration: &MigrationId,
+    api_id: &ApiId,
+    keys: Vec<ImportedKey>,
+) -> Result<Migrated> {
+    caller.require_on(Action::CreateKey, api_id)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?;
+    let known = tx.migration(caller.workspace(), migration).await?;
+    let known = known.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
+    let mut entries = Entries::of(caller, now);
+    let named = Named::ensure(&mut tx, caller, &keys, &mut entries, now).await?;
+    let bank_now = credits::now(app, tx.now().await?);
+    let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
+    let mut told: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let hash = as_kept(&key.hash, known.algorithm);
+        if !hashes.insert(hash.clone()) {
+            told.push((key.hash, None));
+            continue;
+        }
+        let id = KeyId::random();
+        told.push((key.hash.clone(), Some(id.clone())));
+        let fixed = Key {
+            id,
+            workspace_id: caller.workspace().clone(),
+            api_id: api_id.clone(),
+            hash,
+            start: String::new(),
+            prefix: None,
+            byte_length: 16,
+            name: None,
+            meta: None,
+            identity_id: None,
+            enabled: key.enabled,
+            expires_at: key.expires_at,
+            credits: key.credits.map(|credits| credits.open(bank_now)),
+            created_at: now,
+            updated_at: None,
+        };
+        incoming.push(named.hang_on(fixed, key));
+    }
+    let made = tx.insert_keys(caller.workspace(), migration, &incoming).await?;
+    let made: HashSet<KeyId> = made.into_iter().collect();
+    for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
+        entries.add("key.create", &[target(&incoming.key)]);
+        named.record(&mut entries, incoming);
+        if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
+            tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+        }
+    }
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+
+    let mut outcome = Migrated::default();
+    for (hash, id) in told {
+        match id.filter(|id| made.contains(id)) {
+            Some(id) => outcome.migrated.push((hash, id)),
+            None => outcome.failed.push(hash),
+        }
+    }
+    Ok(outcome)
+}
+
+/// A hash as it is looked up: that of whole keys is kept in base64, as our own, and is often written in hex.
+fn as_kept(hash: &str, algorithm: Algorithm) -> String {
+    match (KeyHash::from_hex(hash), algorithm) {
+        (Some(hash), Algorithm::Sha256) => hash.base64(),
+        (Some(hash), Algorithm::PrefixedApiKey) => hash.hex(),
+        (None, Algorithm::Sha256 | Algorithm::PrefixedApiKey) => hash.to_owned(),
+    }
+}
+
+/// What keys name, by its name.
+struct Named {
+    identities: HashMap<String, IdentityId>,
+    permissions: HashMap<String, Permission>,
+    roles: HashMap<String, Role>,
+}
+
+impl Named {
+    /// What is missing is made.
+    async fn ensure(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKey],
+        entries: &mut Entries<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let distinct = |names: Vec<String>| {
+            let mut names = names;
+            names.sort();
+            names.dedup();
+            names
+        };
+        let users = distinct(keys.iter().filter_map(|key| key.external_id.clone()).collect());
+        let identities = match users.is_empty() {
+            true => Vec::new(),
+            false => tx.ensure_identities(caller.workspace(), &users, now).await?,
+        };
+        let slugs = keys.iter().flat_map(|key| key.permissions.clone()).collect();
+        let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
+        let names = distinct(keys.iter().flat_map(|key| key.roles.clone()).collect());
+        let roles = rbac::make_roles(tx, caller, names, entries, now).await?;
+        Ok(Self {
+            identities: identities.into_iter().collect(),
+            permissions: permissions.into_iter().map(|p| (p.slug.clone(), p)).collect(),
+            roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
+        })
+    }
+
+    fn hang_on(&self, key: Key, from: ImportedKey) -> IncomingKey {
+        let mut permission_ids: Vec<PermissionId> = from
+            .permissions
+            .iter()
+            .filter_map(|s| Some(self.permissions.get(s)?.id.clone()))
+            .collect();
+        permission_ids.sort();
+        permission_ids.dedup();
+        let mut role_ids: Vec<RoleId> =
+            from.roles.iter().filter_map(|name| Some(self.roles.get(name)?.id.clone())).collect();
+        role_ids.sort();
+        role_ids.dedup();
+        let identity_id = from.external_id.and_then(|id| self.identities.get(&id).cloned());
+        let key = Key { name: from.name, meta: from.meta, identity_id, ..key };
+        IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
+    }
+
+    fn record(&self, entries: &mut Entries<'_>, incoming: &IncomingKey) {
+        let has = |p: &&Permission| incoming.permission_ids.contains(&p.id);
+        for permission in self.permissions.values().filter(has) {
+            let targets = [target(&incoming.key), rbac::permission_target(permission)];
+            entries.add("authorization.connect_permission_and_key", &targets);
+        }
+        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
+            let targets = [target(&incoming.key), rbac::role_target(role)];
+            entries.add("authorization.connect_role_and_key", &targets);
+        }
+    }
+}
+
+/// Makes a key that waits in a migration our own, now that it has been shown, if the root key may verify it.
+/// Whether it may be there now.
+pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> Result<bool> {
+    let mut reader = app.store.read().await?;
+    let migration = reader.migration(caller.workspace(), id).await?;
+    match migration.map(|migration| migration.algorithm) {
+        // Its hash is that of the whole key: it would have been found.
+        None | Some(Algorithm::Sha256) => return Ok(false),
+        Some(Algorithm::PrefixedApiKey) => {}
+    }
+    let (head, long) = key.rsplit_once('_').ok_or_else(too_few_parts)?;
+    let (prefix, short) = head.rsplit_once('_').ok_or_else(too_few_parts)?;
+    let waiting = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
+    drop(reader);
+    let hash = KeyHash::of(key);
+    let key_id = match waiting {
+        Some((key_id, api)) if caller.may_on(Action::VerifyKey, &api) => key_id,
+        Some(_) => return Ok(false),
+        None => return was_adopted(app, &hash).await,
+    };
+    let shown: String = format!("{short}_{long}").chars().take(4).collect();
+    let mut tx = app.store.begin().await?;
+    let start = format!("{prefix}_{shown}");
+    let is_adopted = match tx.adopt_key(&key_id, &hash.base64(), &start, prefix).await {
+        Err(e) if e.violates("keys_hash_unique") => false,
+        outcome => outcome?,
+    };
+    if !is_adopted {
+        drop(tx);
+        return was_adopted(app, &hash).await;
+    }
+    let Some(stored) = tx.key(caller.workspace(), &key_id).await? else { return Ok(false) };
+    let mut entries = Entries::of(caller, app.clock.now());
+    entries.add("key.migrate", &[target(&stored.key)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Key(key_id));
+    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    app.commit(tx).await?;
+    Ok(true)
+}
+
+/// Whether another request has just made it our own, which the caches here may not have heard of yet.
+async fn was_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
+    let is_there = app.store.read().await?.key_by_hash(&hash.base64()).await?.is_some();
+    if is_there {
+        app.freshness.changed(&freshness::Subject::NewKey(hash.fingerprint()));
+    }
+    Ok(is_there)
+}
+
+fn too_few_parts() -> Error {
+    let message = "key must have at least three parts between underscores: the migration's are prefix_short_long";
+    Error::invalid("/properties/key", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_in_hex_is_kept_as_our_own_are() {
+        let (own, hex) = (KeyHash::of("abc").base64(), KeyHash::of("abc").hex());
+
+        assert_eq!(as_kept(&hex, Algorithm::Sha256), own);
+        assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::Sha256), own);
+        assert_eq!(as_kept(&own, Algorithm::Sha256), own);
+        assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::PrefixedApiKey), hex);
+    }
+}

@@ -1,0 +1,124 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, ImportedKey, Migrated};
+use crate::error::Error;
+use crate::id::{ApiId, KeyId, MigrationId};
+use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit, RoleName, texts};
+
+/// Take in keys that were issued elsewhere.
+///
+/// By their hashes, as the migration says that they were made; `keyward migration create` makes one. Keys whose
+/// hash is known already are told as failed, the others are taken in together. Identities, permissions and roles
+/// that do not exist are made. Send about a hundred at a time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MigrateKeys {
+    pub migration_id: Text<3, 255>,
+    /// The API in which the keys are made.
+    pub api_id: Text<3, 255>,
+    pub keys: List<Object<Incoming>, 1, 10_000>,
+}
+
+/// A key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Incoming {
+    /// As the migration's algorithm made it; SHA-256 in base64 or hex.
+    pub hash: Text<3, 256>,
+    #[serde(default)]
+    pub name: Given<Text<1, 255>>,
+    #[serde(default)]
+    pub external_id: Given<Text<1, 255>>,
+    #[serde(default)]
+    pub meta: Given<Meta>,
+    /// Names.
+    #[serde(default)]
+    pub roles: Given<List<RoleName, 0, 100>>,
+    /// Slugs.
+    #[serde(default)]
+    pub permissions: Given<List<Slug, 0, 1000>>,
+    /// Unix milliseconds.
+    #[serde(default)]
+    pub expires: Given<Expires>,
+    /// Left out: yes.
+    #[serde(default)]
+    pub enabled: Given<bool>,
+    #[serde(default)]
+    pub credits: Given<Object<Credits>>,
+    #[serde(default)]
+    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    migrated: Vec<Taken>,
+    /// Hashes that were known already, or twice in the request.
+    failed: Vec<String>,
+}
+
+/// A key that was taken in.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct Taken {
+    hash: String,
+    key_id: KeyId,
+}
+
+impl Operation for MigrateKeys {
+    const NAME: &'static str = "keys.migrateKeys";
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const WRITES: bool = true;
+    type Reply = Outcome;
+
+    fn example() -> Value {
+        json!({
+            "migrationId": example::MIGRATION_ID,
+            "apiId": example::API,
+            "keys": [{
+                "hash": "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=",
+                "externalId": "user_1234",
+                "permissions": ["documents.read"]
+            }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
+        let migration = MigrationId::from(self.migration_id.into_string());
+        let api = ApiId::from(self.api_id.into_string());
+        let keys = self.keys.0.into_iter().map(|Object(key)| key.try_into());
+        let keys = keys.collect::<Result<_>>()?;
+        Ok(keys::migrate(app, caller, &migration, &api, keys).await?.into())
+    }
+}
+
+impl TryFrom<Incoming> for ImportedKey {
+    type Error = Error;
+
+    fn try_from(key: Incoming) -> Result<Self> {
+        let limits = key.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        let credits = key.credits.0.map(|Object(credits)| credits.check()).transpose()?;
+        Ok(Self {
+            hash: key.hash.into_string(),
+            name: key.name.0.map(Text::into_string),
+            external_id: key.external_id.0.map(Text::into_string),
+            meta: key.meta.0,
+            roles: key.roles.0.map_or_else(Vec::new, texts),
+            permissions: key.permissions.0.map_or_else(Vec::new, texts),
+            expires_at: key.expires.0.map(|at| Timestamp(at.0)),
+            enabled: key.enabled.unwrap_or(true),
+            credits: credits.flatten(),
+            ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
+        })
+    }
+}
+
+impl From<Migrated> for Outcome {
+    fn from(outcome: Migrated) -> Self {
+        let taken = |(hash, key_id)| Taken { hash, key_id };
+        let migrated = outcome.migrated.into_iter().map(taken).collect();
+        Self { migrated, failed: outcome.failed }
+    }
+}

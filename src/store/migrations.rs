@@ -1,0 +1,68 @@
+//! What is kept of migrations, and keys that come in many at a time.
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
+use crate::model::{Key, Migration, Ratelimit};
+
+/// A key that comes in, with what hangs on it.
+#[derive(Debug)]
+pub struct IncomingKey {
+    pub key: Key,
+    pub ratelimits: Vec<Ratelimit>,
+    pub permission_ids: Vec<PermissionId>,
+    pub role_ids: Vec<RoleId>,
+}
+
+#[async_trait]
+pub trait MigrationReads: Send {
+    async fn migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<Migration>>;
+    /// All of a workspace, by id.
+    async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
+    /// A key that waits in a migration, by the hash that it came with, and its API.
+    async fn waiting_key(
+        &mut self,
+        migration: &MigrationId,
+        hash: &str,
+    ) -> Result<Option<(KeyId, ApiId)>>;
+}
+
+#[async_trait]
+pub trait MigrationWrites: MigrationReads {
+    async fn insert_migration(&mut self, migration: &Migration) -> Result<()>;
+    /// The identities of these external ids, made where there are none.
+    async fn ensure_identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_ids: &[String],
+        now: Timestamp,
+    ) -> Result<Vec<(String, IdentityId)>>;
+    /// Adds roles without permissions where the names are free, and gives back their names.
+    async fn insert_roles(
+        &mut self,
+        workspace: &WorkspaceId,
+        roles: &[(RoleId, String)],
+        now: Timestamp,
+    ) -> Result<Vec<String>>;
+    /// Adds those whose hash is free, and gives back their ids.
+    async fn insert_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        migration: &MigrationId,
+        keys: &[IncomingKey],
+    ) -> Result<Vec<KeyId>>;
+    /// Gives a key that waits its own hash; whether it still waited.
+    async fn adopt_key(
+        &mut self,
+        id: &KeyId,
+        hash: &str,
+        start: &str,
+        prefix: &str,
+    ) -> Result<bool>;
+}

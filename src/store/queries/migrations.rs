@@ -1,0 +1,242 @@
+//! Migrations, and keys that come in many at a time: a statement for each table, whatever the number of keys.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
+use crate::model::{Key, Meta, Migration, RefillInterval};
+use crate::store::rows::MigrationRow;
+use crate::store::{IncomingKey, MigrationReads, MigrationWrites, searchable};
+
+#[async_trait]
+impl MigrationReads for Connection {
+    async fn migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<Migration>> {
+        let sql = "
+            SELECT id, workspace_id, name, algorithm, created_at
+            FROM migrations
+            WHERE workspace_id = $1 AND id = $2";
+        query_as::<_, MigrationRow>(sql)
+            .bind(workspace)
+            .bind(id)
+            .fetch_optional(self)
+            .await?
+            .map(Migration::try_from)
+            .transpose()
+    }
+
+    async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
+        let sql = "
+            SELECT id, workspace_id, name, algorithm, created_at
+            FROM migrations
+            WHERE workspace_id = $1
+            ORDER BY id";
+        query_as::<_, MigrationRow>(sql)
+            .bind(workspace)
+            .fetch_all(self)
+            .await?
+            .into_iter()
+            .map(Migration::try_from)
+            .collect()
+    }
+
+    async fn waiting_key(
+        &mut self,
+        migration: &MigrationId,
+        hash: &str,
+    ) -> Result<Option<(KeyId, ApiId)>> {
+        let sql = "
+            SELECT id, api_id
+            FROM keys
+            WHERE hash = $2 AND migration_id = $1 AND deleted_at IS NULL";
+        Ok(query_as(sql).bind(migration).bind(hash).fetch_optional(self).await?)
+    }
+}
+
+#[async_trait]
+impl MigrationWrites for Connection {
+    async fn insert_migration(&mut self, migration: &Migration) -> Result<()> {
+        let sql = "
+            INSERT INTO migrations (id, workspace_id, name, algorithm, created_at)
+            VALUES ($1, $2, $3, $4, $5)";
+        query(sql)
+            .bind(&migration.id)
+            .bind(&migration.workspace_id)
+            .bind(&migration.name)
+            .bind(migration.algorithm.as_str())
+            .bind(migration.created_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn ensure_identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_ids: &[String],
+        now: Timestamp,
+    ) -> Result<Vec<(String, IdentityId)>> {
+        let row = |external_id: &String| {
+            let id = IdentityId::random();
+            let search = searchable([id.as_str(), external_id]);
+            json!({ "id": id, "external_id": external_id, "search": search })
+        };
+        let rows: Vec<_> = external_ids.iter().map(row).collect();
+        // DO UPDATE, not DO NOTHING: it gives back the rows that are there.
+        let sql = concat!(
+            "INSERT INTO identities (id, workspace_id, external_id, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'external_id', item ->> 'search', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
+            RETURNING external_id, id"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_as(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_roles(
+        &mut self,
+        workspace: &WorkspaceId,
+        roles: &[(RoleId, String)],
+        now: Timestamp,
+    ) -> Result<Vec<String>> {
+        let row = |(id, name): &(RoleId, String)| json!({ "id": id, "name": name, "search": searchable([id.as_str(), name]) });
+        let rows: Vec<_> = roles.iter().map(row).collect();
+        let sql = concat!(
+            "INSERT INTO roles (id, workspace_id, name, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'name', item ->> 'search', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, name) DO NOTHING
+            RETURNING name"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_scalar(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        migration: &MigrationId,
+        keys: &[IncomingKey],
+    ) -> Result<Vec<KeyId>> {
+        let sql = concat!(
+            "INSERT INTO keys
+                (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta, identity_id,
+                enabled, expires_at, credits, credits_version, refill_amount, refill_day, refilled,
+                created_at, migration_id)
+            SELECT item ->> 'id', $1, item ->> 'api_id', item ->> 'hash', item ->> 'start',
+                item ->> 'prefix', CAST(item ->> 'byte_length' AS BIGINT), item ->> 'name',
+                item ->> 'meta', item ->> 'identity_id', CAST(item ->> 'enabled' AS BOOLEAN),
+                CAST(item ->> 'expires_at' AS BIGINT), CAST(item ->> 'credits' AS BIGINT), 1,
+                CAST(item ->> 'refill_amount' AS BIGINT), CAST(item ->> 'refill_day' AS BIGINT),
+                CAST(item ->> 'refilled' AS BIGINT), CAST(item ->> 'created_at' AS BIGINT), $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (hash) DO NOTHING
+            RETURNING id"
+        );
+        let rows: Vec<_> = keys.iter().map(|incoming| row(&incoming.key)).collect();
+        let made: Vec<KeyId> = query_scalar(sql)
+            .bind(workspace)
+            .bind(migration)
+            .bind(json!(rows).to_string())
+            .fetch_all(&mut *self)
+            .await?;
+        let are_made: HashSet<&KeyId> = made.iter().collect();
+        let made_keys = || keys.iter().filter(|incoming| are_made.contains(&incoming.key.id));
+        let limits: Vec<_> = made_keys().flat_map(limit_rows).collect();
+        if !limits.is_empty() {
+            let sql = concat!(
+                "INSERT INTO ratelimits
+                    (id, workspace_id, key_id, name, \"limit\", duration_ms, auto_apply)
+                SELECT item ->> 'id', $1, item ->> 'key_id', item ->> 'name',
+                    CAST(item ->> 'limit' AS BIGINT), CAST(item ->> 'duration_ms' AS BIGINT),
+                    CAST(item ->> 'auto_apply' AS BOOLEAN)
+                FROM ",
+                items!("$2")
+            );
+            let limits = json!(limits).to_string();
+            query(sql).bind(workspace).bind(limits).execute(&mut *self).await?;
+        }
+        let link = |key: &KeyId, id: &str| json!({ "key_id": key, "id": id });
+        let permissions: Vec<_> = made_keys()
+            .flat_map(|k| k.permission_ids.iter().map(|id| link(&k.key.id, id.as_str())))
+            .collect();
+        if !permissions.is_empty() {
+            let sql = concat!(
+                "INSERT INTO key_permissions (key_id, permission_id)
+                SELECT item ->> 'key_id', item ->> 'id' FROM ",
+                items!("$1")
+            );
+            query(sql).bind(json!(permissions).to_string()).execute(&mut *self).await?;
+        }
+        let roles: Vec<_> = made_keys()
+            .flat_map(|k| k.role_ids.iter().map(|id| link(&k.key.id, id.as_str())))
+            .collect();
+        if !roles.is_empty() {
+            let sql = concat!(
+                "INSERT INTO key_roles (key_id, role_id)
+                SELECT item ->> 'key_id', item ->> 'id' FROM ",
+                items!("$1")
+            );
+            query(sql).bind(json!(roles).to_string()).execute(&mut *self).await?;
+        }
+        Ok(made)
+    }
+
+    async fn adopt_key(
+        &mut self,
+        id: &KeyId,
+        hash: &str,
+        start: &str,
+        prefix: &str,
+    ) -> Result<bool> {
+        let sql = "
+            UPDATE keys
+            SET hash = $2, start = $3, prefix = $4, migration_id = NULL
+            WHERE id = $1 AND migration_id IS NOT NULL";
+        let done = query(sql).bind(id).bind(hash).bind(start).bind(prefix).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+}
+
+fn row(key: &Key) -> Value {
+    let refill = key.credits.and_then(|credits| credits.refill);
+    let day = refill.and_then(|refill| match refill.interval {
+        RefillInterval::Daily => None,
+        RefillInterval::Monthly { day } => Some(day),
+    });
+    json!({
+        "id": key.id, "api_id": key.api_id, "hash": key.hash, "start": key.start,
+        "prefix": key.prefix, "byte_length": key.byte_length, "name": key.name,
+        "meta": key.meta.as_ref().map(Meta::as_str), "identity_id": key.identity_id,
+        "enabled": key.enabled, "expires_at": key.expires_at,
+        "credits": key.credits.map(|credits| credits.balance),
+        "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
+        "refilled": key.credits.map_or(0, |credits| credits.refilled),
+        "created_at": key.created_at,
+    })
+}
+
+fn limit_rows(incoming: &IncomingKey) -> impl Iterator<Item = Value> {
+    incoming.ratelimits.iter().map(|limit| {
+        json!({
+            "id": limit.id, "key_id": incoming.key.id, "name": limit.name, "limit": limit.limit,
+            "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
+        })
+    })
+}

@@ -1,0 +1,239 @@
+use futures_util::future::join_all;
+use keyward::domain::migrations;
+use keyward::domain::root_keys::default_workspace;
+use keyward::model::Algorithm;
+use keyward::secret::KeyHash;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, NOON, Reply};
+
+/// A key as `prefixed-api-key` makes them, and its hash there.
+const PREFIXED: &str = "my_company_BRTRKFsL_51FwqftsmMDHHbJAMEXXHCgG";
+
+fn prefixed_hash() -> String {
+    KeyHash::of("51FwqftsmMDHHbJAMEXXHCgG").hex()
+}
+
+fn hash(key: &str) -> String {
+    KeyHash::of(key).base64()
+}
+
+async fn migration(kw: &Keyward, algorithm: Algorithm) -> String {
+    let made = migrations::create(&kw.app, &default_workspace(), algorithm, None).await;
+    made.unwrap().id.as_str().to_owned()
+}
+
+async fn migrate(kw: &Keyward, migration: &str, api: &str, keys: Value) -> Reply {
+    let request = json!({ "migrationId": migration, "apiId": api, "keys": keys });
+    kw.v2("keys.migrateKeys", request).await
+}
+
+both! {
+    async fn a_key_whose_hash_was_taken_in_verifies_with_all_that_came_with_it(kw) {
+        kw.verify("old_key_1").await.is("NOT_FOUND");
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let key = json!({
+            "hash": hash("old_key_1"), "name": "old", "externalId": "user 1 ü", "meta": { "a": 1 },
+            "roles": ["editor"], "permissions": ["docs.read"], "expires": NOON.0 + 1000,
+            "credits": {
+                "remaining": 2, "refill": { "interval": "monthly", "amount": 9, "refillDay": 31 },
+            },
+            "ratelimits": [{ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true }],
+        });
+
+        let reply = migrate(&kw, &migration, &api, json!([key])).await;
+
+        assert_eq!(reply.data()["failed"], json!([]));
+        assert_eq!(reply.data()["migrated"][0]["hash"], hash("old_key_1"));
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+        let verified = kw.verify_with("old_key_1", json!({ "permissions": "docs.read" })).await;
+        verified.is("VALID");
+        assert_eq!(verified.data()["credits"], 1);
+        assert_eq!(verified.data()["ratelimits"][0]["remaining"], 4);
+        let told = kw.get_key(id).await;
+        assert_eq!((&told["start"], &told["name"]), (&json!(""), &json!("old")));
+        assert_eq!((&told["roles"], &told["meta"]), (&json!(["editor"]), &json!({ "a": 1 })));
+        assert_eq!(told["identity"]["externalId"], "user 1 ü");
+        assert_eq!(told["expires"], NOON.0 + 1000);
+        let refill = json!({ "interval": "monthly", "amount": 9, "refillDay": 31 });
+        assert_eq!(told["credits"]["refill"], refill);
+    }
+
+    async fn what_is_left_out_is_as_in_a_new_key(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let keys = json!([
+            { "hash": hash("plain") },
+            { "hash": hash("disabled"), "enabled": false },
+            { "hash": hash("unlimited"), "credits": { "remaining": null } },
+        ]);
+
+        migrate(&kw, &migration, &api, keys).await.data();
+
+        kw.verify("plain").await.is("VALID");
+        kw.verify("disabled").await.is("DISABLED");
+        let unlimited = kw.verify("unlimited").await;
+        unlimited.is("VALID");
+        assert_eq!(unlimited.data().get("credits"), None);
+    }
+
+    async fn a_hash_may_be_written_in_hex(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let hex = KeyHash::of("old_key").hex().to_uppercase();
+
+        let reply = migrate(&kw, &migration, &api, json!([{ "hash": hex }])).await;
+
+        assert_eq!(reply.data()["migrated"][0]["hash"], hex);
+        kw.verify("old_key").await.is("VALID");
+        let again = migrate(&kw, &migration, &api, json!([{ "hash": hash("old_key") }])).await;
+        assert_eq!(again.data()["failed"], json!([hash("old_key")]));
+    }
+
+    async fn hashes_that_are_known_or_come_twice_fail_and_the_others_do_not(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let (known, deleted) = (kw.key(json!({})).await, kw.key(json!({})).await);
+        kw.v2("keys.deleteKey", json!({ "keyId": deleted.id })).await.data();
+        let keys = json!([
+            { "hash": hash(&known.key) }, { "hash": hash("a") }, { "hash": hash(&deleted.key) },
+            { "hash": hash("b"), "permissions": ["docs.read"] },
+            { "hash": hash("a"), "permissions": ["docs.write"] },
+        ]);
+
+        let reply = migrate(&kw, &migration, &api, keys).await;
+
+        let failed = json!([hash(&known.key), hash(&deleted.key), hash("a")]);
+        assert_eq!(reply.data()["failed"], failed);
+        assert_eq!(reply.data()["migrated"].as_array().unwrap().len(), 2);
+        kw.verify("a").await.is("VALID");
+        kw.verify_with("b", json!({ "permissions": "docs.read" })).await.is("VALID");
+        kw.verify_with("a", json!({ "permissions": "docs.write" }))
+            .await
+            .is("INSUFFICIENT_PERMISSIONS");
+    }
+
+    async fn the_same_keys_at_once_come_in_once(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let keys: Vec<_> = (0..20).map(|n| json!({
+            "hash": hash(&format!("key {n}")), "externalId": "user_1", "roles": ["editor"],
+            "permissions": ["docs.read"],
+        })).collect();
+
+        let replies =
+            join_all((0..4).map(|_| migrate(&kw, &migration, &api, json!(keys)))).await;
+
+        let count = |field: &str| {
+            let lists = replies.iter().map(|reply| reply.data()[field].as_array().unwrap().len());
+            lists.sum::<usize>()
+        };
+        assert_eq!((count("migrated"), count("failed")), (20, 60));
+        assert_eq!((kw.rows("keys").await, kw.rows("identities").await), (20, 1));
+        kw.verify_with("key 7", json!({ "permissions": "docs.read" })).await.is("VALID");
+    }
+
+    async fn the_rules_of_credits_hold_and_one_fault_takes_in_nothing(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let refill = json!({ "interval": "monthly", "amount": 9 });
+        let keys = json!([
+            { "hash": hash("a") },
+            { "hash": hash("b"), "credits": { "remaining": 1, "refill": refill } },
+        ]);
+
+        let reply = migrate(&kw, &migration, &api, keys).await;
+
+        reply.error(400, "invalid_input");
+        assert_eq!(kw.rows("keys").await, 0);
+    }
+
+    async fn a_migration_or_an_api_that_is_not_there_is_not_found(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let keys = json!([{ "hash": hash("a") }]);
+
+        let no_migration = migrate(&kw, "mig_nowhere", &api, keys.clone()).await;
+        let no_api = migrate(&kw, &migration, "api_nowhere", keys).await;
+
+        no_migration.error(404, "migration_not_found");
+        no_api.error(404, "api_not_found");
+    }
+
+    async fn each_key_is_in_the_audit_log(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);
+        let key = json!({ "hash": hash("a"), "roles": ["editor"], "permissions": ["docs.read"] });
+
+        let reply = migrate(&kw, &migration, &api, json!([key])).await;
+
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+        assert_eq!(
+            kw.events_of(id).await,
+            [
+                "authorization.connect_permission_and_key",
+                "authorization.connect_role_and_key",
+                "key.create",
+            ]
+        );
+        assert!(kw.events_of("editor").await.contains(&"role.create".to_owned()));
+    }
+
+    async fn a_prefixed_key_becomes_our_own_when_it_is_first_shown(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+        kw.verify(PREFIXED).await.is("NOT_FOUND");
+
+        let shown = kw.verify_with(PREFIXED, json!({ "migrationId": migration })).await;
+
+        shown.is("VALID");
+        assert_eq!(shown.data()["keyId"], id);
+        kw.verify(PREFIXED).await.is("VALID");
+        assert_eq!(kw.get_key(id).await["start"], "my_company_BRTR");
+        assert_eq!(kw.events_of(id).await, ["key.create", "key.migrate"]);
+        let rerolled = kw.v2("keys.rerollKey", json!({ "keyId": id, "expiration": 0 })).await;
+        assert!(rerolled.text_of("key").starts_with("my_company_"));
+    }
+
+    async fn a_prefixed_key_that_many_show_at_once_is_valid_for_all(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await.data();
+
+        let shows = (0..8).map(|_| kw.verify_with(PREFIXED, json!({ "migrationId": migration })));
+
+        for reply in join_all(shows).await {
+            reply.is("VALID");
+        }
+    }
+
+    async fn a_prefixed_key_is_unknown_in_any_other_migration_or_form(kw) {
+        let (waits, other, plain) = (
+            migration(&kw, Algorithm::PrefixedApiKey).await,
+            migration(&kw, Algorithm::PrefixedApiKey).await,
+            migration(&kw, Algorithm::Sha256).await,
+        );
+        let api = kw.api().await;
+        migrate(&kw, &waits, &api, json!([{ "hash": prefixed_hash() }])).await.data();
+        let show = async |key: &str, migration: &str| {
+            kw.verify_with(key, json!({ "migrationId": migration })).await
+        };
+
+        show(PREFIXED, &other).await.is("NOT_FOUND");
+        show(PREFIXED, &plain).await.is("NOT_FOUND");
+        show(PREFIXED, "mig_nowhere").await.is("NOT_FOUND");
+        show("my_company_BRTRKFsL_wrong", &waits).await.is("NOT_FOUND");
+        let too_short = show("company_51FwqftsmMDHHbJAMEXXHCgG", &waits).await;
+        assert!(too_short.fault("/properties/key").contains("prefix_short_long"));
+        let stranger = kw.other_workspace().await;
+        let request = json!({ "key": PREFIXED, "migrationId": waits });
+        kw.v2_as(&stranger, "keys.verifyKey", request).await.is("NOT_FOUND");
+        show(PREFIXED, &waits).await.is("VALID");
+    }
+
+    async fn who_may_not_verify_adopts_nothing(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+        let root_key = kw.root_key(["api.api_other.verify_key"]).await;
+        let request = json!({ "key": PREFIXED, "migrationId": migration });
+
+        kw.v2_as(&root_key, "keys.verifyKey", request).await.is("NOT_FOUND");
+
+        assert_eq!(kw.get_key(id).await["start"], "");
+    }
+}
