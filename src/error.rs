@@ -108,6 +108,12 @@ pub enum Error {
     Taken(Subject),
     #[error("rate-limit namespace {0} has been deleted")]
     NamespaceGone(String),
+    #[error(
+        "the Idempotency-Key was used for another request within the last day; give each its own"
+    )]
+    NameReused,
+    #[error("another request with the same Idempotency-Key is under way")]
+    Overtaken,
     #[error("{0}")]
     Refused(Refusal),
     #[error("there is nothing at this path")]
@@ -194,6 +200,7 @@ impl Error {
                 | Subject::Override(_) => Code::UnexpectedError,
             },
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
+            Self::NameReused | Self::Overtaken => Code::IdempotencyKeyInUse,
             Self::Refused(Refusal::Protected(_)) => Code::ProtectedResource,
             Self::Refused(_) => Code::PreconditionFailed,
             Self::NoSuchPath => Code::NotFound,
@@ -354,6 +361,7 @@ codes! {
     IdentityAlreadyExists "identity_already_exists" 409 "Conflicting Resource",
     PermissionAlreadyExists "permission_already_exists" 409 "Conflicting Resource",
     RoleAlreadyExists "role_already_exists" 409 "Conflicting Resource",
+    IdempotencyKeyInUse "idempotency_key_in_use" 409 "Conflicting Resource",
     RatelimitNamespaceGone "ratelimit_namespace_gone" 410 "Resource Gone",
     PreconditionFailed "precondition_failed" 412 "Precondition Failed",
     ProtectedResource "protected_resource" 412 "Resource is protected",

@@ -93,6 +93,10 @@ impl KeyHash {
         STANDARD.encode(self.0)
     }
 
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// In lower-case hex, as others store theirs.
     pub fn hex(&self) -> String {
         self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {

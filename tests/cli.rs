@@ -674,3 +674,48 @@ fn a_migration_is_made_and_listed() {
     let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
     refused(&cli(&nowhere), 2, &["ws_nowhere"]);
 }
+
+#[test]
+fn the_audit_log_can_be_read_searched_and_paged() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = made["data"]["apiId"].as_str().unwrap().to_owned();
+    for name in ["one", "two", "three"] {
+        server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api, "name": name }));
+    }
+    let list = |arguments: &[&str]| {
+        let mut command = embedded(data.path());
+        let listed =
+            command.args(["audit", "list"]).args(arguments).arg("--json").output().unwrap();
+        json_of(&listed).as_array().unwrap().clone()
+    };
+    let names = |entries: &[Value]| -> Vec<String> {
+        let name = |entry: &Value| entry["targets"][0]["name"].as_str().unwrap_or("-").to_owned();
+        entries.iter().map(name).collect()
+    };
+
+    let keys = list(&["--event", "key.create"]);
+    let first = list(&["--event", "key.create", "--limit", "2"]);
+    let rest = list(&["--event", "key.create", "--before", first[1]["id"].as_str().unwrap()]);
+    let about = list(&["--about", "payments"]);
+    let actor = keys[0]["actor"]["id"].as_str().unwrap();
+
+    assert_eq!(names(&keys), ["three", "two", "one"]);
+    assert_eq!(
+        (names(&first), names(&rest)),
+        (vec!["three".into(), "two".into()], vec!["one".into()])
+    );
+    assert_eq!((about.len(), &about[0]["event"]), (1, &json!("api.create")));
+    assert_eq!(list(&["--actor", actor]).len(), 4);
+    assert!(list(&["--about", &api]).len() == 1 && list(&["--about", "nothing"]).is_empty());
+    assert_eq!(
+        (&keys[0]["actor"]["type"], &keys[0]["actor"]["name"]),
+        (&json!("rootkey"), &json!("KEYWARD_ROOT_KEY"))
+    );
+    assert_eq!(keys[0]["remoteAddress"], "127.0.0.1");
+    assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
+    assert!(list(&["--workspace", "ws_other"]).is_empty());
+}

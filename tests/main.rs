@@ -15,6 +15,7 @@ mod table;
 mod v2 {
     mod allowed_networks;
     mod authentication;
+    mod idempotency;
     mod paths;
     mod recoverable_keys;
 

@@ -10,15 +10,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::open::open;
-use super::{Credits, Done, Failure, Migration, Namespace, RootKey};
+use super::{Audit, Credits, Done, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{credits, migrations, root_keys, vault};
+use crate::domain::{audit, credits, migrations, root_keys, vault};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::{self, Withheld};
 use crate::rpc;
+use crate::store::{StoredEntry, WantedEntries};
 use crate::vault::file;
 
 /// How long a server may take to say whether it is ready.
@@ -156,6 +157,38 @@ fn migration_entry(migration: &model::Migration) -> Value {
     json!({
         "migrationId": migration.id, "algorithm": migration.algorithm.as_str(),
         "name": migration.name, "createdAt": migration.created_at,
+    })
+}
+
+pub async fn audit(settings: Settings, out: Out, command: Audit) -> Done {
+    let Audit::List { workspace, event, actor, about, before, limit } = command;
+    let app = app(settings).await?;
+    let wanted = WantedEntries { before, event, actor, about, limit };
+    let all = audit::list(&app, &WorkspaceId::from(workspace), &wanted).await?;
+    let list: Vec<_> = all.iter().map(audit_entry).collect();
+    let lines: Vec<_> = all.iter().map(audit_line).collect();
+    out.tell(&lines.join("\n"), &json!(list));
+    app.store.close().await;
+    Ok(())
+}
+
+fn audit_line(entry: &StoredEntry) -> String {
+    let actor = entry.actor_name.as_deref().unwrap_or(&entry.actor_id);
+    let targets: Vec<Value> = serde_json::from_str(&entry.targets).unwrap_or_default();
+    let ids = targets.iter().filter_map(|target| target["id"].as_str());
+    let ids = ids.collect::<Vec<_>>().join(" ");
+    let address = entry.remote_address.as_deref().unwrap_or("-");
+    let at = jiff::Timestamp::from_millisecond(entry.at.0).unwrap_or_default();
+    format!("{}  {at}  {}  {actor}  {address}  {ids}", entry.id, entry.event)
+}
+
+fn audit_entry(entry: &StoredEntry) -> Value {
+    let targets: Value = serde_json::from_str(&entry.targets).unwrap_or_default();
+    json!({
+        "id": entry.id, "at": entry.at, "event": entry.event,
+        "actor": { "type": entry.actor_type, "id": entry.actor_id, "name": entry.actor_name },
+        "remoteAddress": entry.remote_address, "userAgent": entry.user_agent, "targets": targets,
+        "correlationId": entry.correlation_id,
     })
 }
 

@@ -48,6 +48,9 @@ enum Command {
     /// Sets of keys that were issued elsewhere, to be taken in by `keys.migrateKeys`
     #[command(subcommand)]
     Migration(Migration),
+    /// Who changed what, from where and when
+    #[command(subcommand)]
+    Audit(Audit),
     /// The vault of recoverable keys
     #[command(subcommand)]
     Vault(Vault),
@@ -170,6 +173,30 @@ enum Migration {
 }
 
 #[derive(Subcommand)]
+enum Audit {
+    /// List the entries of a workspace, the latest first
+    List {
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+        /// Only those of this event, such as key.create
+        #[arg(long)]
+        event: Option<String>,
+        /// Only those that this root key left, by its id
+        #[arg(long)]
+        actor: Option<String>,
+        /// Only those about the thing of this id or name
+        #[arg(long)]
+        about: Option<String>,
+        /// Only those before this entry, by its id
+        #[arg(long)]
+        before: Option<String>,
+        /// How many at most: 1 to 1000
+        #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=1000))]
+        limit: i64,
+    },
+}
+
+#[derive(Subcommand)]
 enum Vault {
     /// Seal everything with the current master key, so that the one before is not needed any more
     Rotate,
@@ -275,6 +302,7 @@ async fn run(cli: Cli) -> Done {
         Some(Command::Migration(command)) => {
             Box::pin(commands::migration(settings, out, command)).await
         }
+        Some(Command::Audit(command)) => Box::pin(commands::audit(settings, out, command)).await,
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
         Some(Command::Health) => Ok(()),

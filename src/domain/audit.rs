@@ -4,10 +4,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::caller::Caller;
+use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{AuditId, CorrelationId, WorkspaceId};
-use crate::store::{AuditAct, AuditEntry, Tx};
+use crate::store::{AuditAct, AuditEntry, StoredEntry, Tx, WantedEntries};
 
 /// How a root key without a name is called.
 const ROOT_KEY: &str = "root key";
@@ -90,6 +91,15 @@ impl<'a> Entries<'a> {
         };
         tx.insert_audit(&act, &self.entries).await
     }
+}
+
+/// Entries of a workspace's log, the latest first.
+pub async fn list(
+    app: &App,
+    workspace: &WorkspaceId,
+    wanted: &WantedEntries,
+) -> Result<Vec<StoredEntry>> {
+    app.store.read().await?.audit_entries(workspace, wanted).await
 }
 
 /// Writes the one entry of an act.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::once::Once;
 use super::permission::{Action, Grants};
 use crate::error::{Error, Result};
 use crate::id::WorkspaceId;
@@ -42,6 +43,8 @@ pub struct Origin {
 pub struct Caller {
     pub authority: Arc<crate::store::cache::Cached<Authority>>,
     pub origin: Origin,
+    /// How the request is told from others, where it may be asked again.
+    pub once: Option<Arc<Once>>,
 }
 
 impl Caller {

@@ -14,6 +14,7 @@ pub mod health;
 pub mod identities;
 pub mod keys;
 pub mod migrations;
+pub mod once;
 pub mod page;
 pub mod permission;
 pub mod query;

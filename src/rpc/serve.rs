@@ -20,12 +20,16 @@ use super::decode::{self, decode};
 use super::{Endpoint, Operation, address, reply};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
+use crate::domain::once::Once;
 use crate::domain::root_keys;
 use crate::error::{Error, Fault, Result, Unknown};
 use crate::id::RequestId;
 
 /// How long a body may take to arrive.
 const BODY_SECONDS: u64 = 30;
+/// By which a client names a request that it may send again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const IDEMPOTENCY_KEY_MAX: usize = 255;
 /// How long an operation may take.
 const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As much of a user agent as the audit log keeps.
@@ -62,14 +66,19 @@ pub async fn serve<O: Operation>(
 }
 
 async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
-    let authority = root_keys::authenticate(app, bearer(&head.headers)?).await?;
+    let bearer = bearer(&head.headers)?;
+    let authority = root_keys::authenticate(app, bearer).await?;
     let address = address::of_client(app.settings.trusted_proxies.as_ref(), &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
     let origin = Origin { address, user_agent };
     is_json(&head.headers)?;
     let body = read(body, O::BODY_MAX_BYTES).await?;
     let request: O = decode(&body)?;
-    let caller = Caller { authority, origin };
+    let once = match O::REPEATABLE {
+        true => once(&head.headers, bearer, O::NAME, &body)?,
+        false => None,
+    };
+    let caller = Caller { authority, origin, once };
     // Counters have a limit of their own, so this is the database's.
     within(RUN_TIMEOUT, pin!(request.run(app, &caller)))
         .await
@@ -93,6 +102,27 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
     token
         .filter(|token| !token.is_empty() && token.iter().all(u8::is_ascii_graphic))
         .ok_or(Error::Unauthenticated(Unknown::Malformed))
+}
+
+/// How a request is told from others, where its sender says so.
+fn once(
+    headers: &HeaderMap,
+    bearer: &[u8],
+    operation: &str,
+    body: &[u8],
+) -> Result<Option<Arc<Once>>> {
+    let Some(name) = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::as_bytes) else {
+        return Ok(None);
+    };
+    let is_name = (1..=IDEMPOTENCY_KEY_MAX).contains(&name.len())
+        && name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    if !is_name {
+        let message = format!(
+            "the Idempotency-Key header must have 1 to {IDEMPOTENCY_KEY_MAX} printable ASCII characters"
+        );
+        return Err(Error::invalid(IDEMPOTENCY_KEY, message));
+    }
+    Ok(Some(Arc::new(Once::new(name, bearer, operation, body))))
 }
 
 fn user_agent(headers: &HeaderMap) -> Option<Box<str>> {

@@ -91,6 +91,37 @@ pub struct AuditEntry {
     pub targets: Value,
 }
 
+/// Which entries of the audit log are read.
+#[derive(Debug, Default)]
+pub struct WantedEntries {
+    /// Only those before this entry, by its id.
+    pub before: Option<String>,
+    /// Only those of this event.
+    pub event: Option<String>,
+    /// Only those that this actor left, by its id.
+    pub actor: Option<String>,
+    /// Only those about the thing of this id or name.
+    pub about: Option<String>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// An audit entry as it is kept.
+#[derive(Debug, sqlx::FromRow)]
+pub struct StoredEntry {
+    pub id: String,
+    pub at: Timestamp,
+    pub event: String,
+    pub actor_type: String,
+    pub actor_id: String,
+    pub actor_name: Option<String>,
+    pub remote_address: Option<String>,
+    pub user_agent: Option<String>,
+    /// A list in JSON.
+    pub targets: String,
+    pub correlation_id: Option<String>,
+}
+
 /// Which page of a list is read.
 #[derive(Debug)]
 pub struct Listing<'a> {
@@ -155,6 +186,18 @@ pub trait Reads: IdentityReads + MigrationReads + RatelimitReads + RbacReads + V
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
     /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// Entries of a workspace's audit log, the latest first.
+    async fn audit_entries(
+        &mut self,
+        workspace: &WorkspaceId,
+        wanted: &WantedEntries,
+    ) -> Result<Vec<StoredEntry>>;
+    /// What a root key's request of this name asked for, and what it was answered, sealed.
+    async fn kept_reply(
+        &mut self,
+        root_key: &KeyId,
+        name: &str,
+    ) -> Result<Option<(String, String)>>;
     /// The database's own time.
     async fn now(&mut self) -> Result<Timestamp>;
     /// A page of the change log after `seq`, oldest first.
@@ -238,7 +281,15 @@ pub trait Writes:
     async fn drop_replica(&mut self, id: &str) -> Result<()>;
     async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()>;
     async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
-    /// Forgets changes of more than a day ago.
+    /// Keeps a reply, unless there is one of this name; whether there was none.
+    async fn keep_reply(
+        &mut self,
+        root_key: &KeyId,
+        name: &str,
+        request: &str,
+        sealed: &str,
+    ) -> Result<bool>;
+    /// Forgets changes and replies of more than a day ago.
     async fn prune_changes(&mut self) -> Result<()>;
 }
 

@@ -19,16 +19,16 @@ use crate::secret::{Plaintext, hex};
 pub const KEY_BYTES: usize = 32;
 
 /// A key that seals.
-struct Sealer(LessSafeKey);
+pub struct Sealer(LessSafeKey);
 
 impl Sealer {
-    fn new(bytes: [u8; KEY_BYTES]) -> Self {
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, &bytes).expect("the key has the cipher's length");
         Self(LessSafeKey::new(key))
     }
 
-    /// In base64, the nonce first.
-    fn seal(&self, secret: &[u8], of: &str) -> String {
+    /// In base64, the nonce first. `of` says what it is of, and is needed to open it.
+    pub fn seal(&self, secret: &[u8], of: &str) -> String {
         let nonce = random::<NONCE_LEN>();
         let mut sealed = secret.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
@@ -38,7 +38,7 @@ impl Sealer {
     }
 
     /// `None`: it was sealed with another key, or as something else, or has been changed.
-    fn open(&self, sealed: &str, of: &str) -> Option<Vec<u8>> {
+    pub fn open(&self, sealed: &str, of: &str) -> Option<Vec<u8>> {
         let mut bytes = STANDARD.decode(sealed).ok()?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;

@@ -1,7 +1,10 @@
 //! Issuing a key.
 
+use serde_json::{Value, json};
+
 use super::super::audit::Entries;
 use super::super::caller::Caller;
+use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::super::{apis, credits, rbac, refill, vault};
 use super::{ratelimits, set_permissions, set_roles, target};
@@ -17,7 +20,7 @@ use crate::store::{Owner, freshness};
 const BYTE_LENGTH: u8 = 16;
 
 /// A key as it is asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewKey {
     pub api_id: ApiId,
     /// Absent: as the API is set.
@@ -52,7 +55,7 @@ impl NewCredits {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewRatelimit {
     pub name: String,
     pub limit: i64,
@@ -75,8 +78,24 @@ pub struct IssuedKey {
     pub plaintext: Plaintext,
 }
 
+impl Kept for IssuedKey {
+    fn write(&self) -> Value {
+        json!([self.id, self.plaintext])
+    }
+
+    fn read(kept: &Value) -> Option<Self> {
+        let [id, plaintext] = kept.as_array()?.as_slice() else { return None };
+        let plaintext = Plaintext::from(plaintext.as_str()?.to_owned());
+        Some(Self { id: KeyId::from(id.as_str()?), plaintext })
+    }
+}
+
 /// Issues a key. Who may not is told that the API does not exist.
 pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
+    once(app, caller, || issue(app, caller, new.clone())).await
+}
+
+async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     let no_such_api = || Error::not_found(Subject::Api(new.api_id.clone()));
     if !caller.may_on(Action::CreateKey, &new.api_id) {
         return Err(no_such_api());
@@ -137,7 +156,9 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
     }
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    let issued = IssuedKey { id: key.id, plaintext: secret };
+    keep(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
 
-    Ok(IssuedKey { id: key.id, plaintext: secret })
+    Ok(issued)
 }

@@ -2,6 +2,7 @@
 
 use super::super::audit::Entries;
 use super::super::caller::Caller;
+use super::super::once::{keep, once};
 use super::super::permission::Action;
 use super::super::{apis, credits, refill, vault};
 use super::create::may_be_recovered;
@@ -20,6 +21,10 @@ const MINUTE_MS: i64 = 60_000;
 /// at once with 0, and never later than it would have. The new key has the same prefix, length, identity,
 /// limits, permissions and roles, and what is left of the credits; nothing that has been counted.
 pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
+    once(app, caller, || issue(app, caller, id, grace_ms)).await
+}
+
+async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let stored = existing(&mut tx, caller, id).await?;
@@ -67,9 +72,11 @@ pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Re
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    let issued = IssuedKey { id: new.id, plaintext: secret };
+    keep(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
 
-    Ok(IssuedKey { id: new.id, plaintext: secret })
+    Ok(issued)
 }
 
 /// The last moment of the old key.

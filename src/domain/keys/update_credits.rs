@@ -1,8 +1,11 @@
 //! Changing how many uses a key has left.
 
+use serde_json::{Value, json};
+
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::credits;
+use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::{existing, target};
 use crate::app::App;
@@ -21,13 +24,30 @@ pub enum CreditsUpdate {
     Decrement(i64),
 }
 
+/// What is left, and when it comes back. `None`: unlimited.
+pub type Left = Option<(i64, Option<Refill>)>;
+
+impl Kept for Left {
+    fn write(&self) -> Value {
+        json!(self)
+    }
+
+    fn read(kept: &Value) -> Option<Self> {
+        serde_json::from_value(kept.clone()).ok()
+    }
+}
+
 /// Changes the uses left. What is left then, and when it comes back; `None`: unlimited.
 pub async fn update_credits(
     app: &App,
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
-) -> Result<Option<(i64, Option<Refill>)>> {
+) -> Result<Left> {
+    once(app, caller, || apply(app, caller, id, update)).await
+}
+
+async fn apply(app: &App, caller: &Caller, id: &KeyId, update: CreditsUpdate) -> Result<Left> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let key = existing(&mut tx, caller, id).await?.key;
@@ -57,8 +77,10 @@ pub async fn update_credits(
     }
     tx.set_credits(id, after.as_ref()).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
+    let left = after.map(|credits| (credits.balance, credits.refill));
+    keep(&mut tx, caller, &left).await?;
     app.commit(tx).await?;
-    Ok(after.map(|credits| (credits.balance, credits.refill)))
+    Ok(left)
 }
 
 fn changed(

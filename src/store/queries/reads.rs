@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::{Account, Api, RootKey, Withheld};
 use crate::store::rows::{AccountRow, ApiRow, KeyAccountRow, KeyRow, RootKeyRow};
-use crate::store::{Change, Listing, Reads, StoredKey};
+use crate::store::{Change, Listing, Reads, StoredEntry, StoredKey, WantedEntries};
 
 macro_rules! root_keys_where {
     ($condition:literal) => {
@@ -242,6 +242,48 @@ impl Reads for Connection {
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
         let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
         Ok(Some(Account { credits, purses, now }))
+    }
+
+    async fn audit_entries(
+        &mut self,
+        workspace: &WorkspaceId,
+        wanted: &WantedEntries,
+    ) -> Result<Vec<StoredEntry>> {
+        let sql = concat!(
+            "SELECT a.id, a.at, a.event, a.actor_type, a.actor_id, a.actor_name, a.remote_address,
+                a.user_agent, a.targets, a.correlation_id
+            FROM audit a
+            WHERE a.workspace_id = $1
+                AND ($2 = '' OR a.event = $2)
+                AND ($3 = '' OR a.actor_id = $3)
+                AND ($4 = '' OR EXISTS (SELECT 1 FROM ",
+            items!("a.targets"),
+            " WHERE item ->> 'id' = $4 OR item ->> 'name' = $4))
+                AND ($5 = '' OR EXISTS (
+                    SELECT 1 FROM audit b
+                    WHERE b.id = $5 AND (a.at < b.at OR (a.at = b.at AND a.id < b.id))))
+            ORDER BY a.at DESC, a.id DESC
+            LIMIT $6"
+        );
+        let text = |wanted: &Option<String>| wanted.clone().unwrap_or_default();
+        Ok(query_as(sql)
+            .bind(workspace)
+            .bind(text(&wanted.event))
+            .bind(text(&wanted.actor))
+            .bind(text(&wanted.about))
+            .bind(text(&wanted.before))
+            .bind(wanted.limit)
+            .fetch_all(self)
+            .await?)
+    }
+
+    async fn kept_reply(
+        &mut self,
+        root_key: &KeyId,
+        name: &str,
+    ) -> Result<Option<(String, String)>> {
+        let sql = "SELECT request, sealed FROM kept_replies WHERE root_key_id = $1 AND name = $2";
+        Ok(query_as(sql).bind(root_key).bind(name).fetch_optional(self).await?)
     }
 
     async fn now(&mut self) -> Result<Timestamp> {

@@ -432,8 +432,27 @@ impl Writes for Connection {
         Ok(())
     }
 
+    async fn keep_reply(
+        &mut self,
+        root_key: &KeyId,
+        name: &str,
+        request: &str,
+        sealed: &str,
+    ) -> Result<bool> {
+        let sql = concat!(
+            "INSERT INTO kept_replies (root_key_id, name, request, sealed, at)
+            VALUES ($1, $2, $3, $4, ",
+            now_ms!(),
+            ") ON CONFLICT (root_key_id, name) DO NOTHING"
+        );
+        let query = query(sql).bind(root_key).bind(name).bind(request).bind(sealed);
+        Ok(query.execute(self).await?.rows_affected() == 1)
+    }
+
     async fn prune_changes(&mut self) -> Result<()> {
         let sql = concat!("DELETE FROM changes WHERE at < ", now_ms!(), " - 86400000");
+        query(sql).execute(&mut *self).await?;
+        let sql = concat!("DELETE FROM kept_replies WHERE at < ", now_ms!(), " - 86400000");
         query(sql).execute(self).await?;
         Ok(())
     }

@@ -57,6 +57,7 @@ impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
     const NEEDS: Needs = Needs::Hidden(&[Action::CreateKey]);
     const WRITES: bool = true;
+    const REPEATABLE: bool = true;
     type Reply = IssuedReply;
 
     fn example() -> Value {

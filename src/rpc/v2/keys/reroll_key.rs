@@ -20,6 +20,7 @@ impl Operation for RerollKey {
     const NAME: &'static str = "keys.rerollKey";
     const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
+    const REPEATABLE: bool = true;
     type Reply = IssuedReply;
 
     fn example() -> Value {

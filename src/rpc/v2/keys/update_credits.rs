@@ -32,6 +32,7 @@ impl Operation for UpdateCredits {
     const NAME: &'static str = "keys.updateCredits";
     const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
+    const REPEATABLE: bool = true;
     type Reply = KeyCredits;
 
     fn example() -> Value {
