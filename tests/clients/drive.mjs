@@ -15,6 +15,8 @@ await import("./typescript/key_access.mjs");
 await import("./typescript/verify_key.mjs");
 await import("./typescript/limits_and_credits.mjs");
 await import("./typescript/ratelimit.mjs");
+await import("./typescript/ratelimit_package.mjs");
+await import("./typescript/middlewares.mjs");
 
 await check("every answer has its own request id", () => {
   assert.notEqual(requestIds.length, 0);
