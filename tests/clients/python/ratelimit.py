@@ -6,10 +6,6 @@ from python.support import equal, LONG, matches, NO_NAMESPACE, NO_OVERRIDE, plai
 async def limiter(kw, section):
     namespace, other = kw.fresh("email.send"), kw.fresh("email.read")
 
-    # A request may reach another replica than the one that made a change, which that one sees within a second.
-    async def seen_by_all():
-        await asyncio.sleep(1)
-
     def request(identifier, **more):
         return {"namespace": namespace, "identifier": identifier, "limit": 10, "duration": LONG, **more}
 
@@ -88,7 +84,7 @@ async def limiter(kw, section):
             matches(override_id, r"rlor_[A-Za-z0-9]{16,}")
         equal(await set_override("user_1", 3), exact)
     await kw.check(f"{section}: set_override answers with an id, and keeps it", kept)
-    await seen_by_all()
+    await kw.seen_by_all()
 
     async def applied():
         equal(await limit("user_1"), answer(2, limit=3, overrideId=exact))
@@ -116,12 +112,12 @@ async def limiter(kw, section):
         await kw.raises(NO_OVERRIDE, "ratelimit.delete_override", namespace=namespace, identifier="user_7")
         equal(await kw.call("ratelimit.delete_override", namespace=namespace, identifier="user_1"), {})
         await kw.raises(NO_OVERRIDE, "ratelimit.delete_override", namespace=namespace, identifier="user_1")
-        await seen_by_all()
+        await kw.seen_by_all()
         equal(await limit("user_1"), answer(3, limit=5, overrideId=pattern))
     await kw.check(f"{section}: delete_override takes the exact identifier, once", deleted)
 
     async def anew():
         assert await set_override("user_1", 7) != exact
-        await seen_by_all()
+        await kw.seen_by_all()
         equal((await limit("user_1"))["limit"], 7)
     await kw.check(f"{section}: what was deleted can be set anew", anew)

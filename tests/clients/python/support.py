@@ -33,6 +33,8 @@ def client(root_key):
 # A root key that may make APIs and do nothing else, and one that may attach permissions and roles but not make them.
 WEAK = client(given("KEYWARD_WEAK_ROOT_KEY"))
 ATTACHER = client(given("KEYWARD_ATTACHER_ROOT_KEY"))
+# After so long a change is seen by another replica than the one that made it.
+SEEN_AFTER_SECONDS = float(given("KEYWARD_SEEN_AFTER_SECONDS"))
 
 count = Counter()
 request_ids = []
@@ -235,9 +237,13 @@ class Driver:
         equal(answer["valid"], answer["code"] == "VALID")
         return answer["code"]
 
+    @staticmethod
+    async def seen_by_all():
+        await asyncio.sleep(SEEN_AFTER_SECONDS)
+
     async def verifies_everywhere(self, key, expected, **more):
-        """Waits until every replica has seen a change. None stands for a field that must be absent."""
-        await asyncio.sleep(1)
+        """What every replica says of a key once it has seen a change. None stands for a field that must be absent."""
+        await self.seen_by_all()
         answer = await self.verify(key, **more)
         equal({field: answer.get(field) for field in expected}, expected)
 

@@ -168,8 +168,9 @@ export function base58Bytes(text) {
 export const ID = (prefix) => new RegExp(`^${prefix}_[A-Za-z0-9]{16,}$`);
 export const NOT_FOUND = { valid: false, code: "NOT_FOUND" };
 
-// A request may reach another replica than the one that made a change, which that one sees within a second.
-export const seenByAll = () => sleep(1000);
+// A request may reach another replica than the one that made a change.
+const seenAfterMs = Number(given("KEYWARD_SEEN_AFTER_SECONDS")) * 1000;
+export const seenByAll = () => sleep(seenAfterMs);
 export const verifiesEverywhere = async (key, expected, more = {}) => {
   await seenByAll();
   const answer = await verify(key, more);
