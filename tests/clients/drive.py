@@ -8,7 +8,7 @@ may run any number of times against the same server: every name it makes is new.
 import asyncio
 import sys
 
-from python.apis import apis
+from python.apis import apis, keys_listed
 from python.authentication import authentication, authorization
 from python.change_key import rerolling, updating, updating_credits
 from python.identities import identities
@@ -20,7 +20,7 @@ from python.ratelimit import limiter
 from python.support import Driver, count, equal, request_ids
 from python.verify_key import expressions, verifying
 
-SECTIONS = (authentication, authorization, apis, permissions, permissions_listed, roles_listed, role_permissions, identities,
+SECTIONS = (authentication, authorization, apis, keys_listed, permissions, permissions_listed, roles_listed, role_permissions, identities,
             creating, reading, deleting, updating, updating_credits, rerolling, key_permissions, key_roles, through_a_role,
             verifying, expressions, ratelimits, credits, limiter)
 

@@ -1,4 +1,4 @@
-from python.support import equal, matches, NO_API, NO_KEY, NOT_FOUND
+from python.support import equal, LONG, matches, NO_API, NO_KEY, NOT_FOUND, PRECONDITION
 
 
 async def apis(kw, section):
@@ -38,3 +38,52 @@ async def apis(kw, section):
     await kw.check(f"{section}: after deleteApi createKey is 404", lambda: kw.raises(NO_API, "keys.create_key", api_id=api_id))
     await kw.check(f"{section}: after deleteApi getKey is 404", lambda: kw.raises(NO_KEY, "keys.get_key", key_id=key_id))
     await kw.check(f"{section}: after deleteApi whoami is 404", lambda: kw.raises(NO_KEY, "keys.whoami", key=key))
+
+
+async def keys_listed(kw, section):
+    api_id = (await kw.call("apis.create_api", name=kw.fresh("list")))["apiId"]
+    other = (await kw.call("apis.create_api", name=kw.fresh("other")))["apiId"]
+    external_id = kw.fresh("keys-of")
+
+    async def pages(**fields):
+        sizes, keys = await kw.pages("apis.list_keys", **{"api_id": api_id, **fields})
+        return sizes, [kw.settled(key) for key in keys]
+
+    async def none():
+        equal(await pages(), ([0], []))
+    await kw.check(f"{section}: an API without keys has an empty page", none)
+
+    made = []
+    for fields in ({}, {"enabled": False, "expires": 1, "name": "old", "meta": {"a": 1}},
+                   {"external_id": external_id, "prefix": "acme", "ratelimits": [{"name": "auto", "limit": 5, "duration": LONG, "auto_apply": True}]},
+                   {"external_id": external_id}, {"credits": {"remaining": 7, "refill": {"interval": "daily", "amount": 10}}}):
+        made.append(await kw.create_key(api_id=api_id, **fields))
+        await kw.verify(made[-1]["key"])
+    gone = await kw.create_key(api_id=api_id)
+    await kw.call("keys.delete_key", key_id=gone["keyId"])
+    await kw.create_key(api_id=other, external_id=external_id)
+
+    for title, fields, sizes, keys in (
+        ("pages of 2, each key as get_key tells it, and no deleted one", {"limit": 2}, [2, 2, 1], made),
+        ("a page of 5", {"limit": 5}, [5], made),
+        ("a page of 100, where no size is asked for", {}, [5], made),
+        ("the keys of one user", {"external_id": external_id, "limit": 1}, [1, 1], made[2:4]),
+        ("the keys of nobody", {"external_id": kw.fresh("nobody")}, [0], []),
+    ):
+        async def listed():
+            due = [await kw.get_key(key_id) for key_id in sorted(key["keyId"] for key in keys)]
+            equal(await pages(**fields), (sizes, due))
+        await kw.check(f"{section}: {title}", listed)
+    for title, kind, fields in (
+        ("decrypt is 412 where no copies of keys are kept", PRECONDITION, {"decrypt": True}),
+        ("an unknown API is 404", NO_API, {"api_id": "api_doesnotexist0000"}),
+    ):
+        await kw.check(f"{section}: {title}", lambda: kw.raises(kind, "apis.list_keys", **{"api_id": api_id, **fields}))
+    for title, fields, location in (
+        ("an empty apiId", {"api_id": ""}, "/properties/apiId/minLength"),
+        ("a page of 0", {"limit": 0}, "/properties/limit/minimum"),
+        ("a page of 101", {"limit": 101}, "/properties/limit/maximum"),
+        ("a cursor of 1025", {"cursor": "c" * 1025}, "/properties/cursor/maxLength"),
+        ("an empty externalId", {"external_id": ""}, "/properties/externalId/minLength"),
+    ):
+        await kw.check(f"{section}: refuses {title}", lambda: kw.rejects(location, "apis.list_keys", **{"api_id": api_id, **fields}))

@@ -16,6 +16,7 @@ async def authentication(kw, section):
     # These bodies are invalid where they can be: an unauthenticated caller learns nothing about that.
     operations = {
         "apis.create_api": {"name": "x"}, "apis.get_api": {"api_id": "x"}, "apis.delete_api": {"api_id": "x"},
+        "apis.list_keys": {"api_id": ""},
         "keys.create_key": {"api_id": "x"}, "keys.get_key": {"key_id": "x"}, "keys.update_key": {"key_id": "x"},
         "keys.delete_key": {"key_id": "x"}, "keys.whoami": {"key": ""}, "keys.verify_key": {"key": ""},
         "keys.update_credits": {"key_id": "x", "operation": "set"}, "keys.reroll_key": {"key_id": "x", "expiration": -1},
@@ -102,6 +103,7 @@ async def authorization(kw, section):
 
     async def hidden():
         await kw.raises(NO_API, "keys.create_key", sdk=WEAK, api_id=kw.api_id)
+        await kw.raises(NO_API, "apis.list_keys", sdk=WEAK, api_id=kw.api_id)
         await kw.raises(NO_KEY, "keys.whoami", sdk=WEAK, key=key)
         equal(await kw.call("keys.verify_key", sdk=WEAK, key=key), NOT_FOUND)
         await kw.call("ratelimit.set_override", **limit)

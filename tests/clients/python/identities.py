@@ -91,9 +91,9 @@ async def identities(kw, section):
         equal(await get(identity_id), stored)
     await kw.check(f"{section}: the refused calls make and change nothing", unchanged)
 
-    things = [await get(await make(kw.fresh("list.a"), meta=meta, ratelimits=[shared]))]
-    things += [await get(await make(kw.fresh(f"list.{letter}"))) for letter in "bcde"]
-    await kw.check_list(section, "identities.list_identities", kw.fresh("list"), things)
+    things = [await get(await make(kw.fresh("identity-list.a"), meta=meta, ratelimits=[shared]))]
+    things += [await get(await make(kw.fresh(f"identity-list.{letter}"))) for letter in "bcde"]
+    await kw.check_list(section, "identities.list_identities", kw.fresh("identity-list"), things)
 
     async def deleted():
         response = await kw.respond("identities.delete_identity", identity=external_id)

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { createKey, data, E, fresh, ID, NOT_FOUND, raises, rejects, section, unkey, verify } from "./support.mjs";
+import { createKey, data, E, fresh, getKey, ID, LONG, NOT_FOUND, pages, raises, rejects, section, settled, unkey, verify } from "./support.mjs";
 
 await section("apis", async (check) => {
   const { apiId } = await data(unkey.apis.createApi({ name: fresh("api") }));
@@ -39,4 +39,55 @@ await section("apis", async (check) => {
   await check("after deleteApi getKey is 404", () => raises(E.noKey, unkey.keys.getKey({ keyId })));
   await check("after deleteApi updateKey is 404", () => raises(E.noKey, unkey.keys.updateKey({ keyId, name: "back" })));
   await check("after deleteApi whoami is 404", () => raises(E.noKey, unkey.keys.whoami({ key })));
+});
+
+await section("listKeys", async (check) => {
+  const { apiId } = await data(unkey.apis.createApi({ name: fresh("list") }));
+  const list = (fields = {}) => unkey.apis.listKeys({ apiId, ...fields });
+  await check("an API without keys has an empty page", async () => assert.deepStrictEqual(await pages(list()), [[0], []]));
+
+  const externalId = fresh("keys-of");
+  const limit = { name: "auto", limit: 5, duration: LONG, autoApply: true };
+  const made = [];
+  for (const fields of [
+    {}, { enabled: false, expires: 1, name: "old", meta: { a: 1 } }, { externalId, prefix: "acme", ratelimits: [limit] }, { externalId },
+    { credits: { remaining: 7, refill: { interval: "daily", amount: 10 } } },
+  ]) {
+    const key = await createKey({ apiId, ...fields });
+    await verify(key.key);
+    made.push({ ...key, externalId: fields.externalId });
+  }
+  const gone = await createKey({ apiId });
+  await data(unkey.keys.deleteKey({ keyId: gone.keyId }));
+  await createKey({ apiId: (await data(unkey.apis.createApi({ name: fresh("other") }))).apiId, externalId });
+  const stored = async (keys) => Promise.all(keys.map(({ keyId }) => keyId).sort().map(getKey));
+
+  for (const [title, fields, sizes, keys] of [
+    ["pages of 2, each key as getKey tells it, and no deleted one", { limit: 2 }, [2, 2, 1], made],
+    ["a page of 5", { limit: 5 }, [5], made],
+    ["a page of 100, where no size is asked for", {}, [5], made],
+    ["the keys of one user", { externalId, limit: 1 }, [1, 1], made.filter((key) => key.externalId)],
+    ["the keys of nobody", { externalId: fresh("nobody") }, [0], []],
+    ["without a cache", { revalidateKeysCache: true }, [5], made],
+  ]) {
+    await check(title, async () => {
+      const [lengths, all] = await pages(list(fields));
+      assert.deepStrictEqual([lengths, all.map(settled)], [sizes, await stored(keys)]);
+    });
+  }
+  await check("decrypt is 412 where no copies of keys are kept", () => raises(E.precondition, list({ decrypt: true })));
+  await check("an unknown API is 404", () => raises(E.noApi, list({ apiId: "api_doesnotexist0000" })));
+  for (const [title, fields, location] of [
+    ["an empty apiId", { apiId: "" }, "/properties/apiId/minLength"],
+    ["a page of 0", { limit: 0 }, "/properties/limit/minimum"],
+    ["a page of 101", { limit: 101 }, "/properties/limit/maximum"],
+    ["a cursor of 1025", { cursor: "c".repeat(1025) }, "/properties/cursor/maxLength"],
+    ["an empty externalId", { externalId: "" }, "/properties/externalId/minLength"],
+  ]) {
+    await check(`refuses ${title}`, () => rejects(location, list(fields)));
+  }
+  await check("a deleted API is 404", async () => {
+    await data(unkey.apis.deleteApi({ apiId }));
+    await raises(E.noApi, list());
+  });
 });

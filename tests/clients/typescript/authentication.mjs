@@ -19,7 +19,7 @@ await section("authentication", async (check) => {
   // These bodies are invalid where they can be: an unauthenticated caller learns nothing about that.
   const limit = { namespace: "", identifier: "", limit: 0, duration: 0 };
   const operations = {
-    apis: { createApi: { name: "x" }, getApi: { apiId: "x" }, deleteApi: { apiId: "x" } },
+    apis: { createApi: { name: "x" }, getApi: { apiId: "x" }, deleteApi: { apiId: "x" }, listKeys: { apiId: "" } },
     keys: {
       createKey: { apiId: "x" }, getKey: { keyId: "x" }, updateKey: { keyId: "x" }, deleteKey: { keyId: "x" },
       whoami: { key: "" }, verifyKey: { key: "" }, updateCredits: { keyId: "x", operation: "set" }, rerollKey: { keyId: "x", expiration: -1 },
@@ -128,6 +128,7 @@ await section("authorization", async (check) => {
   }
   // These do not tell a stranger whether the thing is there.
   await check("keys.createKey hides the API", () => raises(E.noApi, weak.keys.createKey({ apiId })));
+  await check("apis.listKeys hides the API", () => raises(E.noApi, weak.apis.listKeys({ apiId })));
   await check("keys.whoami hides the key", () => raises(E.noKey, weak.keys.whoami({ key })));
   await check("keys.verifyKey hides the key", async () => {
     assert.deepStrictEqual(await data(weak.keys.verifyKey({ key })), NOT_FOUND);

@@ -96,9 +96,9 @@ await section("identities", async (check) => {
   const listed = [];
   for (const name of ["a", "b", "c", "d", "e"]) {
     const fields = name === "a" ? { meta, ratelimits: [shared] } : {};
-    listed.push(await get(await make(fresh(`list.${name}`), fields)));
+    listed.push(await get(await make(fresh(`identity-list.${name}`), fields)));
   }
-  await checkList(check, "listIdentities", (fields) => identities.listIdentities(fields), fresh("list"), listed);
+  await checkList(check, "listIdentities", (fields) => identities.listIdentities(fields), fresh("identity-list"), listed);
 
   // The errors of this operation alone are application/problem+json: else the client would not know them.
   await check("deleteIdentity answers with meta only", async () => {

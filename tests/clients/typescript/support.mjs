@@ -135,7 +135,7 @@ export function sorted(answer) {
   return copy;
 }
 // `lastUsedAt` may lag behind by minutes, so it is judged by itself and then left out of the comparison.
-function settled({ lastUsedAt, ...answer }) {
+export function settled({ lastUsedAt, ...answer }) {
   if (lastUsedAt !== undefined) isNow(lastUsedAt);
   return sorted(answer);
 }
