@@ -137,7 +137,7 @@ impl Table {
             writes: O::WRITES,
             body_max_bytes: O::BODY_MAX_BYTES,
             request: schema::<O>,
-            reply: schema::<O::Reply>,
+            reply: reply_schema::<O::Reply>,
             shape: <O::Reply as Reply>::SHAPE,
             errors_are_problems: O::ERRORS_ARE_PROBLEMS,
             example: O::example,
@@ -149,7 +149,14 @@ impl Table {
 
 /// The JSON schema of a type, without references, so that a fault's place in it reads like a path.
 fn schema<T: JsonSchema>() -> Schema {
-    let settings =
-        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<T>()
+    settings().into_generator().into_root_schema_for::<T>()
+}
+
+/// As [`schema`], of what is written and not read: what may be left out is not required.
+fn reply_schema<T: JsonSchema>() -> Schema {
+    settings().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+fn settings() -> SchemaSettings {
+    SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true)
 }

@@ -121,7 +121,8 @@ fn responses(row: &Row) -> Responses {
     }
     if row.shape == Shape::Page {
         envelope["required"] = json!(["meta", "data", "pagination"]);
-        envelope["properties"]["pagination"] = bare(super::schema::<Pagination<'_>>().to_value());
+        envelope["properties"]["pagination"] =
+            bare(super::reply_schema::<Pagination<'_>>().to_value());
     }
     let mut responses = IndexMap::from_iter([(
         StatusCode::Code(200),

@@ -133,7 +133,7 @@ struct Told<'a> {
     #[serde(flatten)]
     verdict: Verdict,
     /// The limits that were checked, by name.
-    #[schemars(default)]
+    #[schemars(default, skip_serializing_if = "Vec::is_empty")]
     ratelimits: Vec<ToldLimit<'a>>,
     #[serde(flatten)]
     known: Option<Known<'a>>,
