@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 
 use super::decode::{self, decode};
 use super::{Endpoint, Operation, address, reply};
@@ -30,6 +30,9 @@ const BODY_SECONDS: u64 = 30;
 /// By which a client names a request that it may send again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
+/// How much of a body that is too large is read on, and for how long.
+const DISCARD_MAX_BYTES: usize = 16 * 1024 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an operation may take.
 const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As much of a user agent as the audit log keeps.
@@ -144,11 +147,24 @@ fn is_json(headers: &HeaderMap) -> Result<()> {
     }
 }
 
+/// Why a body was not read.
+enum Unread {
+    TooLarge,
+    Broken,
+}
+
 /// A body's bytes; without a copy where they come in one piece, as those of most requests do.
-async fn whole(mut body: Limited<Body>) -> std::result::Result<Bytes, axum::BoxError> {
+async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, Unread> {
+    // What the Content-Length announces.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
+        return Err(Unread::TooLarge);
+    }
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame?.into_data() else { continue };
+        let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        if whole.len() + piece.len() > max_bytes {
+            return Err(Unread::TooLarge);
+        }
         if whole.is_empty() && body.is_end_stream() {
             return Ok(piece);
         }
@@ -157,17 +173,29 @@ async fn whole(mut body: Limited<Body>) -> std::result::Result<Bytes, axum::BoxE
     Ok(whole.freeze())
 }
 
-async fn read(body: Body, max_bytes: usize) -> Result<Bytes> {
-    let too_large = || Error::BodyTooLarge(max_bytes);
-    // What the Content-Length announces.
-    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
-        return Err(too_large());
+/// Reads on and forgets: who still sends when the connection ends hears no answer.
+async fn discard(mut body: Body) {
+    let mut left = DISCARD_MAX_BYTES;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
     }
-    let whole = whole(Limited::new(body, max_bytes));
-    match within(Duration::from_secs(BODY_SECONDS), pin!(whole)).await {
-        Some(Ok(body)) => Ok(body),
-        Some(Err(e)) if e.is::<LengthLimitError>() => Err(too_large()),
-        Some(Err(_)) => Err(Error::invalid(decode::BODY, "the body could not be read to its end")),
+}
+
+async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
+    let whole = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
+    match whole {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(Unread::TooLarge)) => {
+            // If it takes too long, the answer is sent all the same.
+            let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard(body)).await;
+            Err(Error::BodyTooLarge(max_bytes))
+        }
+        Some(Err(Unread::Broken)) => {
+            Err(Error::invalid(decode::BODY, "the body could not be read to its end"))
+        }
         None => Err(Error::BodyTimeout(BODY_SECONDS)),
     }
 }
