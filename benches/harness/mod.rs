@@ -6,6 +6,7 @@ mod cases;
 pub mod ceiling;
 mod client;
 mod cold_start;
+mod lists;
 mod load;
 mod machine;
 mod report;
@@ -22,7 +23,7 @@ use std::time::Instant;
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
-                     [--keys 10000] [--json FILE]";
+                     [--keys 10000] [--json FILE] | --lists";
 
 pub struct Options {
     pub reps: u32,
@@ -61,6 +62,12 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     if !arguments.iter().any(|argument| argument == "--bench") {
         eprintln!("not run: this is a benchmark; usage: {USAGE}");
         return Ok(());
+    }
+    if arguments.iter().any(|argument| argument == "--lists") {
+        let cores = Cores::choose()?;
+        servers::require_tools()?;
+        servers::pin_self(cores)?;
+        return lists::run(cores);
     }
     let options = Options::parse(arguments)?;
     let cases = cases::selected(&options.only);

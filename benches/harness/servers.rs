@@ -294,7 +294,7 @@ fn program(name: &str, package: &str) -> Outcome<PathBuf> {
 }
 
 /// The folder that holds `initdb` and `postgres`, which Debian keeps off the path.
-fn postgres_programs() -> Outcome<PathBuf> {
+pub fn postgres_programs() -> Outcome<PathBuf> {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut folders: Vec<PathBuf> = debian.flatten().map(|d| d.path().join("bin")).collect();
     folders.sort();
