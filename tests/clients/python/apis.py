@@ -31,6 +31,7 @@ async def apis(kw, section):
     async def deleted():
         equal(await kw.code(key), "VALID")
         equal(await kw.call("apis.delete_api", api_id=api_id), {})
+        await kw.seen_by_all()
         equal(await kw.verify(key), NOT_FOUND)
     await kw.check(f"{section}: after deleteApi its keys are NOT_FOUND", deleted)
     await kw.check(f"{section}: after deleteApi getApi is 404", lambda: kw.raises(NO_API, "apis.get_api", api_id=api_id))

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { createKey, data, E, fresh, getKey, ID, LONG, NOT_FOUND, pages, raises, rejects, section, settled, unkey, verify } from "./support.mjs";
+import { createKey, data, E, fresh, getKey, ID, LONG, NOT_FOUND, pages, raises, rejects, section, seenByAll, settled, unkey, verify } from "./support.mjs";
 
 await section("apis", async (check) => {
   const { apiId } = await data(unkey.apis.createApi({ name: fresh("api") }));
@@ -31,6 +31,7 @@ await section("apis", async (check) => {
     assert.deepStrictEqual(await data(unkey.apis.deleteApi({ apiId })), {});
   });
   await check("after deleteApi the key is NOT_FOUND, with nothing else told", async () => {
+    await seenByAll();
     assert.deepStrictEqual(await verify(key), NOT_FOUND);
   });
   await check("after deleteApi getApi is 404", () => raises(E.noApi, unkey.apis.getApi({ apiId })));
