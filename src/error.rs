@@ -4,6 +4,8 @@
 //! part of the contract: a code may be added, never renamed and never used for something else. Each
 //! has its section in `docs/errors.md`, which the server itself shows at `/errors/<name>`.
 
+use std::convert::Infallible;
+
 use thiserror::Error as ThisError;
 
 use crate::id::{ApiId, KeyId, MigrationId, WorkspaceId};
@@ -143,6 +145,12 @@ pub enum Error {
     Shared(std::sync::Arc<Error>),
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 fn list(subjects: &[Subject]) -> String {

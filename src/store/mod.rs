@@ -6,7 +6,9 @@
 //! compile. Every query is bounded by a workspace, but for the two that find out which one it is:
 //! a root key by its hash, and a key by its hash.
 
+mod audit;
 pub mod cache;
+mod credits;
 pub mod freshness;
 mod gate;
 mod identities;
@@ -23,18 +25,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::Serialize;
-use serde_json::Value;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
-use crate::id::{ApiId, AuditId, CorrelationId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{
-    Account, Api, Credits, Key, Networks, Permission, Purse, Ratelimit, RootKey, Withheld,
-};
+use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
+use crate::model::{Api, Key, Networks, Permission, Ratelimit, RootKey};
+pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
+pub use credits::{CreditReads, CreditWrites};
 use freshness::Subject;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
@@ -69,59 +69,6 @@ pub struct Change {
     pub now: i64,
 }
 
-/// What all audit entries of one act share.
-#[derive(Debug)]
-pub struct AuditAct<'a> {
-    pub workspace_id: &'a WorkspaceId,
-    pub at: Timestamp,
-    pub correlation_id: &'a CorrelationId,
-    pub actor_type: &'static str,
-    pub actor_id: &'a str,
-    pub actor_name: &'a str,
-    pub remote_address: Option<&'a str>,
-    pub user_agent: Option<&'a str>,
-}
-
-/// An audit entry as it is written.
-#[derive(Debug, Serialize)]
-pub struct AuditEntry {
-    pub id: AuditId,
-    pub event: &'static str,
-    /// A list of what it was done to.
-    pub targets: Value,
-}
-
-/// Which entries of the audit log are read.
-#[derive(Debug, Default)]
-pub struct WantedEntries {
-    /// Only those before this entry, by its id.
-    pub before: Option<String>,
-    /// Only those of this event.
-    pub event: Option<String>,
-    /// Only those that this actor left, by its id.
-    pub actor: Option<String>,
-    /// Only those about the thing of this id or name.
-    pub about: Option<String>,
-    /// How many at most.
-    pub limit: i64,
-}
-
-/// An audit entry as it is kept.
-#[derive(Debug, sqlx::FromRow)]
-pub struct StoredEntry {
-    pub id: String,
-    pub at: Timestamp,
-    pub event: String,
-    pub actor_type: String,
-    pub actor_id: String,
-    pub actor_name: Option<String>,
-    pub remote_address: Option<String>,
-    pub user_agent: Option<String>,
-    /// A list in JSON.
-    pub targets: String,
-    pub correlation_id: Option<String>,
-}
-
 /// Which page of a list is read.
 #[derive(Debug)]
 pub struct Listing<'a> {
@@ -146,7 +93,9 @@ pub enum Owner<'a> {
 }
 
 #[async_trait]
-pub trait Reads: IdentityReads + MigrationReads + RatelimitReads + RbacReads + VaultReads {
+pub trait Reads:
+    AuditReads + CreditReads + IdentityReads + MigrationReads + RatelimitReads + RbacReads + VaultReads
+{
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
     /// All of a workspace, by id; there are few.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
@@ -166,32 +115,6 @@ pub trait Reads: IdentityReads + MigrationReads + RatelimitReads + RbacReads + V
     ) -> Result<Vec<StoredKey>>;
     /// As [`Reads::key`], for any workspace.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
-    /// Purses in use that nobody has asked the bank about for `idle_ms`, the longest first, by key and number;
-    /// a replica's own without regard to that, where it is named.
-    async fn purses_to_settle(
-        &mut self,
-        idle_ms: i64,
-        replica: Option<&str>,
-    ) -> Result<Vec<(KeyId, i64)>>;
-    /// Of these keys, the purses that the bank knows.
-    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
-    /// Withheld purses of which this replica has not said what it knows.
-    async fn purses_to_account(&mut self, replica: &str, max: i64) -> Result<Vec<(KeyId, i64)>>;
-    /// Withheld purses of which every replica has that may have spent from them: all but those that fell
-    /// silent `silent_ms` before the purse was made.
-    async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
-    /// The ledger of what is withheld, oldest first; of one key, where it is named.
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
-    /// Of these keys, the accounts of those that are metered, with the purses in use.
-    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
-    /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
-    async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
-    /// Entries of a workspace's audit log, the latest first.
-    async fn audit_entries(
-        &mut self,
-        workspace: &WorkspaceId,
-        wanted: &WantedEntries,
-    ) -> Result<Vec<StoredEntry>>;
     /// What a root key's request of this name asked for, and what it was answered, sealed.
     async fn kept_reply(
         &mut self,
@@ -208,7 +131,14 @@ pub trait Reads: IdentityReads + MigrationReads + RatelimitReads + RbacReads + V
 
 #[async_trait]
 pub trait Writes:
-    Reads + IdentityWrites + MigrationWrites + RatelimitWrites + RbacWrites + VaultWrites
+    Reads
+    + AuditWrites
+    + CreditWrites
+    + IdentityWrites
+    + MigrationWrites
+    + RatelimitWrites
+    + RbacWrites
+    + VaultWrites
 {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
@@ -249,37 +179,6 @@ pub trait Writes:
         owner: Owner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()>;
-    /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
-    /// not metered.
-    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
-    /// Sets balance and refill, under a version that no purse has had.
-    async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
-    /// Writes balance, version and period, and leaves the refill alone.
-    async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
-    /// Writes the purse, new or known.
-    async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()>;
-    /// Forgets a purse: it has been settled.
-    async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()>;
-    /// Forgets all purses of a key: whatever is in them has become void.
-    async fn drop_purses(&mut self, key: &KeyId) -> Result<()>;
-    /// Adds what a replica knows of a purse: so much was spent from it, at least.
-    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()>;
-    /// Says of purses in use what was spent from them, and that they were asked about now.
-    async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// As [`Writes::tell_of_purse`], for the last time.
-    async fn account_for_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        replica: &str,
-        spent: i64,
-    ) -> Result<()>;
-    /// Says that a replica is there. How many have said so within the last `within_ms`, this one included.
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64>;
-    /// Forgets replicas that have been silent for a day, unless somebody may wait for their word.
-    async fn prune_replicas(&mut self) -> Result<()>;
-    async fn drop_replica(&mut self, id: &str) -> Result<()>;
-    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()>;
     async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
     /// Keeps a reply, unless there is one of this name; whether there was none.
     async fn keep_reply(

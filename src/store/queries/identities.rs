@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
+use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{IdentityId, WorkspaceId};
@@ -31,14 +31,8 @@ impl IdentityReads for Connection {
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>> {
         let sql = identities_where!(concat!("i.id IN (SELECT item FROM ", texts!("$2"), ")"));
-        query_as::<_, IdentityRow>(sql)
-            .bind(workspace)
-            .bind(json!(ids).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Identity::try_from)
-            .collect()
+        all::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
+            .await
     }
 
     async fn identity_named(
@@ -48,13 +42,7 @@ impl IdentityReads for Connection {
     ) -> Result<Option<Identity>> {
         let sql =
             identities_where!("(i.id = $2 OR i.external_id = $2) ORDER BY i.id = $2 DESC LIMIT 1");
-        query_as::<_, IdentityRow>(sql)
-            .bind(workspace)
-            .bind(named)
-            .fetch_optional(self)
-            .await?
-            .map(Identity::try_from)
-            .transpose()
+        one::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
     }
 
     async fn identity_of(
@@ -79,18 +67,17 @@ impl IdentityReads for Connection {
             texts!("$5"),
             ")) ORDER BY i.id LIMIT $6"
         ));
-        query_as::<_, IdentityRow>(sql)
-            .bind(workspace)
-            .bind(listing.from)
-            .bind(&listing.search)
-            .bind(ids.is_none())
-            .bind(json!(ids.unwrap_or_default()).to_string())
-            .bind(listing.limit)
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Identity::try_from)
-            .collect()
+        all::<IdentityRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(ids.is_none())
+                .bind(json!(ids.unwrap_or_default()).to_string())
+                .bind(listing.limit),
+        )
+        .await
     }
 }
 

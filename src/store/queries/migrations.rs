@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
+use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
@@ -25,13 +25,7 @@ impl MigrationReads for Connection {
             SELECT id, workspace_id, name, algorithm, created_at
             FROM migrations
             WHERE workspace_id = $1 AND id = $2";
-        query_as::<_, MigrationRow>(sql)
-            .bind(workspace)
-            .bind(id)
-            .fetch_optional(self)
-            .await?
-            .map(Migration::try_from)
-            .transpose()
+        one::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
     async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
@@ -40,13 +34,7 @@ impl MigrationReads for Connection {
             FROM migrations
             WHERE workspace_id = $1
             ORDER BY id";
-        query_as::<_, MigrationRow>(sql)
-            .bind(workspace)
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Migration::try_from)
-            .collect()
+        all::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await
     }
 
     async fn waiting_key(

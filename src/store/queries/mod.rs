@@ -1,27 +1,6 @@
 //! Every query, once. Compiled for each engine by its dialect file, which brings `Connection` and the
 //! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!` and `locked!`.
 
-/// The purses of a key.
-macro_rules! purses {
-    () => {
-        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at
-        FROM purses
-        WHERE key_id = $1
-        ORDER BY epoch"
-    };
-}
-
-/// A key's account, and the database's own time.
-macro_rules! account {
-    () => {
-        concat!(
-            "SELECT credits, credits_version, refill_amount, refill_day, refilled, ",
-            now_ms!(),
-            " AS now FROM keys"
-        )
-    };
-}
-
 macro_rules! permissions_of {
     ($links:literal) => {
         concat!(
@@ -51,6 +30,8 @@ macro_rules! ratelimits_of {
     };
 }
 
+mod audit;
+mod credits;
 mod identities;
 mod migrations;
 mod ratelimits;
@@ -59,4 +40,31 @@ mod reads;
 mod vault;
 mod writes;
 
+use sqlx::FromRow;
+use sqlx::query::QueryAs;
+
 use super::Connection;
+use crate::error::{Error, Result};
+
+type Database = <Connection as sqlx::Connection>::Database;
+type Query<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
+
+/// Every row of a query, as what it stands for.
+async fn all<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Vec<Noun>>
+where
+    Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
+    Noun: TryFrom<Row, Error: Into<Error>>,
+{
+    let rows = query.fetch_all(connection).await?;
+    rows.into_iter().map(|row| Noun::try_from(row).map_err(Into::into)).collect()
+}
+
+/// The row of a query that yields one at most, as what it stands for.
+async fn one<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Option<Noun>>
+where
+    Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
+    Noun: TryFrom<Row, Error: Into<Error>>,
+{
+    let row = query.fetch_optional(connection).await?;
+    row.map(|row| Noun::try_from(row).map_err(Into::into)).transpose()
+}

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
+use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
@@ -45,13 +45,7 @@ impl RatelimitReads for Connection {
             )),
             " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
         ));
-        query_as::<_, StoredNamespaceRow>(sql)
-            .bind(workspace)
-            .bind(named)
-            .fetch_optional(self)
-            .await?
-            .map(StoredNamespace::try_from)
-            .transpose()
+        one::<StoredNamespaceRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
     }
 
     async fn bare_namespace(
@@ -59,23 +53,15 @@ impl RatelimitReads for Connection {
         workspace: &WorkspaceId,
         named: &str,
     ) -> Result<Option<Namespace>> {
-        query_as::<_, NamespaceRow>(named!(""))
-            .bind(workspace)
-            .bind(named)
-            .fetch_optional(self)
-            .await?
-            .map(Namespace::try_from)
-            .transpose()
+        one::<NamespaceRow, _>(self, query_as(named!("")).bind(workspace).bind(named)).await
     }
 
     async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
-        query_as::<_, NamespaceRow>(namespaces_with!("", " ORDER BY n.name"))
-            .bind(workspace)
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Namespace::try_from)
-            .collect()
+        all::<NamespaceRow, _>(
+            self,
+            query_as(namespaces_with!("", " ORDER BY n.name")).bind(workspace),
+        )
+        .await
     }
 
     async fn overrides(
@@ -93,14 +79,11 @@ impl RatelimitReads for Connection {
             WHERE o.namespace_id = $2 AND o.id >= $3
             ORDER BY o.id
             LIMIT $4";
-        let rows: Vec<OverrideRow> = query_as(sql)
-            .bind(workspace)
-            .bind(namespace)
-            .bind(from)
-            .bind(limit)
-            .fetch_all(self)
-            .await?;
-        Ok(rows.into_iter().map(Override::from).collect())
+        all::<OverrideRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(namespace).bind(from).bind(limit),
+        )
+        .await
     }
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
-use super::Connection;
+use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, PermissionId, RoleId, WorkspaceId};
@@ -78,9 +78,7 @@ impl RbacReads for Connection {
         named: &str,
     ) -> Result<Option<Permission>> {
         let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
-        let row: Option<PermissionRow> =
-            query_as(sql).bind(workspace).bind(named).fetch_optional(self).await?;
-        Ok(row.map(Permission::from))
+        one::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
     }
 
     async fn permissions(
@@ -93,25 +91,20 @@ impl RbacReads for Connection {
             contains!("search", "$3"),
             ") ORDER BY id LIMIT $4"
         ));
-        let rows: Vec<PermissionRow> = query_as(sql)
-            .bind(workspace)
-            .bind(listing.from)
-            .bind(&listing.search)
-            .bind(listing.limit)
-            .fetch_all(self)
-            .await?;
-        Ok(rows.into_iter().map(Permission::from).collect())
+        all::<PermissionRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(listing.limit),
+        )
+        .await
     }
 
     async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>> {
         let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(named)
-            .fetch_optional(self)
-            .await?
-            .map(Role::try_from)
-            .transpose()
+        one::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
     }
 
     async fn roles_page(
@@ -124,29 +117,21 @@ impl RbacReads for Connection {
             contains!("r.search", "$3"),
             ") ORDER BY r.id LIMIT $4"
         ));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(listing.from)
-            .bind(&listing.search)
-            .bind(listing.limit)
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
+        all::<RoleRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(listing.limit),
+        )
+        .await
     }
 
     async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
         let sql =
             roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(json!(ids).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
     }
 
     async fn roles_named(
@@ -159,14 +144,7 @@ impl RbacReads for Connection {
             texts!("$2"),
             ") ORDER BY r.name"
         ));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(json!(names).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
     }
 
     async fn permissions_with(
@@ -179,9 +157,8 @@ impl RbacReads for Connection {
             texts!("$2"),
             ") ORDER BY slug"
         ));
-        let rows: Vec<PermissionRow> =
-            query_as(sql).bind(workspace).bind(json!(slugs).to_string()).fetch_all(self).await?;
-        Ok(rows.into_iter().map(Permission::from).collect())
+        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
+            .await
     }
 }
 
@@ -197,9 +174,8 @@ impl RbacWrites for Connection {
             texts!("$2"),
             ") ORDER BY slug"
         )));
-        let rows: Vec<PermissionRow> =
-            query_as(sql).bind(workspace).bind(json!(slugs).to_string()).fetch_all(self).await?;
-        Ok(rows.into_iter().map(Permission::from).collect())
+        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
+            .await
     }
 
     async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
@@ -208,14 +184,7 @@ impl RbacWrites for Connection {
             texts!("$2"),
             ") ORDER BY r.name"
         )));
-        query_as::<_, RoleRow>(sql)
-            .bind(workspace)
-            .bind(json!(names).to_string())
-            .fetch_all(self)
-            .await?
-            .into_iter()
-            .map(Role::try_from)
-            .collect()
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
     }
 
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {

@@ -2,17 +2,14 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::{query, query_as, query_scalar};
+use sqlx::{query, query_scalar};
 
 use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
-use crate::model::{
-    Account, Api, ApiSettings, Credits, Key, Meta, Purse, Ratelimit, RefillInterval, RootKey,
-};
-use crate::store::rows::AccountRow;
-use crate::store::{AuditAct, AuditEntry, Owner, Reads as _, StoredKey, Writes};
+use crate::model::{Api, ApiSettings, Key, Meta, Ratelimit, RootKey};
+use crate::store::{CreditWrites as _, Owner, Reads as _, StoredKey, Writes};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -247,177 +244,6 @@ impl Writes for Connection {
                 .execute(self)
                 .await?;
         }
-        Ok(())
-    }
-
-    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>> {
-        let sql = locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL"));
-        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
-        let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
-        // Only now: what the one who held it before has written is seen.
-        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
-        Ok(Some(Account { credits, purses, now }))
-    }
-
-    async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
-        let refill = credits.and_then(|credits| credits.refill);
-        let day = refill.and_then(|refill| match refill.interval {
-            RefillInterval::Daily => None,
-            RefillInterval::Monthly { day } => Some(i64::from(day)),
-        });
-        let sql = "
-            UPDATE keys
-            SET credits = $2, credits_version = credits_version + 1, refill_amount = $3,
-                refill_day = $4, refilled = $5
-            WHERE id = $1";
-        query(sql)
-            .bind(key)
-            .bind(credits.map(|credits| credits.balance))
-            .bind(refill.map(|refill| refill.amount))
-            .bind(day)
-            .bind(credits.map_or(0, |credits| credits.refilled))
-            .execute(self)
-            .await?;
-        Ok(())
-    }
-
-    async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()> {
-        let sql = "UPDATE keys SET credits = $2, credits_version = $3, refilled = $4 WHERE id = $1";
-        query(sql)
-            .bind(key)
-            .bind(credits.balance)
-            .bind(credits.version)
-            .bind(credits.refilled)
-            .execute(self)
-            .await?;
-        Ok(())
-    }
-
-    async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()> {
-        let sql = "
-            INSERT INTO purses
-                (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-            ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
-                spent = excluded.spent, asked_at = excluded.asked_at,
-                asked_by = excluded.asked_by, withheld_at = excluded.withheld_at";
-        query(sql)
-            .bind(key)
-            .bind(purse.epoch)
-            .bind(purse.life)
-            .bind(purse.granted)
-            .bind(purse.spent)
-            .bind(purse.opened_at)
-            .bind(purse.asked_at)
-            .bind(&purse.asked_by)
-            .bind(purse.withheld_at)
-            .execute(self)
-            .await?;
-        Ok(())
-    }
-
-    async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
-        let sql = "DELETE FROM purses WHERE key_id = $1 AND epoch = $2";
-        query(sql).bind(key).bind(epoch).execute(self).await?;
-        Ok(())
-    }
-
-    async fn drop_purses(&mut self, key: &KeyId) -> Result<()> {
-        query("DELETE FROM purses WHERE key_id = $1").bind(key).execute(self).await?;
-        Ok(())
-    }
-
-    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()> {
-        let sql = "UPDATE purses SET spent = $3 WHERE key_id = $1 AND epoch = $2 AND spent < $3";
-        query(sql).bind(key).bind(epoch).bind(spent).execute(self).await?;
-        Ok(())
-    }
-
-    async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
-        let rows: Vec<_> = spent
-            .iter()
-            .map(|(key, epoch, spent)| json!({ "key": key, "epoch": epoch, "spent": spent }))
-            .collect();
-        let sql = concat!(
-            "UPDATE purses SET asked_at = ",
-            now_ms!(),
-            ", spent = CASE WHEN spent < CAST(item ->> 'spent' AS BIGINT)
-                THEN CAST(item ->> 'spent' AS BIGINT) ELSE spent END
-            FROM ",
-            items!("$1"),
-            " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
-                AND withheld_at IS NULL"
-        );
-        query(sql).bind(json!(rows).to_string()).execute(self).await?;
-        Ok(())
-    }
-
-    async fn account_for_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        replica: &str,
-        spent: i64,
-    ) -> Result<()> {
-        let sql = "
-            INSERT INTO purse_accounts (key_id, epoch, replica_id)
-            SELECT key_id, epoch, $3 FROM purses WHERE key_id = $1 AND epoch = $2
-            ON CONFLICT (key_id, epoch, replica_id) DO NOTHING";
-        query(sql).bind(key).bind(epoch).bind(replica).execute(&mut *self).await?;
-        self.tell_of_purse(key, epoch, spent).await
-    }
-
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64> {
-        let sql = concat!(
-            "INSERT INTO replicas (id, started_at, seen_at) VALUES ($1, ",
-            now_ms!(),
-            ", ",
-            now_ms!(),
-            ") ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
-        );
-        query(sql).bind(id).execute(&mut *self).await?;
-        let sql = concat!("SELECT COUNT(*) FROM replicas WHERE seen_at > ", now_ms!(), " - $1");
-        Ok(query_scalar(sql).bind(within_ms).fetch_one(self).await?)
-    }
-
-    async fn prune_replicas(&mut self) -> Result<()> {
-        let sql = concat!(
-            "DELETE FROM replicas
-            WHERE NOT EXISTS (SELECT 1 FROM purses WHERE withheld_at IS NOT NULL) AND seen_at < ",
-            now_ms!(),
-            " - 86400000"
-        );
-        query(sql).execute(self).await?;
-        Ok(())
-    }
-
-    async fn drop_replica(&mut self, id: &str) -> Result<()> {
-        query("DELETE FROM replicas WHERE id = $1").bind(id).execute(self).await?;
-        Ok(())
-    }
-
-    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()> {
-        let sql = concat!(
-            "INSERT INTO audit
-                (id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
-                user_agent, targets, correlation_id)
-            SELECT item ->> 'id', $1, $2, item ->> 'event', $3, $4, $5, $6, $7, item ->> 'targets',
-                $8
-            FROM ",
-            items!("$9")
-        );
-        query(sql)
-            .bind(act.workspace_id)
-            .bind(act.at)
-            .bind(act.actor_type)
-            .bind(act.actor_id)
-            .bind(act.actor_name)
-            .bind(act.remote_address)
-            .bind(act.user_agent)
-            .bind(act.correlation_id)
-            .bind(json!(entries).to_string())
-            .execute(self)
-            .await?;
         Ok(())
     }
 

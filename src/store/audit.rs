@@ -1,0 +1,77 @@
+//! What is kept of who did what.
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{AuditId, CorrelationId, WorkspaceId};
+
+/// What all audit entries of one act share.
+#[derive(Debug)]
+pub struct AuditAct<'a> {
+    pub workspace_id: &'a WorkspaceId,
+    pub at: Timestamp,
+    pub correlation_id: &'a CorrelationId,
+    pub actor_type: &'static str,
+    pub actor_id: &'a str,
+    pub actor_name: &'a str,
+    pub remote_address: Option<&'a str>,
+    pub user_agent: Option<&'a str>,
+}
+
+/// An audit entry as it is written.
+#[derive(Debug, Serialize)]
+pub struct AuditEntry {
+    pub id: AuditId,
+    pub event: &'static str,
+    /// A list of what it was done to.
+    pub targets: Value,
+}
+
+/// Which entries of the audit log are read.
+#[derive(Debug, Default)]
+pub struct WantedEntries {
+    /// Only those before this entry, by its id.
+    pub before: Option<String>,
+    /// Only those of this event.
+    pub event: Option<String>,
+    /// Only those that this actor left, by its id.
+    pub actor: Option<String>,
+    /// Only those about the thing of this id or name.
+    pub about: Option<String>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// An audit entry as it is kept.
+#[derive(Debug, sqlx::FromRow)]
+pub struct StoredEntry {
+    pub id: String,
+    pub at: Timestamp,
+    pub event: String,
+    pub actor_type: String,
+    pub actor_id: String,
+    pub actor_name: Option<String>,
+    pub remote_address: Option<String>,
+    pub user_agent: Option<String>,
+    /// A list in JSON.
+    pub targets: String,
+    pub correlation_id: Option<String>,
+}
+
+#[async_trait]
+pub trait AuditReads: Send {
+    /// Entries of a workspace's audit log, the latest first.
+    async fn audit_entries(
+        &mut self,
+        workspace: &WorkspaceId,
+        wanted: &WantedEntries,
+    ) -> Result<Vec<StoredEntry>>;
+}
+
+#[async_trait]
+pub trait AuditWrites: AuditReads {
+    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()>;
+}

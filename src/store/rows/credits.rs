@@ -1,0 +1,84 @@
+//! Rows of credits.
+
+use serde::Deserialize;
+use sqlx::FromRow;
+
+use super::json;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::KeyId;
+use crate::model::{Account, Credits, Purse, Refill, RefillInterval};
+
+#[derive(FromRow)]
+pub struct CreditsRow {
+    pub credits: Option<i64>,
+    pub credits_version: i64,
+    pub refill_amount: Option<i64>,
+    pub refill_day: Option<i64>,
+    pub refilled: i64,
+}
+
+impl CreditsRow {
+    pub fn into_credits(self) -> Option<Credits> {
+        let interval = match self.refill_day.and_then(|day| u8::try_from(day).ok()) {
+            Some(day) => RefillInterval::Monthly { day },
+            None => RefillInterval::Daily,
+        };
+        Some(Credits {
+            balance: self.credits?,
+            version: self.credits_version,
+            refill: self.refill_amount.map(|amount| Refill { interval, amount }),
+            refilled: self.refilled,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct AccountRow {
+    #[sqlx(flatten)]
+    credits: CreditsRow,
+    now: Timestamp,
+}
+
+impl AccountRow {
+    pub fn into_credits(self) -> Option<(Credits, Timestamp)> {
+        Some((self.credits.into_credits()?, self.now))
+    }
+}
+
+/// The account of one of several keys.
+#[derive(FromRow)]
+pub struct KeyAccountRow {
+    id: KeyId,
+    #[sqlx(flatten)]
+    account: AccountRow,
+    purses: String,
+}
+
+#[derive(Deserialize)]
+struct PurseRow {
+    epoch: i64,
+    life: i64,
+    granted: i64,
+    spent: i64,
+    opened_at: i64,
+    asked_at: i64,
+    asked_by: String,
+}
+
+impl KeyAccountRow {
+    pub fn into_account(self) -> Result<Option<(KeyId, Account)>> {
+        let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
+        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Purse {
+            epoch: row.epoch,
+            life: row.life,
+            granted: row.granted,
+            spent: row.spent,
+            opened_at: Timestamp(row.opened_at),
+            asked_at: Timestamp(row.asked_at),
+            asked_by: row.asked_by,
+            withheld_at: None,
+        });
+        Ok(Some((self.id, Account { credits, purses: purses.collect(), now })))
+    }
+}
