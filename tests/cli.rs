@@ -11,6 +11,12 @@ use crate::support::database::Database;
 use crate::support::process::{Server, exchange, free_port, get, keyward, run};
 use crate::support::{random, redis_url};
 
+mod apis;
+mod audit;
+mod namespaces;
+mod settings;
+mod vault;
+
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
 fn embedded(data_dir: &Path) -> Command {
@@ -135,60 +141,6 @@ fn a_workspace_sees_nothing_of_another() {
     assert_eq!(server.v2(key, "apis.getApi", &api["data"]).0, 404);
 }
 
-#[test]
-fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
-    let data = tempfile::tempdir().unwrap();
-    let mut command = embedded(data.path());
-    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
-    let server = Server::start(command);
-    let limit = || {
-        let check = json!({
-            "namespace": "email.send", "identifier": "user_1", "limit": 1000, "duration": 60_000,
-        });
-        server.v2(ROOT_KEY, "ratelimit.limit", &check)
-    };
-    let namespace = |arguments: &[&str]| {
-        let arguments: Vec<_> = [&["namespace"], arguments, &["--json"]].concat();
-        json_of(&run(data.path(), &arguments))
-    };
-    assert_eq!(limit().0, 200);
-
-    let listed = namespace(&["list"]);
-    let id = listed[0]["namespaceId"].as_str().unwrap();
-    assert_eq!(
-        (&listed[0]["name"], &listed[0]["onOutage"], &listed[0]["deletedAt"]),
-        (&json!("email.send"), &json!("local"), &Value::Null)
-    );
-    assert_eq!(namespace(&["set", "email.send", "--on-outage", "closed"])["onOutage"], "closed");
-    assert_eq!(namespace(&["set", id, "--on-outage", "open"])["namespaceId"], id);
-    assert_eq!(namespace(&["list"])[0]["onOutage"], "open");
-    assert!(namespace(&["delete", "email.send"])["deletedAt"].is_i64());
-    let deleted = Stopwatch::new();
-    let answer = loop {
-        let (status, answer) = limit();
-        if status != 200 {
-            break answer;
-        }
-        assert!(deleted.elapsed_ms() < 2_000, "still accepted");
-    };
-
-    assert!(
-        answer["error"]["type"].as_str().unwrap().ends_with("/errors/ratelimit_namespace_gone")
-    );
-    let lines = run(data.path(), &["namespace", "list"]).stdout;
-    let line = format!("{id}  open  deleted  email.send\n");
-    assert_eq!(String::from_utf8(lines).unwrap(), line);
-    assert_eq!(
-        events(data.path(), id),
-        [
-            "rootkey 127.0.0.1 ratelimitNamespace.create",
-            "system - ratelimitNamespace.update",
-            "system - ratelimitNamespace.update",
-            "system - ratelimitNamespace.delete",
-        ]
-    );
-}
-
 /// What the audit log of an embedded server tells of a thing, oldest first.
 fn events(data_dir: &Path, id: &str) -> Vec<String> {
     let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
@@ -201,24 +153,6 @@ fn events(data_dir: &Path, id: &str) -> Vec<String> {
         let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
         sqlx::query_scalar(sql).bind(id).fetch_all(&mut file).await.unwrap()
     })
-}
-
-#[test]
-fn a_namespace_that_is_not_there_and_a_policy_that_is_none_are_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let namespace = |arguments: &[&str]| run(data.path(), &[&["namespace"], arguments].concat());
-
-    let words = ["rate-limit namespace email.send does not exist"];
-    refused(&namespace(&["set", "email.send", "--on-outage", "open"]), 2, &words);
-    refused(&namespace(&["delete", "email.send"]), 2, &words);
-    refused(&namespace(&["delete", "email.send", "--workspace", "ws_none"]), 2, &words);
-    for policy in [&["--on-outage", "ajar"][..], &[]] {
-        let output = namespace(&[&["set", "email.send"], policy].concat());
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains("local") && text.contains("closed"), "{text}");
-    }
-    assert_eq!(json_of(&namespace(&["list", "--json"])), json!([]));
 }
 
 #[test]
@@ -259,146 +193,6 @@ fn the_configured_root_key_is_made_once_and_not_shown() {
 }
 
 #[test]
-fn a_secret_can_come_from_a_file() {
-    let data = tempfile::tempdir().unwrap();
-    let file = data.path().join("root-key");
-    std::fs::write(&file, format!("{ROOT_KEY}\n")).unwrap();
-    let mut command = embedded(data.path());
-    command.env("KEYWARD_ROOT_KEY_FILE", &file);
-
-    let server = Server::start(command);
-
-    assert_eq!(server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0, 200);
-}
-
-#[test]
-fn one_url_without_the_other_is_refused() {
-    let only = |name: &str, url: &str| keyward().env(name, url).output().unwrap();
-
-    let words = ["KEYWARD_DATABASE_URL", "KEYWARD_REDIS_URL", "set both"];
-    refused(&only("KEYWARD_DATABASE_URL", "postgres://localhost/x"), 2, &words);
-    refused(&only("KEYWARD_REDIS_URL", "redis://localhost"), 2, &words);
-}
-
-#[test]
-fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
-    let long = "x".repeat(256);
-    for (name, value, words) in [
-        ("KEYWARD_LISTEN", "nowhere", &["\"nowhere\"", "127.0.0.1:3000"][..]),
-        ("KEYWARD_ROOT_KEY", "only_19_characters_", &["19", "20 to 255"]),
-        ("KEYWARD_ROOT_KEY", &long, &["256", "20 to 255"]),
-        ("KEYWARD_ROOT_KEY", "with spaces in the middle", &["spaces"]),
-        ("KEYWARD_DRAIN_SECONDS", "soon", &["\"soon\"", "0 to 3600"]),
-        ("KEYWARD_DRAIN_SECONDS", "3601", &["0 to 3600"]),
-        ("KEYWARD_DOCS_URL", "docs.example", &["https://"]),
-        ("KEYWARD_LOG", "=,=", &["info"]),
-        ("KEYWARD_LOG_FORMAT", "xml", &["text or json"]),
-        ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
-        ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
-        ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
-        ("KEYWARD_ROOT_KEY_FILE", "/does/not/exist", &["/does/not/exist"]),
-    ] {
-        let data = tempfile::tempdir().unwrap();
-        let output = embedded(data.path()).env(name, value).output().unwrap();
-
-        let mut words = words.to_vec();
-        words.push(name);
-        refused(&output, 2, &words);
-        assert!(!String::from_utf8_lossy(&output.stderr).contains("only_19_characters_"));
-    }
-}
-
-#[test]
-fn the_audit_log_tells_from_where_a_change_came() {
-    let data = tempfile::tempdir().unwrap();
-    let mut command = embedded(data.path());
-    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
-    let server = Server::start(command);
-    let request = format!(
-        "POST /v2/apis.createApi HTTP/1.1\r\nHost: keyward\r\nConnection: close\r\n\
-        Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n\
-        User-Agent: teller/1.0\r\nContent-Length: 19\r\n\r\n{{\"name\":\"payments\"}}"
-    );
-
-    let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
-
-    assert_eq!(status, 200, "{answer}");
-    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
-    let entry: (String, String) = tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let sql = "SELECT remote_address, user_agent FROM audit WHERE event = 'api.create'";
-        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        sqlx::query_as(sql).fetch_one(&mut file).await.unwrap()
-    });
-    assert_eq!(entry, ("127.0.0.1".into(), "teller/1.0".into()));
-}
-
-#[test]
-fn a_command_on_a_database_that_is_not_there_is_refused() {
-    let url = format!("postgres://nobody@127.0.0.1:{}/none", free_port());
-    let output = keyward()
-        .arg("migrate")
-        .env("KEYWARD_DATABASE_URL", url)
-        .env("KEYWARD_REDIS_URL", redis_url())
-        .output()
-        .unwrap();
-
-    refused(&output, 1, &["cannot reach the database", "KEYWARD_DATABASE_URL"]);
-}
-
-#[test]
-fn a_schema_newer_than_the_binary_is_refused() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let database = runtime.block_on(async {
-        let database = Database::create().await;
-        let sql = "INSERT INTO _sqlx_migrations
-            (version, description, success, checksum, execution_time)
-            VALUES (9999, 'from the future', TRUE, '', 0)";
-        sqlx::query(sql).execute(&mut database.connect().await).await.unwrap();
-        database
-    });
-
-    let output = keyward()
-        .env("KEYWARD_DATABASE_URL", &database.url)
-        .env("KEYWARD_REDIS_URL", redis_url())
-        .output()
-        .unwrap();
-
-    refused(&output, 1, &["9999", "newer than this keyward"]);
-}
-
-#[test]
-fn a_port_in_use_is_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-
-    let output = embedded(data.path()).env("KEYWARD_LISTEN", &address).output().unwrap();
-
-    refused(&output, 1, &[&address, "KEYWARD_LISTEN"]);
-}
-
-#[test]
-fn a_data_directory_that_cannot_be_used_is_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let file = data.path().join("a-file");
-    std::fs::write(&file, "not a directory").unwrap();
-
-    let output = embedded(&file).output().unwrap();
-
-    refused(&output, 1, &["a-file", "KEYWARD_DATA_DIR"]);
-}
-
-#[test]
-fn a_database_file_that_is_none_is_refused() {
-    let data = tempfile::tempdir().unwrap();
-    std::fs::write(data.path().join("keyward.db"), "this is no database, ".repeat(100)).unwrap();
-
-    let output = embedded(data.path()).output().unwrap();
-
-    refused(&output, 1, &["database", "KEYWARD_DATA_DIR"]);
-}
-
-#[test]
 fn the_ledger_of_credits_can_be_read_and_given_back() {
     let data = tempfile::tempdir().unwrap();
 
@@ -410,16 +204,6 @@ fn the_ledger_of_credits_can_be_read_and_given_back() {
     assert_eq!(json_of(&empty), json!([]));
     assert_eq!(json_of(&nothing), json!({ "released": 0 }));
     assert_eq!((unsaid.status.code(), both.status.code()), (Some(2), Some(2)));
-}
-
-#[test]
-fn a_second_server_on_the_same_data_is_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let _first = Server::start(embedded(data.path()));
-
-    let output = embedded(data.path()).env("KEYWARD_LISTEN", "127.0.0.1:0").output().unwrap();
-
-    refused(&output, 1, &["another keyward", "KEYWARD_DATA_DIR"]);
 }
 
 #[test]
@@ -517,207 +301,6 @@ fn no_secret_reaches_the_log() {
         assert!(!text.contains(secret), "{secret} is in the log");
     }
     assert!(!fault.to_string().contains(&canary), "{fault}");
-}
-
-#[test]
-fn an_api_is_listed_and_set_beside_a_running_server() {
-    let data = tempfile::tempdir().unwrap();
-    let mut command = embedded(data.path());
-    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
-    let server = Server::start(command);
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap();
-    let cli = |arguments: &[&str]| {
-        embedded(data.path()).arg("api").args(arguments).arg("--json").output().unwrap()
-    };
-    let set = |arguments: &[&str]| json_of(&cli(&[&["update", api], arguments].concat()));
-
-    let all = json_of(&cli(&["list"]));
-    let everything = set(&[
-        "--default-prefix",
-        "acme",
-        "--default-bytes",
-        "24",
-        "--recoverable-keys",
-        "on",
-        "--delete-protection",
-        "on",
-        "--allow",
-        "10.1.2.3/8, 2001:db8::1",
-    ]);
-    let one = set(&["--delete-protection", "off"]);
-    let cleared = set(&["--default-prefix", "", "--allow", ""]);
-
-    assert_eq!((&all[0]["apiId"], &all[0]["recoverableKeys"]), (&json!(api), &json!(false)));
-    assert_eq!(everything["allow"], json!(["10.0.0.0/8", "2001:db8::1/128"]));
-    assert_eq!((&one["defaultPrefix"], &one["defaultBytes"]), (&json!("acme"), &json!(24)));
-    assert_eq!((&one["deleteProtection"], &one["recoverableKeys"]), (&json!(false), &json!(true)));
-    assert_eq!((&cleared["defaultPrefix"], &cleared["allow"]), (&Value::Null, &Value::Null));
-    assert_eq!(cleared["defaultBytes"], 24);
-    refused(&cli(&["update", "api_nowhere"]), 2, &["api_nowhere"]);
-    refused(&cli(&["update", api, "--allow", "10.0.0.0/33"]), 2, &["--allow", "10.0.0.0/33"]);
-    refused(&cli(&["update", api, "--default-prefix", "a-b"]), 2, &["--default-prefix", "16"]);
-    let over = "a".repeat(17);
-    refused(&cli(&["update", api, "--default-prefix", &over]), 2, &["--default-prefix", "16"]);
-}
-
-/// A recoverable key of a server, and what shows it.
-fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap();
-    let mut command = embedded(data);
-    json_of(
-        &command
-            .args(["api", "update", api, "--recoverable-keys", "on", "--json"])
-            .output()
-            .unwrap(),
-    );
-    let request = json!({ "apiId": api, "recoverable": true });
-    let (_, issued) = server.v2(ROOT_KEY, "keys.createKey", &request);
-    (issued["data"]["key"].clone(), json!({ "keyId": issued["data"]["keyId"], "decrypt": true }))
-}
-
-#[test]
-fn an_embedded_server_makes_its_master_key_and_refuses_to_start_without_it() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let data = tempfile::tempdir().unwrap();
-    let start = || {
-        let mut command = embedded(data.path());
-        command.env("KEYWARD_ROOT_KEY", ROOT_KEY).env("KEYWARD_LISTEN", "127.0.0.1:0");
-        command
-    };
-    let server = Server::start(start());
-    let (key, look) = recoverable(&server, data.path());
-    let file = data.path().join("master.key");
-    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-    drop(server);
-
-    let elsewhere = data.path().join("elsewhere");
-    std::fs::rename(&file, &elsewhere).unwrap();
-    refused(&start().output().unwrap(), 1, &["master.key", "KEYWARD_MASTER_KEY"]);
-    let other = "a5".repeat(32);
-    let mut wrong = start();
-    refused(
-        &wrong.env("KEYWARD_MASTER_KEY", other).output().unwrap(),
-        1,
-        &["sealed", "KEYWARD_MASTER_KEY"],
-    );
-    assert!(!file.exists(), "no other key takes its place");
-    std::fs::rename(&elsewhere, &file).unwrap();
-    let server = Server::start(start());
-
-    assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
-}
-
-#[test]
-fn the_master_key_is_rotated_beside_a_running_server() {
-    let data = tempfile::tempdir().unwrap();
-    let start = || {
-        let mut command = embedded(data.path());
-        command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
-        Server::start(command)
-    };
-    let server = start();
-    let (key, look) = recoverable(&server, data.path());
-    let file = data.path().join("master.key");
-    let before = std::fs::read_to_string(&file).unwrap();
-
-    let mut command = embedded(data.path());
-    let told = json_of(&command.args(["vault", "rotate", "--json"]).output().unwrap());
-
-    assert_eq!(told["rotated"], 1);
-    assert_ne!(std::fs::read_to_string(&file).unwrap(), before);
-    assert!(!data.path().join("master.key.next").exists());
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
-    drop(server);
-    assert_eq!(start().v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
-}
-
-#[test]
-fn a_master_key_that_is_none_is_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let with = |name: &str, value: &str| embedded(data.path()).env(name, value).output().unwrap();
-
-    refused(&with("KEYWARD_MASTER_KEY", "short"), 2, &["KEYWARD_MASTER_KEY", "32 bytes"]);
-    refused(
-        &with("KEYWARD_MASTER_KEY_PREVIOUS", &"a5".repeat(32)),
-        2,
-        &["KEYWARD_MASTER_KEY_PREVIOUS", "KEYWARD_MASTER_KEY"],
-    );
-    refused(
-        &with("KEYWARD_TRUSTED_PROXIES", "10.0.0.0/8,x"),
-        2,
-        &["KEYWARD_TRUSTED_PROXIES", "\"x\""],
-    );
-}
-
-#[test]
-fn a_migration_is_made_and_listed() {
-    let data = tempfile::tempdir().unwrap();
-    let cli = |arguments: &[&str]| {
-        embedded(data.path()).arg("migration").args(arguments).arg("--json").output().unwrap()
-    };
-    let create =
-        |algorithm: &str| json_of(&cli(&["create", "--algorithm", algorithm, "--name", "old"]));
-
-    let made = [create("sha256"), create("prefixed-api-key")];
-    let all = json_of(&cli(&["list"]));
-
-    for made in &made {
-        assert!(made["migrationId"].as_str().unwrap().starts_with("mig_"));
-        assert!(all.as_array().unwrap().contains(made), "{all}");
-    }
-    let wrong = cli(&["create", "--algorithm", "md5"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("prefixed-api-key"));
-    let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
-    refused(&cli(&nowhere), 2, &["ws_nowhere"]);
-}
-
-#[test]
-fn the_audit_log_can_be_read_searched_and_paged() {
-    let data = tempfile::tempdir().unwrap();
-    let mut command = embedded(data.path());
-    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
-    let server = Server::start(command);
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap().to_owned();
-    for name in ["one", "two", "three"] {
-        server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api, "name": name }));
-    }
-    let list = |arguments: &[&str]| {
-        let mut command = embedded(data.path());
-        let listed =
-            command.args(["audit", "list"]).args(arguments).arg("--json").output().unwrap();
-        json_of(&listed).as_array().unwrap().clone()
-    };
-    let names = |entries: &[Value]| -> Vec<String> {
-        let name = |entry: &Value| entry["targets"][0]["name"].as_str().unwrap_or("-").to_owned();
-        entries.iter().map(name).collect()
-    };
-
-    let keys = list(&["--event", "key.create"]);
-    let first = list(&["--event", "key.create", "--limit", "2"]);
-    let rest = list(&["--event", "key.create", "--before", first[1]["id"].as_str().unwrap()]);
-    let about = list(&["--about", "payments"]);
-    let actor = keys[0]["actor"]["id"].as_str().unwrap();
-
-    assert_eq!(names(&keys), ["three", "two", "one"]);
-    assert_eq!(
-        (names(&first), names(&rest)),
-        (vec!["three".into(), "two".into()], vec!["one".into()])
-    );
-    assert_eq!((about.len(), &about[0]["event"]), (1, &json!("api.create")));
-    assert_eq!(list(&["--actor", actor]).len(), 4);
-    assert!(list(&["--about", &api]).len() == 1 && list(&["--about", "nothing"]).is_empty());
-    assert_eq!(
-        (&keys[0]["actor"]["type"], &keys[0]["actor"]["name"]),
-        (&json!("rootkey"), &json!("KEYWARD_ROOT_KEY"))
-    );
-    assert_eq!(keys[0]["remoteAddress"], "127.0.0.1");
-    assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
-    assert!(list(&["--workspace", "ws_other"]).is_empty());
 }
 
 #[test]

@@ -5,18 +5,14 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use keyward::clock::Timestamp;
 use keyward::error::Result;
-use keyward::id::{
-    ApiId, AuditId, CorrelationId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId,
-    WorkspaceId,
-};
+use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
 use keyward::model::{
     Api, ApiSettings, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval,
-    Role, RootKey,
+    Role,
 };
 use keyward::secret::KeyHash;
 use keyward::store::freshness::Subject;
-use keyward::store::{AuditAct, AuditEntry, Owner, Store, Tx};
-use serde_json::{Value, json};
+use keyward::store::{Owner, Store, Tx};
 use sqlx::AssertSqlSafe;
 
 use crate::support::NOON;
@@ -51,12 +47,15 @@ macro_rules! both_stores {
     )*};
 }
 
+mod apis;
+mod audit;
 mod changes;
 mod credits;
 mod identities;
 mod keys;
 mod ratelimits;
 mod rbac;
+mod root_keys;
 
 /// Runs a statement that no function of the store does.
 async fn execute(store: &Store, sql: &'static str) {
@@ -133,20 +132,6 @@ fn a_key(workspace: &WorkspaceId, api: &ApiId) -> Key {
     }
 }
 
-fn a_root_key(workspace: &WorkspaceId) -> RootKey {
-    RootKey {
-        id: KeyId::random(),
-        workspace_id: workspace.clone(),
-        workspace_enabled: true,
-        start: "keyw".into(),
-        name: None,
-        permissions: Vec::new(),
-        created_at: NOON,
-        expires_at: None,
-        revoked_at: None,
-    }
-}
-
 fn a_permission(slug: &str) -> Permission {
     let id = PermissionId::random();
     Permission { id, slug: slug.into(), name: slug.into(), description: None }
@@ -168,22 +153,6 @@ fn credits(balance: i64, refill: Option<Refill>, refilled: i64) -> Credits {
 
 fn meta(json: &str) -> Meta {
     Meta::stored(json.to_owned()).expect("JSON")
-}
-
-/// An audit entry as it stands in the table.
-#[derive(Debug, PartialEq, sqlx::FromRow)]
-struct Entry {
-    id: String,
-    workspace_id: String,
-    at: i64,
-    event: String,
-    actor_type: String,
-    actor_id: String,
-    actor_name: String,
-    remote_address: Option<String>,
-    user_agent: Option<String>,
-    targets: String,
-    correlation_id: String,
 }
 
 /// What a transaction does, done and committed.
@@ -211,173 +180,6 @@ both_stores! {
             Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(name, ODD);
-    }
-
-    async fn a_root_key_is_found_by_its_hash(store) {
-        let workspace = workspace(&store).await;
-        let key = RootKey {
-            name: Some(ODD.into()),
-            permissions: vec!["api.*.create_key".into(), "rbac.*.create_role".into()],
-            expires_at: Some(Timestamp(i64::MAX)),
-            ..a_root_key(&workspace)
-        };
-
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash+/=").await).await.unwrap();
-
-        let mut reader = store.read().await.unwrap();
-        let found = reader.root_key_by_hash("hash+/=").await.unwrap().expect("the root key");
-        assert_eq!((&found.id, &found.workspace_id), (&key.id, &key.workspace_id));
-        assert_eq!((&found.name, &found.permissions), (&key.name, &key.permissions));
-        assert_eq!((&found.start, found.created_at), (&key.start, key.created_at));
-        assert_eq!((found.expires_at, found.revoked_at), (key.expires_at, None));
-        assert!(found.workspace_enabled);
-        assert!(reader.root_key_by_hash("HASH+/=").await.unwrap().is_none());
-        assert!(reader.root_key_by_hash("").await.unwrap().is_none());
-    }
-
-    async fn a_root_key_tells_whether_its_workspace_is_enabled(store) {
-        let workspace = workspace(&store).await;
-        let key = a_root_key(&workspace);
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
-
-        execute(&store, "UPDATE workspaces SET enabled = FALSE").await;
-
-        let found = store.read().await.unwrap().root_key_by_hash("hash").await.unwrap();
-        assert!(!found.unwrap().workspace_enabled);
-    }
-
-    async fn root_keys_are_listed_by_id_revoked_ones_too(store) {
-        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        for (n, id) in ["key_b", "key_B", "key_a", "key_é", "key_Z"].into_iter().enumerate() {
-            let key = RootKey { id: KeyId::from(id), ..a_root_key(&workspace) };
-            let hash = n.to_string();
-            commit(&store, async |tx| tx.insert_root_key(&key, &hash).await).await.unwrap();
-        }
-        let foreign = a_root_key(&other);
-        commit(&store, async |tx| tx.insert_root_key(&foreign, "foreign").await).await.unwrap();
-        let revoked = KeyId::from("key_a");
-        commit(&store, async |tx| tx.revoke_root_key(&revoked, NOON).await).await.unwrap();
-
-        let listed = store.read().await.unwrap().root_keys(&workspace).await.unwrap();
-
-        let ids: Vec<_> = listed.iter().map(|key| key.id.as_str()).collect();
-        assert_eq!(ids, ["key_B", "key_Z", "key_a", "key_b", "key_é"]);
-        assert_eq!(listed[2].revoked_at, Some(NOON));
-    }
-
-    async fn a_root_key_is_revoked_once(store) {
-        let workspace = workspace(&store).await;
-        let key = a_root_key(&workspace);
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
-        let revoke = async |id: &str, now| {
-            let id = KeyId::from(id);
-            commit(&store, async |tx| tx.revoke_root_key(&id, now).await).await.unwrap()
-        };
-
-        let first = revoke(key.id.as_str(), NOON).await;
-        let second = revoke(key.id.as_str(), NOON.plus_ms(1)).await;
-        let unknown = revoke("key_nowhere", NOON).await;
-
-        assert_eq!((first, second, unknown), (Some(workspace), None, None));
-        let found = store.read().await.unwrap().root_key_by_hash("hash").await.unwrap();
-        assert_eq!(found.unwrap().revoked_at, Some(NOON));
-    }
-
-    async fn an_api_is_found_in_its_workspace_deleted_or_not(store) {
-        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let api = an_api(&workspace);
-        commit(&store, async |tx| tx.insert_api(&api).await).await.unwrap();
-        let later = NOON.plus_ms(5);
-
-        let live = store.read().await.unwrap().api(&workspace, &api.id).await.unwrap().unwrap();
-        commit(&store, async |tx| tx.delete_api(&workspace, &api.id, later).await).await.unwrap();
-        let deleted = store.read().await.unwrap().api(&workspace, &api.id).await.unwrap().unwrap();
-
-        assert_eq!((&live.id, &live.workspace_id), (&api.id, &workspace));
-        assert_eq!((live.name.as_str(), live.created_at, live.deleted_at), (ODD, NOON, None));
-        assert_eq!((deleted.name.as_str(), deleted.deleted_at), (ODD, Some(later)));
-        let mut reader = store.read().await.unwrap();
-        let shouted = ApiId::from(api.id.as_str().to_uppercase());
-        assert!(reader.api(&other, &api.id).await.unwrap().is_none());
-        assert!(reader.api(&workspace, &shouted).await.unwrap().is_none());
-    }
-
-    async fn an_api_is_deleted_once_and_by_its_workspace_only(store) {
-        let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let id = api(&store, &workspace).await;
-        let delete = async |workspace: &WorkspaceId, now| {
-            commit(&store, async |tx| tx.delete_api(workspace, &id, now).await).await.unwrap()
-        };
-
-        let foreign = delete(&other, NOON).await;
-        let first = delete(&workspace, NOON).await;
-        let second = delete(&workspace, NOON.plus_ms(1)).await;
-
-        assert_eq!((foreign, first, second), (false, true, false));
-        let api = store.read().await.unwrap().api(&workspace, &id).await.unwrap().unwrap();
-        assert_eq!(api.deleted_at, Some(NOON));
-    }
-
-    async fn an_audit_entry_is_kept_field_by_field(store) {
-        let workspace = workspace(&store).await;
-        let (id, other) = (AuditId::random(), AuditId::random());
-        let entry = |id: &AuditId, kind| AuditEntry {
-            id: id.clone(),
-            event: "key.create",
-            targets: json!([{ "type": kind, "name": ODD }]),
-        };
-        let act = AuditAct {
-            workspace_id: &workspace,
-            at: Timestamp(i64::MAX),
-            correlation_id: &CorrelationId::from("cor_1"),
-            actor_type: "rootkey",
-            actor_id: "key_1",
-            actor_name: ODD,
-            remote_address: Some("2001:db8::1"),
-            user_agent: Some(ODD),
-        };
-        let bare = AuditAct { remote_address: None, user_agent: None, ..act };
-
-        commit(&store, async |tx| {
-            tx.insert_audit(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;
-            tx.insert_audit(&bare, &[entry(&AuditId::from("log_2"), "key")]).await
-        })
-        .await
-        .unwrap();
-
-        let sql = "
-            SELECT id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
-                user_agent, targets, correlation_id
-            FROM audit
-            ORDER BY id";
-        let mut rows: Vec<Entry> = match &store {
-            Store::Postgres(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
-        };
-        for row in &mut rows {
-            // How it is spaced is not looked at.
-            row.targets = serde_json::from_str::<Value>(&row.targets).unwrap().to_string();
-        }
-        let stored = |id: &str, kind, address: Option<&str>, agent: Option<&str>| Entry {
-            id: id.into(),
-            workspace_id: workspace.to_string(),
-            at: i64::MAX,
-            event: "key.create".into(),
-            actor_type: "rootkey".into(),
-            actor_id: "key_1".into(),
-            actor_name: ODD.into(),
-            remote_address: address.map(str::to_owned),
-            user_agent: agent.map(str::to_owned),
-            targets: json!([{ "type": kind, "name": ODD }]).to_string(),
-            correlation_id: "cor_1".into(),
-        };
-        let mut due = [
-            stored(id.as_str(), "key", Some("2001:db8::1"), Some(ODD)),
-            stored(other.as_str(), "role", Some("2001:db8::1"), Some(ODD)),
-            stored("log_2", "key", None, None),
-        ];
-        due.sort_by(|a, b| a.id.cmp(&b.id));
-        assert_eq!(rows, due);
     }
 
     async fn a_dropped_transaction_leaves_nothing(store) {

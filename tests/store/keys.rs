@@ -1,5 +1,6 @@
 //! Keys: what is kept of them, and who finds them.
 
+use super::root_keys::a_root_key;
 use super::*;
 
 both_stores! {

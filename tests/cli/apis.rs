@@ -1,0 +1,68 @@
+//! APIs and migrations, as an operator sets them.
+
+use super::*;
+
+#[test]
+fn an_api_is_listed_and_set_beside_a_running_server() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = made["data"]["apiId"].as_str().unwrap();
+    let cli = |arguments: &[&str]| {
+        embedded(data.path()).arg("api").args(arguments).arg("--json").output().unwrap()
+    };
+    let set = |arguments: &[&str]| json_of(&cli(&[&["update", api], arguments].concat()));
+
+    let all = json_of(&cli(&["list"]));
+    let everything = set(&[
+        "--default-prefix",
+        "acme",
+        "--default-bytes",
+        "24",
+        "--recoverable-keys",
+        "on",
+        "--delete-protection",
+        "on",
+        "--allow",
+        "10.1.2.3/8, 2001:db8::1",
+    ]);
+    let one = set(&["--delete-protection", "off"]);
+    let cleared = set(&["--default-prefix", "", "--allow", ""]);
+
+    assert_eq!((&all[0]["apiId"], &all[0]["recoverableKeys"]), (&json!(api), &json!(false)));
+    assert_eq!(everything["allow"], json!(["10.0.0.0/8", "2001:db8::1/128"]));
+    assert_eq!((&one["defaultPrefix"], &one["defaultBytes"]), (&json!("acme"), &json!(24)));
+    assert_eq!((&one["deleteProtection"], &one["recoverableKeys"]), (&json!(false), &json!(true)));
+    assert_eq!((&cleared["defaultPrefix"], &cleared["allow"]), (&Value::Null, &Value::Null));
+    assert_eq!(cleared["defaultBytes"], 24);
+    refused(&cli(&["update", "api_nowhere"]), 2, &["api_nowhere"]);
+    refused(&cli(&["update", api, "--allow", "10.0.0.0/33"]), 2, &["--allow", "10.0.0.0/33"]);
+    refused(&cli(&["update", api, "--default-prefix", "a-b"]), 2, &["--default-prefix", "16"]);
+    let over = "a".repeat(17);
+    refused(&cli(&["update", api, "--default-prefix", &over]), 2, &["--default-prefix", "16"]);
+}
+
+#[test]
+fn a_migration_is_made_and_listed() {
+    let data = tempfile::tempdir().unwrap();
+    let cli = |arguments: &[&str]| {
+        embedded(data.path()).arg("migration").args(arguments).arg("--json").output().unwrap()
+    };
+    let create =
+        |algorithm: &str| json_of(&cli(&["create", "--algorithm", algorithm, "--name", "old"]));
+
+    let made = [create("sha256"), create("prefixed-api-key")];
+    let all = json_of(&cli(&["list"]));
+
+    for made in &made {
+        assert!(made["migrationId"].as_str().unwrap().starts_with("mig_"));
+        assert!(all.as_array().unwrap().contains(made), "{all}");
+    }
+    let wrong = cli(&["create", "--algorithm", "md5"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("prefixed-api-key"));
+    let nowhere = ["create", "--algorithm", "sha256", "--workspace", "ws_nowhere"];
+    refused(&cli(&nowhere), 2, &["ws_nowhere"]);
+}

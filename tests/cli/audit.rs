@@ -1,0 +1,72 @@
+//! The audit log, as an operator reads it.
+
+use super::*;
+
+#[test]
+fn the_audit_log_tells_from_where_a_change_came() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let request = format!(
+        "POST /v2/apis.createApi HTTP/1.1\r\nHost: keyward\r\nConnection: close\r\n\
+        Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n\
+        User-Agent: teller/1.0\r\nContent-Length: 19\r\n\r\n{{\"name\":\"payments\"}}"
+    );
+
+    let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
+
+    assert_eq!(status, 200, "{answer}");
+    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
+    let entry: (String, String) = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = "SELECT remote_address, user_agent FROM audit WHERE event = 'api.create'";
+        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query_as(sql).fetch_one(&mut file).await.unwrap()
+    });
+    assert_eq!(entry, ("127.0.0.1".into(), "teller/1.0".into()));
+}
+
+#[test]
+fn the_audit_log_can_be_read_searched_and_paged() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = made["data"]["apiId"].as_str().unwrap().to_owned();
+    for name in ["one", "two", "three"] {
+        server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api, "name": name }));
+    }
+    let list = |arguments: &[&str]| {
+        let mut command = embedded(data.path());
+        let listed =
+            command.args(["audit", "list"]).args(arguments).arg("--json").output().unwrap();
+        json_of(&listed).as_array().unwrap().clone()
+    };
+    let names = |entries: &[Value]| -> Vec<String> {
+        let name = |entry: &Value| entry["targets"][0]["name"].as_str().unwrap_or("-").to_owned();
+        entries.iter().map(name).collect()
+    };
+
+    let keys = list(&["--event", "key.create"]);
+    let first = list(&["--event", "key.create", "--limit", "2"]);
+    let rest = list(&["--event", "key.create", "--before", first[1]["id"].as_str().unwrap()]);
+    let about = list(&["--about", "payments"]);
+    let actor = keys[0]["actor"]["id"].as_str().unwrap();
+
+    assert_eq!(names(&keys), ["three", "two", "one"]);
+    assert_eq!(
+        (names(&first), names(&rest)),
+        (vec!["three".into(), "two".into()], vec!["one".into()])
+    );
+    assert_eq!((about.len(), &about[0]["event"]), (1, &json!("api.create")));
+    assert_eq!(list(&["--actor", actor]).len(), 4);
+    assert!(list(&["--about", &api]).len() == 1 && list(&["--about", "nothing"]).is_empty());
+    assert_eq!(
+        (&keys[0]["actor"]["type"], &keys[0]["actor"]["name"]),
+        (&json!("rootkey"), &json!("KEYWARD_ROOT_KEY"))
+    );
+    assert_eq!(keys[0]["remoteAddress"], "127.0.0.1");
+    assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
+    assert!(list(&["--workspace", "ws_other"]).is_empty());
+}

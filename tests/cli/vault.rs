@@ -1,0 +1,94 @@
+//! The master key and what it seals.
+
+use super::*;
+
+/// A recoverable key of a server, and what shows it.
+fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
+    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = made["data"]["apiId"].as_str().unwrap();
+    let mut command = embedded(data);
+    json_of(
+        &command
+            .args(["api", "update", api, "--recoverable-keys", "on", "--json"])
+            .output()
+            .unwrap(),
+    );
+    let request = json!({ "apiId": api, "recoverable": true });
+    let (_, issued) = server.v2(ROOT_KEY, "keys.createKey", &request);
+    (issued["data"]["key"].clone(), json!({ "keyId": issued["data"]["keyId"], "decrypt": true }))
+}
+
+#[test]
+fn an_embedded_server_makes_its_master_key_and_refuses_to_start_without_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_ROOT_KEY", ROOT_KEY).env("KEYWARD_LISTEN", "127.0.0.1:0");
+        command
+    };
+    let server = Server::start(start());
+    let (key, look) = recoverable(&server, data.path());
+    let file = data.path().join("master.key");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    drop(server);
+
+    let elsewhere = data.path().join("elsewhere");
+    std::fs::rename(&file, &elsewhere).unwrap();
+    refused(&start().output().unwrap(), 1, &["master.key", "KEYWARD_MASTER_KEY"]);
+    let other = "a5".repeat(32);
+    let mut wrong = start();
+    refused(
+        &wrong.env("KEYWARD_MASTER_KEY", other).output().unwrap(),
+        1,
+        &["sealed", "KEYWARD_MASTER_KEY"],
+    );
+    assert!(!file.exists(), "no other key takes its place");
+    std::fs::rename(&elsewhere, &file).unwrap();
+    let server = Server::start(start());
+
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+}
+
+#[test]
+fn the_master_key_is_rotated_beside_a_running_server() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        Server::start(command)
+    };
+    let server = start();
+    let (key, look) = recoverable(&server, data.path());
+    let file = data.path().join("master.key");
+    let before = std::fs::read_to_string(&file).unwrap();
+
+    let mut command = embedded(data.path());
+    let told = json_of(&command.args(["vault", "rotate", "--json"]).output().unwrap());
+
+    assert_eq!(told["rotated"], 1);
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), before);
+    assert!(!data.path().join("master.key.next").exists());
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    drop(server);
+    assert_eq!(start().v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+}
+
+#[test]
+fn a_master_key_that_is_none_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let with = |name: &str, value: &str| embedded(data.path()).env(name, value).output().unwrap();
+
+    refused(&with("KEYWARD_MASTER_KEY", "short"), 2, &["KEYWARD_MASTER_KEY", "32 bytes"]);
+    refused(
+        &with("KEYWARD_MASTER_KEY_PREVIOUS", &"a5".repeat(32)),
+        2,
+        &["KEYWARD_MASTER_KEY_PREVIOUS", "KEYWARD_MASTER_KEY"],
+    );
+    refused(
+        &with("KEYWARD_TRUSTED_PROXIES", "10.0.0.0/8,x"),
+        2,
+        &["KEYWARD_TRUSTED_PROXIES", "\"x\""],
+    );
+}

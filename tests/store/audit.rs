@@ -1,0 +1,87 @@
+//! The audit log.
+
+use keyward::id::{AuditId, CorrelationId};
+use keyward::store::{AuditAct, AuditEntry};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// An audit entry as it stands in the table.
+#[derive(Debug, PartialEq, sqlx::FromRow)]
+struct Entry {
+    id: String,
+    workspace_id: String,
+    at: i64,
+    event: String,
+    actor_type: String,
+    actor_id: String,
+    actor_name: String,
+    remote_address: Option<String>,
+    user_agent: Option<String>,
+    targets: String,
+    correlation_id: String,
+}
+
+both_stores! {
+    async fn an_audit_entry_is_kept_field_by_field(store) {
+        let workspace = workspace(&store).await;
+        let (id, other) = (AuditId::random(), AuditId::random());
+        let entry = |id: &AuditId, kind| AuditEntry {
+            id: id.clone(),
+            event: "key.create",
+            targets: json!([{ "type": kind, "name": ODD }]),
+        };
+        let act = AuditAct {
+            workspace_id: &workspace,
+            at: Timestamp(i64::MAX),
+            correlation_id: &CorrelationId::from("cor_1"),
+            actor_type: "rootkey",
+            actor_id: "key_1",
+            actor_name: ODD,
+            remote_address: Some("2001:db8::1"),
+            user_agent: Some(ODD),
+        };
+        let bare = AuditAct { remote_address: None, user_agent: None, ..act };
+
+        commit(&store, async |tx| {
+            tx.insert_audit(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;
+            tx.insert_audit(&bare, &[entry(&AuditId::from("log_2"), "key")]).await
+        })
+        .await
+        .unwrap();
+
+        let sql = "
+            SELECT id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
+                user_agent, targets, correlation_id
+            FROM audit
+            ORDER BY id";
+        let mut rows: Vec<Entry> = match &store {
+            Store::Postgres(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+        };
+        for row in &mut rows {
+            // How it is spaced is not looked at.
+            row.targets = serde_json::from_str::<Value>(&row.targets).unwrap().to_string();
+        }
+        let stored = |id: &str, kind, address: Option<&str>, agent: Option<&str>| Entry {
+            id: id.into(),
+            workspace_id: workspace.to_string(),
+            at: i64::MAX,
+            event: "key.create".into(),
+            actor_type: "rootkey".into(),
+            actor_id: "key_1".into(),
+            actor_name: ODD.into(),
+            remote_address: address.map(str::to_owned),
+            user_agent: agent.map(str::to_owned),
+            targets: json!([{ "type": kind, "name": ODD }]).to_string(),
+            correlation_id: "cor_1".into(),
+        };
+        let mut due = [
+            stored(id.as_str(), "key", Some("2001:db8::1"), Some(ODD)),
+            stored(other.as_str(), "role", Some("2001:db8::1"), Some(ODD)),
+            stored("log_2", "key", None, None),
+        ];
+        due.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(rows, due);
+    }
+}
