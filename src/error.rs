@@ -311,9 +311,10 @@ pub fn is_outage(cause: &sqlx::Error) -> bool {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => true,
-        // Classes of SQLSTATE: connection, resources, operator intervention, busy SQLite.
+        // Classes of SQLSTATE: connection, resources, operator intervention, a transaction undone
+        // for the sake of another one, busy SQLite.
         sqlx::Error::Database(cause) => cause.code().is_some_and(|code| {
-            ["08", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "5"
+            ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "5"
         }),
         _ => false,
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use keyward::clock::Timestamp;
-use keyward::error::Result;
+use keyward::error::{Code, Result};
 use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
 use keyward::model::{
     Api, ApiSettings, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval,
@@ -305,4 +305,27 @@ async fn what_was_committed_is_there_after_the_file_is_opened_again() {
 
     let found = again.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
     assert_eq!(found.key.credits.unwrap().balance, 5);
+}
+
+#[tokio::test]
+async fn of_two_transactions_that_wait_for_each_other_one_may_be_sent_again() {
+    let database = Database::create().await;
+    let store = Store::connect(&database.url, 4).await.unwrap();
+    let first = key(&store, None).await;
+    let second = key_in(&store, &first).await;
+    let both_hold_one = tokio::sync::Barrier::new(2);
+    let take = async |one: &Key, other: &Key| {
+        commit(&store, async |tx| {
+            tx.lock_key(&one.workspace_id, &one.id).await?;
+            both_hold_one.wait().await;
+            tx.lock_key(&other.workspace_id, &other.id).await
+        })
+        .await
+    };
+
+    let (there, back) = tokio::join!(take(&first, &second), take(&second, &first));
+
+    let failed = [there, back].into_iter().filter_map(Result::err).collect::<Vec<_>>();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0].code(), Code::ServiceUnavailable, "{failed:?}");
 }

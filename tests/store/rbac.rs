@@ -1,5 +1,7 @@
 //! Permissions and roles, and which keys have them.
 
+use std::time::Duration;
+
 use super::*;
 
 both_stores! {
@@ -194,5 +196,41 @@ both_stores! {
         assert_eq!(set(&both).await, both);
         assert_eq!(set(&both[..1]).await, both[..1]);
         assert!(set(&[]).await.is_empty());
+    }
+
+    async fn what_is_deleted_meanwhile_is_no_link(store) {
+        let key = key(&store, None).await;
+        let (permissions, role) = (["a", "b"].map(a_permission), a_role("editor", &[]));
+        commit(&store, async |tx| {
+            tx.insert_permissions(&key.workspace_id, &permissions, NOON).await?;
+            tx.insert_role(&key.workspace_id, &role, NOON).await
+        })
+        .await
+        .unwrap();
+        let [gone, stays] = permissions;
+        let ids = [gone.id.clone(), stays.id.clone()];
+        let delete = async {
+            let mut tx = store.begin().await?;
+            tx.delete_permission(&key.workspace_id, &gone.id).await?;
+            tx.delete_role(&key.workspace_id, &role.id).await?;
+            // Long enough for the others to wait at what is being deleted.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            tx.commit().await
+        };
+        let link = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            commit(&store, async |tx| {
+                tx.set_key_permissions(&key.id, &ids).await?;
+                tx.set_key_roles(&key.id, std::slice::from_ref(&role.id)).await
+            })
+            .await
+        };
+
+        let (deleted, linked) = tokio::join!(delete, link);
+
+        deleted.unwrap();
+        linked.unwrap();
+        let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
+        assert_eq!((found.permissions, found.role_ids), (vec![stays], vec![]));
     }
 }

@@ -34,9 +34,9 @@ macro_rules! permissions_where {
     };
 }
 
-/// Makes `$ids` all that `$owner` is linked to.
+/// Makes `$ids` all that `$owner` is linked to, as far as they exist.
 macro_rules! relink {
-    ($connection:expr, $table:literal, $from:literal, $to:literal, $owner:expr, $ids:expr) => {{
+    ($connection:expr, $table:literal, $from:literal, $to:literal, $target:literal, $owner:expr, $ids:expr) => {{
         let ids = json!($ids).to_string();
         let drop_others = concat!(
             "DELETE FROM ",
@@ -50,6 +50,7 @@ macro_rules! relink {
             ")"
         );
         query(drop_others).bind($owner).bind(&ids).execute(&mut *$connection).await?;
+        // One that is deleted meanwhile is no link, and one that is linked is not deleted meanwhile.
         let add = concat!(
             "INSERT INTO ",
             $table,
@@ -57,9 +58,15 @@ macro_rules! relink {
             $from,
             ", ",
             $to,
-            ") SELECT $1, item FROM ",
-            texts!("$2"),
-            " WHERE TRUE ON CONFLICT (",
+            ") ",
+            held!(concat!(
+                "SELECT $1, t.id FROM ",
+                $target,
+                " t WHERE t.id IN (SELECT item FROM ",
+                texts!("$2"),
+                ")"
+            )),
+            " ON CONFLICT (",
             $from,
             ", ",
             $to,
@@ -216,7 +223,7 @@ impl RbacWrites for Connection {
         permissions: &[Permission],
     ) -> Result<()> {
         let ids: Vec<_> = permissions.iter().map(|permission| &permission.id).collect();
-        relink!(self, "role_permissions", "role_id", "permission_id", role, ids)
+        relink!(self, "role_permissions", "role_id", "permission_id", "permissions", role, ids)
     }
 
     async fn insert_permissions(
@@ -278,10 +285,10 @@ impl RbacWrites for Connection {
     }
 
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
-        relink!(self, "key_permissions", "key_id", "permission_id", key, ids)
+        relink!(self, "key_permissions", "key_id", "permission_id", "permissions", key, ids)
     }
 
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
-        relink!(self, "key_roles", "key_id", "role_id", key, ids)
+        relink!(self, "key_roles", "key_id", "role_id", "roles", key, ids)
     }
 }
