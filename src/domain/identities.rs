@@ -11,6 +11,9 @@ use crate::id::IdentityId;
 use crate::model::{Identity, Meta, Ratelimit};
 use crate::store::{Owner, Tx, freshness};
 
+/// How many bytes the meta of an identity may have, as it is written.
+pub const META_MAX_BYTES: usize = 1024 * 1024;
+
 /// An identity as it is asked for.
 #[derive(Debug)]
 pub struct NewIdentity {
@@ -30,6 +33,7 @@ pub struct IdentityChange {
 
 pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
     caller.require(Action::CreateIdentity)?;
+    new.meta.as_ref().map_or(Ok(()), is_kept)?;
     let now = app.clock.now();
     let identity = Identity {
         id: IdentityId::random(),
@@ -89,6 +93,7 @@ pub async fn update(
     let mut entries = Entries::of(caller, now);
     entries.add("identity.update", &[target(&identity)]);
     if let Some(meta) = change.meta {
+        is_kept(&meta)?;
         tx.set_identity_meta(&identity.id, &meta).await?;
         identity.meta = Some(meta);
     }
@@ -131,6 +136,17 @@ async fn existing(tx: &mut Tx, caller: &Caller, named: &str, action: Action) -> 
         Some(identity) if may_all || caller.may_on(action, &identity.id) => Ok(identity),
         None if may_all => Err(not_found(named)),
         Some(_) | None => Err(Error::Forbidden(action.everywhere())),
+    }
+}
+
+fn is_kept(meta: &Meta) -> Result<()> {
+    let bytes = meta.as_str().len();
+    match bytes <= META_MAX_BYTES {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            "/properties/meta",
+            format!("meta has {bytes} bytes: it may have at most {META_MAX_BYTES}"),
+        )),
     }
 }
 

@@ -28,6 +28,9 @@ pub type PageLimit = Int<1, 100>;
 /// The shortest window, in milliseconds.
 pub const DURATION_MIN_MS: i64 = 1000;
 
+/// What a request that carries the meta of an identity may hold beside it, in bytes.
+pub const BESIDE_META_MAX_BYTES: usize = 64 * 1024;
+
 /// The page that a request for a list asks for.
 pub fn paging(limit: Given<PageLimit>, default: usize, cursor: Given<Cursor>) -> Paging {
     let from = cursor.0.map_or_else(String::new, Text::into_string);

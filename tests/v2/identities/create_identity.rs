@@ -30,6 +30,24 @@ both! {
         kw.verify(&other.key).await.is("RATE_LIMITED");
     }
 
+    async fn its_meta_may_have_a_mebibyte_and_no_more(kw) {
+        let most = 1024 * 1024 - r#"{"note":""}"#.len();
+        let meta = |letters: usize| json!({ "note": "a".repeat(letters) });
+        let create = |meta| json!({ "externalId": "user_1", "meta": meta });
+        let update = |meta| json!({ "identity": "user_1", "meta": meta });
+
+        let over = kw.v2("identities.createIdentity", create(meta(most + 1))).await;
+        let at = kw.v2("identities.createIdentity", create(meta(most))).await;
+
+        let message = over.fault("/properties/meta");
+        assert!(message.contains("1048577") && message.contains("1048576"), "{message}");
+        at.data();
+        kw.v2("identities.updateIdentity", update(meta(most + 1))).await.fault("/properties/meta");
+        kw.v2("identities.updateIdentity", update(meta(most))).await.data();
+        let found = kw.v2("identities.getIdentity", json!({ "identity": "user_1" })).await;
+        assert_eq!(found.data()["meta"], meta(most));
+    }
+
     async fn there_is_one_of_an_external_id(kw) {
         let request = json!({ "externalId": "user_1" });
         let requests = (0..8).map(|_| kw.v2("identities.createIdentity", request.clone()));

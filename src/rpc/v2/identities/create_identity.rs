@@ -1,6 +1,7 @@
 use crate::domain::identities::{self, NewIdentity};
 use crate::id::IdentityId;
 use crate::rpc::prelude::*;
+use crate::rpc::v2::shapes::BESIDE_META_MAX_BYTES;
 use crate::rpc::v2::shapes::Ratelimit;
 
 /// Create an identity.
@@ -31,6 +32,7 @@ impl Operation for CreateIdentity {
     const NAME: &'static str = "identities.createIdentity";
     const NEEDS: Needs = Needs::Permission(&[Action::CreateIdentity]);
     const WRITES: bool = true;
+    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
     type Reply = Created;
 
     fn example() -> Value {

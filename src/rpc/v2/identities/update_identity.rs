@@ -2,7 +2,7 @@ use crate::domain::identities::{self, IdentityChange};
 use crate::domain::keys::NewRatelimit;
 use crate::error::Error;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{IdentityName, IdentityReply, Ratelimit};
+use crate::rpc::v2::shapes::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
 
 /// Change an identity.
 ///
@@ -24,6 +24,7 @@ impl Operation for UpdateIdentity {
     const NAME: &'static str = "identities.updateIdentity";
     const NEEDS: Needs = Needs::Permission(&[Action::UpdateIdentity]);
     const WRITES: bool = true;
+    const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
     type Reply = IdentityReply;
 
     fn example() -> Value {
