@@ -1,5 +1,5 @@
 // Drives a running Keyward server through the official TypeScript clients, unmodified, and
-// checks every answer against the v2 contract. It reads KEYWARD_URL and the root keys that `run` names,
+// checks every answer against the v2 contract. It reads the KEYWARD_ variables that `run` exports,
 // and it may run any number of times against the same server: every name it makes is new.
 import assert from "node:assert/strict";
 import { check, count, requestIds } from "./typescript/support.mjs";

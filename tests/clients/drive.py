@@ -1,7 +1,7 @@
 """Drives a running Keyward server through the official Python client, unmodified.
 
 Every check runs twice, with the client's synchronous and with its asynchronous methods, and
-compares answers with the v2 contract. It reads KEYWARD_URL and the root keys that `run` names, and it
+compares answers with the v2 contract. It reads the KEYWARD_ variables that `run` exports, and it
 may run any number of times against the same server: every name it makes is new.
 """
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -30,9 +31,22 @@ def client(root_key):
     return Unkey(root_key=root_key, server_url=URL, retry_config=NO_RETRY)
 
 
+BINARY = given("KEYWARD_BINARY")
+
+
+def keyward(*args):
+    """What the operator does beside the server, on the same data."""
+    return json.loads(subprocess.run([BINARY, *args, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+
+
+def client_for(*permissions):
+    return client(keyward("root-key", "create", *(f"--permission={one}" for one in permissions))["key"])
+
+
 # A root key that may make APIs and do nothing else, and one that may attach permissions and roles but not make them.
-WEAK = client(given("KEYWARD_WEAK_ROOT_KEY"))
-ATTACHER = client(given("KEYWARD_ATTACHER_ROOT_KEY"))
+WEAK = client_for("api.*.create_api")
+ATTACHER = client_for("api.*.update_key", "rbac.*.add_permission_to_key", "rbac.*.remove_permission_from_key",
+                      "rbac.*.add_permission_to_role", "rbac.*.remove_permission_from_role", "rbac.*.add_role_to_key")
 # After so long a change is seen by another replica than the one that made it.
 SEEN_AFTER_SECONDS = float(given("KEYWARD_SEEN_AFTER_SECONDS"))
 

@@ -1,5 +1,6 @@
 // What every file of checks uses: the clients, the ways to check an answer, and the API in which keys are made.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { Unkey } from "@unkey/api";
 import * as errors from "@unkey/api/models/errors";
@@ -17,10 +18,20 @@ delete process.env.UNKEY_ROOT_KEY;
 // Retries are off, so that one 5xx answer is a failure here and not a slow success.
 export const client = (key) => new Unkey({ serverURL, rootKey: key, retryConfig: { strategy: "none" } });
 export const unkey = client(rootKey);
+
+// What the operator does beside the server, on the same data.
+const binary = given("KEYWARD_BINARY");
+export const keyward = (...args) =>
+  JSON.parse(execFileSync(binary, [...args, "--json"], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }));
+const rootKeyFor = (...permissions) => keyward("root-key", "create", ...permissions.map((one) => `--permission=${one}`)).key;
+export const clientFor = (...permissions) => client(rootKeyFor(...permissions));
 // A root key that may make APIs and do nothing else, and one that may attach permissions and roles but not make them.
-export const weakRootKey = given("KEYWARD_WEAK_ROOT_KEY");
+export const weakRootKey = rootKeyFor("api.*.create_api");
 export const weak = client(weakRootKey);
-export const attacher = client(given("KEYWARD_ATTACHER_ROOT_KEY"));
+export const attacher = clientFor(
+  "api.*.update_key", "rbac.*.add_permission_to_key", "rbac.*.remove_permission_from_key",
+  "rbac.*.add_permission_to_role", "rbac.*.remove_permission_from_role", "rbac.*.add_role_to_key",
+);
 
 export const run = randomBytes(6).toString("hex");
 export const fresh = (name) => `${run}.${name}`;
