@@ -224,6 +224,12 @@ class Driver:
         detail = await self.raises(kind, operation, **fields)
         assert location in [item["location"] for item in detail["errors"]], f"expected an error at {location}, got {detail['errors']}"
 
+    async def lacks(self, operation, /, *permissions, kind=FORBIDDEN, **fields):
+        """Refused by an error that names each permission."""
+        detail = (await self.raises(kind, operation, **fields))["detail"]
+        for permission in permissions:
+            assert permission in detail, detail
+
     async def get_key(self, key_id):
         return self.settled(await self.call("keys.get_key", key_id=key_id))
 

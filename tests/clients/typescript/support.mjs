@@ -130,6 +130,11 @@ export async function raises([type, status, title, name, media = "application/js
   }
   return body.error;
 }
+// Refused by an error that names each permission.
+export async function lacks(permissions, promise, kind = E.forbidden) {
+  const { detail } = await raises(kind, promise);
+  for (const permission of permissions) assert.ok(detail.includes(permission), detail);
+}
 export async function rejects(location, promise, kind = E.invalid) {
   const error = await raises(kind, promise);
   const locations = error.errors.map((item) => item.location);
