@@ -20,6 +20,7 @@ async def authentication(kw, section):
         "keys.create_key": {"api_id": "x"}, "keys.get_key": {"key_id": "x"}, "keys.update_key": {"key_id": "x"},
         "keys.delete_key": {"key_id": "x"}, "keys.whoami": {"key": ""}, "keys.verify_key": {"key": ""},
         "keys.update_credits": {"key_id": "x", "operation": "set"}, "keys.reroll_key": {"key_id": "x", "expiration": -1},
+        "keys.migrate_keys": {"migration_id": "", "api_id": "", "keys": []},
         **{f"keys.{verb}_{what}": {"key_id": "x", what: [""]} for verb in ("add", "remove", "set") for what in ("permissions", "roles")},
         "permissions.create_permission": {"name": "", "slug": ""}, "permissions.get_permission": {"permission": ""},
         "permissions.list_permissions": {"limit": 0}, "permissions.delete_permission": {"permission": ""},

@@ -25,6 +25,7 @@ await section("authentication", async (check) => {
       whoami: { key: "" }, verifyKey: { key: "" }, updateCredits: { keyId: "x", operation: "set" }, rerollKey: { keyId: "x", expiration: -1 },
       addPermissions: { keyId: "x", permissions: [] }, removePermissions: { keyId: "x", permissions: [] }, setPermissions: { keyId: "x", permissions: [""] },
       addRoles: { keyId: "x", roles: [] }, removeRoles: { keyId: "x", roles: [] }, setRoles: { keyId: "x", roles: [""] },
+      migrateKeys: { migrationId: "", apiId: "", keys: [] },
     },
     permissions: {
       createPermission: { name: "", slug: "" }, getPermission: { permission: "" }, listPermissions: { limit: 0 }, deletePermission: { permission: "" },

@@ -85,6 +85,7 @@ export async function pages(firstPage) {
 export const E = {
   invalid: [errors.BadRequestErrorResponse, 400, "Bad Request", "invalid_input"],
   query: [errors.BadRequestErrorResponse, 400, "Bad Request", "permissions_query_syntax_error"],
+  badRequest: [errors.BadRequestErrorResponse, 400, "Bad Request", ""],
   unauthorized: [errors.UnauthorizedErrorResponse, 401, "Unauthorized", ""],
   forbidden: [errors.ForbiddenErrorResponse, 403, "Forbidden", "insufficient_permissions"],
   noApi: [errors.NotFoundErrorResponse, 404, "Not Found", "api_not_found"],
@@ -93,6 +94,7 @@ export const E = {
   noPermission: [errors.NotFoundErrorResponse, 404, "Not Found", "permission_not_found"],
   noIdentity: [errors.NotFoundErrorResponse, 404, "Not Found", "identity_not_found"],
   noNamespace: [errors.NotFoundErrorResponse, 404, "Not Found", "ratelimit_namespace_not_found"],
+  noMigration: [errors.NotFoundErrorResponse, 404, "Not Found", "migration_not_found"],
   noOverride: [errors.NotFoundErrorResponse, 404, "Not Found", "ratelimit_override_not_found"],
   notFound: [errors.NotFoundErrorResponse, 404, "Not Found", ""],
   permissionExists: [errors.ConflictErrorResponse, 409, "Conflicting Resource", "permission_already_exists"],
