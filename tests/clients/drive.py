@@ -18,12 +18,13 @@ from python.limits_and_credits import credits, ratelimits
 from python.migrations import migrating, prefixed
 from python.permissions import permissions, permissions_listed, role_permissions, roles_listed
 from python.ratelimit import limiter
+from python.recoverable_keys import recoverable
 from python.support import Driver, count, equal, request_ids
 from python.verify_key import expressions, verifying
 
 SECTIONS = (authentication, authorization, apis, keys_listed, permissions, permissions_listed, roles_listed, role_permissions, identities,
             creating, reading, deleting, updating, updating_credits, rerolling, key_permissions, key_roles, through_a_role,
-            verifying, expressions, ratelimits, credits, migrating, prefixed, limiter)
+            verifying, expressions, ratelimits, credits, migrating, prefixed, recoverable, limiter)
 
 
 async def everything(kw):

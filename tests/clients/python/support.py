@@ -39,6 +39,11 @@ def keyward(*args):
     return json.loads(subprocess.run([BINARY, *args, "--json"], stdout=subprocess.PIPE, check=True).stdout)
 
 
+async def set_api(api_id, *options):
+    keyward("api", "update", api_id, *options)
+    await asyncio.sleep(1)  # Every server sees within a second what the operator has changed.
+
+
 def client_for(*permissions):
     return client(keyward("root-key", "create", *(f"--permission={one}" for one in permissions))["key"])
 

@@ -23,6 +23,11 @@ export const unkey = client(rootKey);
 const binary = given("KEYWARD_BINARY");
 export const keyward = (...args) =>
   JSON.parse(execFileSync(binary, [...args, "--json"], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }));
+// Every server sees within a second what the operator has changed.
+export async function setApi(apiId, ...options) {
+  keyward("api", "update", apiId, ...options);
+  await sleep(1000);
+}
 const rootKeyFor = (...permissions) => keyward("root-key", "create", ...permissions.map((one) => `--permission=${one}`)).key;
 export const clientFor = (...permissions) => client(rootKeyFor(...permissions));
 // A root key that may make APIs and do nothing else, and one that may attach permissions and roles but not make them.
