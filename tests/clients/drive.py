@@ -8,6 +8,7 @@ may run any number of times against the same server: every name it makes is new.
 import asyncio
 import sys
 
+from python.allowed_networks import networks
 from python.apis import apis, keys_listed
 from python.authentication import authentication, authorization
 from python.change_key import rerolling, updating, updating_credits
@@ -24,7 +25,7 @@ from python.verify_key import expressions, verifying
 
 SECTIONS = (authentication, authorization, apis, keys_listed, permissions, permissions_listed, roles_listed, role_permissions, identities,
             creating, reading, deleting, updating, updating_credits, rerolling, key_permissions, key_roles, through_a_role,
-            verifying, expressions, ratelimits, credits, migrating, prefixed, recoverable, limiter)
+            verifying, expressions, ratelimits, credits, migrating, prefixed, recoverable, networks, limiter)
 
 
 async def everything(kw):
