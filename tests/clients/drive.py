@@ -12,6 +12,7 @@ from python.allowed_networks import networks
 from python.apis import apis, keys_listed
 from python.authentication import authentication, authorization
 from python.change_key import rerolling, updating, updating_credits
+from python.grants import granted_apis, granted_identities, granted_namespaces
 from python.identities import identities
 from python.key_access import key_permissions, key_roles, through_a_role
 from python.keys import creating, deleting, reading
@@ -25,7 +26,8 @@ from python.verify_key import expressions, verifying
 
 SECTIONS = (authentication, authorization, apis, keys_listed, permissions, permissions_listed, roles_listed, role_permissions, identities,
             creating, reading, deleting, updating, updating_credits, rerolling, key_permissions, key_roles, through_a_role,
-            verifying, expressions, ratelimits, credits, migrating, prefixed, recoverable, networks, limiter)
+            verifying, expressions, ratelimits, credits, migrating, prefixed, recoverable, networks,
+            granted_apis, granted_identities, granted_namespaces, limiter)
 
 
 async def everything(kw):
