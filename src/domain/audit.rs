@@ -66,9 +66,15 @@ impl<'a> Entries<'a> {
         self.entries.push(AuditEntry { id, event, targets });
     }
 
-    pub async fn write(self, tx: &mut Tx) -> Result<()> {
+    pub async fn write(mut self, tx: &mut Tx) -> Result<()> {
         if self.entries.is_empty() {
             return Ok(());
+        }
+        // The log goes by time and id: those of one moment stay in the order in which they were added.
+        let mut ids: Vec<_> = self.entries.iter().map(|entry| entry.id.clone()).collect();
+        ids.sort();
+        for (entry, id) in self.entries.iter_mut().zip(ids) {
+            entry.id = id;
         }
         let (actor_type, actor_id, actor_name, origin) = match self.actor {
             Actor::RootKey(caller) => {

@@ -372,7 +372,23 @@ pub struct Nullable<T>(pub Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::<T>::deserialize(deserializer).map(Self)
+        struct There<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for There<T> {
+            type Value = Option<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value or null")
+            }
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<Option<T>, D::Error> {
+                Option::deserialize(deserializer)
+            }
+        }
+
+        // Not as an option: a field that is missing would be read as null.
+        deserializer.deserialize_newtype_struct("Nullable", There(PhantomData)).map(Self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::audit::{self, Actor};
+use super::super::audit::{self, Actor, Entries};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::target;
@@ -121,10 +121,11 @@ async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Re
     {
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
+    let mut entries = Entries::of(caller, now);
     for namespace in new.iter().filter(|namespace| made.contains(&namespace.name)) {
-        let actor = Actor::RootKey(caller);
-        record(&mut tx, actor, namespace, "ratelimitNamespace.create", now).await?;
+        entries.add("ratelimitNamespace.create", &[target(namespace)]);
     }
+    entries.write(&mut tx).await?;
     // Those too that another replica was faster to make: this one may remember that they are missing.
     for name in &names {
         tx.changed(freshness::Subject::NewNamespace(name.fingerprint()));
