@@ -14,7 +14,7 @@ use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
 use crate::domain::ratelimits::NamespaceName;
 use crate::error::Result;
-use crate::id::{IdentityId, ReplicaId, RoleId};
+use crate::id::{ApiId, IdentityId, ReplicaId, RoleId};
 use crate::limiter::Keyspace;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
@@ -63,6 +63,10 @@ pub struct App {
     announcements: mpsc::Sender<String>,
 }
 
+/// How many counts of keys are remembered, and for how long.
+const KEY_COUNTS_MAX: u64 = 10_000;
+const KEY_COUNT_FOR: Duration = Duration::from_mins(5);
+
 /// What has been read and is still true.
 pub struct Caches {
     pub views: Rows<KeyHash, View>,
@@ -71,6 +75,8 @@ pub struct Caches {
     pub roles: Rows<RoleId, Role>,
     pub root_keys: Rows<KeyHash, Authority>,
     pub namespaces: Rows<NamespaceName, StoredNamespace>,
+    /// How many keys an API had within the last minutes.
+    pub key_counts: moka::sync::Cache<ApiId, i64>,
 }
 
 impl Caches {
@@ -85,6 +91,10 @@ impl Caches {
             namespaces: Rows::new(freshness, keys_max, 1 << 10, |name| {
                 Some(Subject::NewNamespace(name.fingerprint()))
             }),
+            key_counts: moka::sync::Cache::builder()
+                .max_capacity(KEY_COUNTS_MAX)
+                .time_to_live(KEY_COUNT_FOR)
+                .build(),
         }
     }
 }

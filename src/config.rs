@@ -56,6 +56,13 @@ pub struct Config {
     /// Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8,fd00::/8` [default: none]
     #[arg(long, env = "KEYWARD_TRUSTED_PROXIES", global = true)]
     trusted_proxies: Option<String>,
+    /// Whether version 1 verifies keys for anybody who shows one: on or off [default: on]
+    #[arg(long, env = "KEYWARD_OPEN_VERIFICATION", global = true)]
+    open_verification: Option<String>,
+    /// How many keys that do not exist one address may show to version 1 in a minute; 0: any number
+    /// [default: 10000]
+    #[arg(long, env = "KEYWARD_UNKNOWN_KEYS_PER_MINUTE", global = true)]
+    unknown_keys_per_minute: Option<String>,
     /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
     #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
     drain_seconds: Option<String>,
@@ -116,6 +123,10 @@ pub struct Settings {
     pub master_keys: Option<MasterKeys>,
     /// Absent: nobody's X-Forwarded-For is believed.
     pub trusted_proxies: Option<Networks>,
+    /// Whether version 1 verifies keys for anybody.
+    pub open_verification: bool,
+    /// 0: any number.
+    pub unknown_keys_per_minute: u64,
     pub drain_seconds: u64,
     /// Without a slash at the end.
     pub docs_url: String,
@@ -141,6 +152,8 @@ impl Settings {
     }
 }
 
+/// The variable that switches verification without a root key off.
+pub const OPEN_VERIFICATION: &str = "KEYWARD_OPEN_VERIFICATION";
 const LISTEN: &str = "127.0.0.1:3000";
 
 impl Config {
@@ -152,6 +165,14 @@ impl Config {
             root_key: self.root_key()?,
             master_keys: self.master_keys()?,
             trusted_proxies: self.trusted_proxies()?,
+            open_verification: self.open_verification()?,
+            unknown_keys_per_minute: number(
+                "KEYWARD_UNKNOWN_KEYS_PER_MINUTE",
+                self.unknown_keys_per_minute.as_deref(),
+                10_000,
+                0,
+                1_000_000_000,
+            )?,
             drain_seconds: number(
                 "KEYWARD_DRAIN_SECONDS",
                 self.drain_seconds.as_deref(),
@@ -281,6 +302,14 @@ impl Config {
     fn trusted_proxies(&self) -> Result<Option<Networks>, String> {
         let networks = Networks::parse(self.trusted_proxies.as_deref().unwrap_or_default());
         networks.map(Networks::new).map_err(|fault| format!("KEYWARD_TRUSTED_PROXIES: {fault}"))
+    }
+
+    fn open_verification(&self) -> Result<bool, String> {
+        match self.open_verification.as_deref() {
+            None | Some("on") => Ok(true),
+            Some("off") => Ok(false),
+            Some(other) => Err(format!("{OPEN_VERIFICATION} is {other:?}: it must be on or off")),
+        }
     }
 
     fn docs_url(&self, listen: SocketAddr) -> Result<String, String> {

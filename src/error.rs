@@ -54,6 +54,8 @@ pub enum Subject {
     Role(String),
     #[error("identity with externalId {0}")]
     Identity(String),
+    #[error("identity {0}")]
+    IdentityId(String),
     #[error("workspace {0}")]
     Workspace(WorkspaceId),
     #[error("root key {0}")]
@@ -77,6 +79,8 @@ pub enum Refusal {
     NotRecoverable(ApiId),
     #[error("API {0} is protected against deletion; `keyward api update` takes that from it")]
     Protected(ApiId),
+    #[error("{} does not exist; make it first", list(.0))]
+    Missing(Vec<Subject>),
     #[error("the key has no rate limit named {0}; give limit and duration to check one ad hoc")]
     UnknownRatelimit(String),
     #[error(
@@ -97,6 +101,10 @@ pub enum Error {
     Invalid(Vec<Fault>),
     #[error("the permissions query is not valid: {0}")]
     Query(String),
+    #[error(
+        "the key must have at least three parts between underscores: the migration's are prefix_short_long"
+    )]
+    MalformedKey,
     #[error("{0}")]
     Unauthenticated(Unknown),
     #[error("the workspace of this root key is disabled")]
@@ -108,6 +116,8 @@ pub enum Error {
     NotFound(Vec<Subject>),
     #[error("{0} exists already")]
     Taken(Subject),
+    #[error("Ratelimit with name {0:?} is already defined in the request")]
+    Doubled(String),
     #[error("rate-limit namespace {0} has been deleted")]
     NamespaceGone(String),
     #[error(
@@ -116,6 +126,12 @@ pub enum Error {
     NameReused,
     #[error("another request with the same Idempotency-Key is under way")]
     Overtaken,
+    /// Names the variable that does it.
+    #[error("this server does not answer it: {0}")]
+    SwitchedOff(&'static str),
+    /// Tells what there was too much of.
+    #[error("{0}; try again in a minute")]
+    TooMany(&'static str),
     #[error("{0}")]
     Refused(Refusal),
     #[error("there is nothing at this path")]
@@ -172,6 +188,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidInput,
+            Self::MalformedKey => Code::KeyMalformed,
             Self::Query(_) => Code::PermissionsQuerySyntaxError,
             Self::Unauthenticated(unknown) => match unknown {
                 Unknown::Missing => Code::AuthenticationMissing,
@@ -181,13 +198,15 @@ impl Error {
                 Unknown::Expired => Code::RootKeyExpired,
             },
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
+            Self::SwitchedOff(_) => Code::OperationSwitchedOff,
+            Self::TooMany(_) => Code::TooManyRequests,
             Self::Forbidden(_) => Code::InsufficientPermissions,
             Self::NotFound(subjects) => match subjects.first() {
                 Some(Subject::Api(_)) => Code::ApiNotFound,
                 Some(Subject::Key(_) | Subject::Secret) | None => Code::KeyNotFound,
                 Some(Subject::Permission(_)) => Code::PermissionNotFound,
                 Some(Subject::Role(_)) => Code::RoleNotFound,
-                Some(Subject::Identity(_)) => Code::IdentityNotFound,
+                Some(Subject::Identity(_) | Subject::IdentityId(_)) => Code::IdentityNotFound,
                 Some(Subject::Workspace(_)) => Code::WorkspaceNotFound,
                 Some(Subject::RootKey(_)) => Code::RootKeyNotFound,
                 Some(Subject::Migration(_)) => Code::MigrationNotFound,
@@ -197,16 +216,16 @@ impl Error {
             Self::Taken(subject) => match subject {
                 Subject::Permission(_) => Code::PermissionAlreadyExists,
                 Subject::Role(_) => Code::RoleAlreadyExists,
-                Subject::Identity(_) => Code::IdentityAlreadyExists,
+                Subject::Identity(_) | Subject::IdentityId(_) => Code::IdentityAlreadyExists,
+                Subject::Key(_) | Subject::Secret => Code::KeyAlreadyExists,
                 Subject::Api(_)
-                | Subject::Key(_)
-                | Subject::Secret
                 | Subject::Workspace(_)
                 | Subject::RootKey(_)
                 | Subject::Migration(_)
                 | Subject::Namespace(_)
                 | Subject::Override(_) => Code::UnexpectedError,
             },
+            Self::Doubled(_) => Code::RatelimitAlreadyExists,
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
             Self::NameReused | Self::Overtaken => Code::IdempotencyKeyInUse,
             Self::Refused(Refusal::Protected(_)) => Code::ProtectedResource,
@@ -347,6 +366,7 @@ macro_rules! codes {
 
 codes! {
     InvalidInput "invalid_input" 400 "Bad Request",
+    KeyMalformed "key_malformed" 400 "Bad Request",
     PermissionsQuerySyntaxError "permissions_query_syntax_error" 400 "Bad Request",
     AuthenticationMissing "authentication_missing" 401 "Unauthorized",
     AuthenticationMalformed "authentication_malformed" 401 "Unauthorized",
@@ -355,6 +375,7 @@ codes! {
     RootKeyExpired "root_key_expired" 401 "Unauthorized",
     InsufficientPermissions "insufficient_permissions" 403 "Forbidden",
     WorkspaceDisabled "workspace_disabled" 403 "Forbidden",
+    OperationSwitchedOff "operation_switched_off" 403 "Forbidden",
     NotFound "not_found" 404 "Not Found",
     ApiNotFound "api_not_found" 404 "Not Found",
     KeyNotFound "key_not_found" 404 "Not Found",
@@ -370,11 +391,14 @@ codes! {
     IdentityAlreadyExists "identity_already_exists" 409 "Conflicting Resource",
     PermissionAlreadyExists "permission_already_exists" 409 "Conflicting Resource",
     RoleAlreadyExists "role_already_exists" 409 "Conflicting Resource",
+    RatelimitAlreadyExists "ratelimit_already_exists" 409 "Conflicting Resource",
+    KeyAlreadyExists "key_already_exists" 409 "Conflicting Resource",
     IdempotencyKeyInUse "idempotency_key_in_use" 409 "Conflicting Resource",
     RatelimitNamespaceGone "ratelimit_namespace_gone" 410 "Resource Gone",
     PreconditionFailed "precondition_failed" 412 "Precondition Failed",
     ProtectedResource "protected_resource" 412 "Resource is protected",
     RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
+    TooManyRequests "too_many_requests" 429 "Too Many Requests",
     UnexpectedError "unexpected_error" 500 "Internal Server Error",
     ServiceUnavailable "service_unavailable" 503 "Service Unavailable",
 }

@@ -76,7 +76,7 @@ impl Requests {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: Family<[Label; 2], Counter>,
+    requests: Family<[Label; 3], Counter>,
     database_reachable: Gauge,
     counters_reachable: Gauge,
     pub verifications: Verifications,
@@ -99,7 +99,11 @@ impl Default for Metrics {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         all.register("build", "The version that runs; always 1", version);
         Self {
-            requests: family(all, "requests", "Requests answered, by operation and status class"),
+            requests: family(
+                all,
+                "requests",
+                "Requests answered, by version, operation and status class",
+            ),
             database_reachable: gauge(all, "database_reachable", "1 while the database answers"),
             counters_reachable: gauge(all, "counters_reachable", "1 while the counters answer"),
             verifications: Verifications::of(
@@ -154,9 +158,10 @@ fn family<const N: usize>(
 }
 
 impl Metrics {
-    /// The handles of an operation; `other` stands for every path that is none.
-    pub fn requests(&self, operation: &'static str) -> Requests {
-        Requests::of(&self.requests, |status| [("operation", operation), status])
+    /// The handles of an operation of a version; `other` stands for every path that is none.
+    pub fn requests(&self, version: &'static str, operation: &'static str) -> Requests {
+        let labels = |status| [("version", version), ("operation", operation), status];
+        Requests::of(&self.requests, labels)
     }
 
     /// All of them in the text format that Prometheus reads (`OpenMetrics` 1.0).

@@ -117,6 +117,10 @@ pub struct Key {
     pub name: Option<String>,
     pub meta: Option<Meta>,
     pub identity_id: Option<IdentityId>,
+    /// The customer's own name for the user whose key it is: that of the identity, while it has one.
+    pub owner_id: Option<String>,
+    /// The customer's own label.
+    pub environment: Option<String>,
     pub enabled: bool,
     pub expires_at: Option<Timestamp>,
     /// Absent: the key may be used without end.
@@ -211,6 +215,8 @@ pub struct Ratelimit {
     pub duration_ms: i64,
     /// Checked on every verification, with cost 1, whether asked for or not.
     pub auto_apply: bool,
+    /// Whether its answers may be quick rather than exact. They are exact all the same: it is only told.
+    pub is_async: bool,
 }
 
 /// One of the customer's own users.
@@ -347,6 +353,8 @@ pub struct Override {
     pub duration_ms: i64,
     /// The last moment at which it applies. Absent: it does not end.
     pub expires_at: Option<Timestamp>,
+    /// Whether it was asked for quick answers rather than exact ones; a check says so for itself.
+    pub is_async: bool,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
 }

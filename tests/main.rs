@@ -12,6 +12,10 @@ mod refill;
 mod stack;
 mod store;
 mod table;
+mod v1 {
+    mod table;
+    mod wire;
+}
 mod v2 {
     mod allowed_networks;
     mod authentication;

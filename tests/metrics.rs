@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::rpc::v2;
+use keyward::rpc::{v1, v2};
 use serde_json::json;
 
 use crate::both;
@@ -87,7 +87,10 @@ fn risen(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTree
 }
 
 fn requests(operation: &str, status: &str) -> String {
-    format!("keyward_requests_total{{operation=\"{operation}\",status=\"{status}\"}}")
+    let version = if operation == "other" { "" } else { "v2" };
+    format!(
+        "keyward_requests_total{{version=\"{version}\",operation=\"{operation}\",status=\"{status}\"}}"
+    )
 }
 
 fn verifications(code: &str) -> String {
@@ -208,8 +211,9 @@ both! {
 
         let after: Vec<_> = scrape(&kw).await.into_keys().collect();
         assert_eq!(after, before);
+        let (v1, v2) = (v1::table(), v2::table());
         let operations: BTreeSet<_> =
-            v2::table().rows.iter().map(|row| row.name).chain(["other"]).collect();
+            v1.rows.iter().chain(&v2.rows).map(|row| row.name).chain(["other"]).collect();
         let labelled: BTreeSet<_> = after
             .iter()
             .flat_map(|sample| labels(sample))

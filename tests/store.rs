@@ -123,6 +123,8 @@ fn a_key(workspace: &WorkspaceId, api: &ApiId) -> Key {
         name: None,
         meta: None,
         identity_id: None,
+        owner_id: None,
+        environment: None,
         enabled: true,
         expires_at: None,
         credits: None,
@@ -144,7 +146,14 @@ fn a_role(name: &str, permissions: &[Permission]) -> Role {
 
 fn a_limit(name: &str, limit: i64) -> Ratelimit {
     let id = RatelimitId::random();
-    Ratelimit { id, name: name.into(), limit, duration_ms: 1000, auto_apply: false }
+    Ratelimit {
+        id,
+        name: name.into(),
+        limit,
+        duration_ms: 1000,
+        auto_apply: false,
+        is_async: false,
+    }
 }
 
 fn credits(balance: i64, refill: Option<Refill>, refilled: i64) -> Credits {

@@ -4,10 +4,9 @@
 use axum::body::Body;
 use keyward::domain::permission::Action;
 use keyward::rpc::{Needs, Row, example, v2};
-use keyward::store::Store;
 use serde_json::{Value, json};
 
-mod cases;
+pub mod cases;
 
 use crate::both;
 use crate::support::{Keyward, Reply, post};
@@ -25,14 +24,6 @@ async fn send(kw: &Keyward, row: &Row, root_key: &str, body: impl Into<Body>) ->
     kw.send(request).await
 }
 
-async fn audit_entries(kw: &Keyward) -> i64 {
-    let sql = "SELECT COUNT(*) FROM audit";
-    match kw.store() {
-        Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-        Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-    }
-}
-
 /// A server with everything that the examples name, once for each operation: one may delete what the
 /// next one needs.
 async fn planted(kw: &Keyward) -> Keyward {
@@ -45,12 +36,12 @@ both! {
     async fn the_published_example_is_accepted_and_a_change_is_audited(kw) {
         for row in v2::table().rows {
             let kw = planted(&kw).await;
-            let before = audit_entries(&kw).await;
+            let before = kw.audit_entries().await;
 
             let reply = kw.v2(row.name, (row.example)()).await;
 
             assert_eq!(reply.status, 200, "{}: {}", row.name, reply.text);
-            let written = audit_entries(&kw).await - before;
+            let written = kw.audit_entries().await - before;
             assert_eq!(written > 0, row.writes, "{} wrote {written} entries", row.name);
         }
     }
@@ -104,6 +95,7 @@ both! {
                 let reply = kw.v2_as(&root_key, row.name, (row.example)()).await;
 
                 match row.needs {
+                    Needs::Nothing => unreachable!("it needs something"),
                     Needs::Permission(_) => {
                         let error = reply.error(403, "insufficient_permissions");
                         let detail = error["detail"].as_str().unwrap();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::open::open;
-use super::{Audit, Credits, Done, Failure, Migration, Namespace, RootKey};
+use super::{ApiVersion, Audit, Credits, Done, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
@@ -253,8 +253,12 @@ fn namespace_entry(namespace: &model::Namespace) -> Value {
     })
 }
 
-pub fn openapi(settings: &Settings) -> Done {
-    let document = rpc::document(&rpc::v2::table(), &settings.docs_url);
+pub fn openapi(settings: &Settings, version: ApiVersion) -> Done {
+    let table = match version {
+        ApiVersion::V1 => rpc::v1::table(),
+        ApiVersion::V2 => rpc::v2::table(),
+    };
+    let document = rpc::document(&table, &settings.docs_url);
     let text = serde_json::to_string_pretty(&document)
         .map_err(|e| Failure::Run(format!("cannot write the document: {e}")))?;
     print(&text);

@@ -229,7 +229,8 @@ enum Namespace {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum ApiVersion {
+pub enum ApiVersion {
+    V1,
     V2,
 }
 
@@ -304,7 +305,7 @@ async fn run(cli: Cli) -> Done {
         }
         Some(Command::Audit(command)) => Box::pin(commands::audit(settings, out, command)).await,
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
-        Some(Command::Openapi { version: ApiVersion::V2 }) => commands::openapi(&settings),
+        Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(Command::Health) => Ok(()),
     }
 }

@@ -1,7 +1,8 @@
 //! APIs: the sets of keys that a backend accepts.
 
-use super::audit::{self, Actor, Target};
+use super::audit::{self, Actor, Entries, Target};
 use super::caller::Caller;
+use super::keys::Deletion;
 use super::permission::Action;
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -54,6 +55,41 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     record(&mut tx, Actor::RootKey(caller), &api, "api.delete", now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await
+}
+
+/// How many keys are deleted at once.
+const KEYS_AT_ONCE: i64 = 1000;
+
+/// Deletes all keys of an API; they stop verifying. How many they were. They go by the thousand, each of these
+/// with what is recorded of it: where that is broken off, the rest is still there, and the call may be repeated.
+pub async fn delete_keys(
+    app: &App,
+    caller: &Caller,
+    id: &ApiId,
+    deletion: Deletion,
+) -> Result<usize> {
+    caller.require_on(Action::DeleteKey, id)?;
+    let mut deleted = 0;
+    loop {
+        let now = app.clock.now();
+        let mut tx = app.store.begin().await?;
+        live(tx.api(caller.workspace(), id).await?, id)?;
+        let keys = match deletion {
+            Deletion::Soft => tx.delete_keys(id, now, KEYS_AT_ONCE).await?,
+            Deletion::Permanent => tx.purge_keys(id, KEYS_AT_ONCE).await?,
+        };
+        if keys.is_empty() {
+            return Ok(deleted);
+        }
+        let mut entries = Entries::of(caller, now);
+        for key in &keys {
+            entries.add("key.delete", &[Target::new("key", key.as_str())]);
+        }
+        entries.write(&mut tx).await?;
+        tx.changed(freshness::Subject::Api(id.clone()));
+        app.commit(tx).await?;
+        deleted += keys.len();
+    }
 }
 
 /// Those of a workspace, by id.

@@ -9,6 +9,7 @@ use super::permission::{Action, Grants};
 use crate::error::{Error, Result};
 use crate::id::WorkspaceId;
 use crate::model::RootKey;
+pub use crate::store::cache::Cached;
 
 /// A root key that has been found, with its permissions ready to ask. It never changes: a root key
 /// that has changed is another authority.
@@ -41,7 +42,7 @@ pub struct Origin {
 /// Who asks.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    pub authority: Arc<crate::store::cache::Cached<Authority>>,
+    pub authority: Arc<Cached<Authority>>,
     pub origin: Origin,
     /// How the request is told from others, where it may be asked again.
     pub once: Option<Arc<Once>>,

@@ -14,6 +14,26 @@ use crate::store::{Owner, Tx, freshness};
 /// How many bytes the meta of an identity may have, as it is written.
 pub const META_MAX_BYTES: usize = 1024 * 1024;
 
+/// How a request names an identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Called {
+    Id(String),
+    ExternalId(String),
+    /// By its id; where none has it, by its external id.
+    Either(String),
+}
+
+impl Called {
+    /// The id and the external id that it may have; neither is ever empty.
+    fn names(&self) -> (&str, &str) {
+        match self {
+            Self::Id(id) => (id, ""),
+            Self::ExternalId(id) => ("", id),
+            Self::Either(named) => (named, named),
+        }
+    }
+}
+
 /// An identity as it is asked for.
 #[derive(Debug)]
 pub struct NewIdentity {
@@ -57,10 +77,11 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
     Ok(identity.id)
 }
 
-/// The identity of this id; where there is none, the one of this external id.
-pub async fn get(app: &App, caller: &Caller, named: &str) -> Result<Identity> {
-    let found = app.store.read().await?.identity_named(caller.workspace(), named).await?;
-    let identity = found.ok_or_else(|| not_found(named))?;
+pub async fn get(app: &App, caller: &Caller, called: &Called) -> Result<Identity> {
+    let (id, external_id) = called.names();
+    let mut reader = app.store.read().await?;
+    let found = reader.identity_named(caller.workspace(), id, external_id).await?;
+    let identity = found.ok_or_else(|| not_found(called))?;
     caller.require_on(Action::ReadIdentity, &identity.id)?;
     Ok(identity)
 }
@@ -80,16 +101,22 @@ pub async fn list(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Id
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
+/// How many identities there are; the root key may read all of them.
+pub async fn count(app: &App, caller: &Caller) -> Result<i64> {
+    caller.require(Action::ReadIdentity)?;
+    app.store.read().await?.count_identities(caller.workspace()).await
+}
+
 /// Changes an identity, all of it or nothing. The identity then.
 pub async fn update(
     app: &App,
     caller: &Caller,
-    named: &str,
+    called: &Called,
     change: IdentityChange,
 ) -> Result<Identity> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let mut identity = existing(&mut tx, caller, named, Action::UpdateIdentity).await?;
+    let mut identity = existing(&mut tx, caller, called, Action::UpdateIdentity).await?;
     let mut entries = Entries::of(caller, now);
     entries.add("identity.update", &[target(&identity)]);
     if let Some(meta) = change.meta {
@@ -111,9 +138,9 @@ pub async fn update(
 }
 
 /// Deletes an identity and its limits. Its keys go on, and are nobody's.
-pub async fn delete(app: &App, caller: &Caller, named: &str) -> Result<()> {
+pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    let identity = existing(&mut tx, caller, named, Action::DeleteIdentity).await?;
+    let identity = existing(&mut tx, caller, called, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
     let mut entries = Entries::of(caller, app.clock.now());
     entries.add("identity.delete", &[target(&identity)]);
@@ -127,14 +154,20 @@ pub async fn delete(app: &App, caller: &Caller, named: &str) -> Result<()> {
 
 /// The identity, held until the transaction ends, if the root key may do this to it. Who may do it to some
 /// only is not told which others there are.
-async fn existing(tx: &mut Tx, caller: &Caller, named: &str, action: Action) -> Result<Identity> {
+async fn existing(
+    tx: &mut Tx,
+    caller: &Caller,
+    called: &Called,
+    action: Action,
+) -> Result<Identity> {
     let may_all = caller.may(action);
     if !may_all && caller.instances(action).is_empty() {
         caller.require(action)?;
     }
-    match tx.lock_identity(caller.workspace(), named).await? {
+    let (id, external_id) = called.names();
+    match tx.lock_identity(caller.workspace(), id, external_id).await? {
         Some(identity) if may_all || caller.may_on(action, &identity.id) => Ok(identity),
-        None if may_all => Err(not_found(named)),
+        None if may_all => Err(not_found(called)),
         Some(_) | None => Err(Error::Forbidden(action.everywhere())),
     }
 }
@@ -150,8 +183,11 @@ fn is_kept(meta: &Meta) -> Result<()> {
     }
 }
 
-fn not_found(named: &str) -> Error {
-    Error::not_found(Subject::Identity(named.to_owned()))
+fn not_found(called: &Called) -> Error {
+    Error::not_found(match called {
+        Called::Id(id) => Subject::IdentityId(id.clone()),
+        Called::ExternalId(named) | Called::Either(named) => Subject::Identity(named.clone()),
+    })
 }
 
 /// The limits as they will be: those whose name is known keep their id.

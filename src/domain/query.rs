@@ -6,6 +6,43 @@
 
 use crate::error::{Error, Result};
 
+/// What a key must be allowed to do.
+#[derive(Debug)]
+pub enum Required {
+    /// A query, not read yet.
+    Query(String),
+    Tree(Tree),
+}
+
+impl Required {
+    /// Whether it holds for a key of which `has` tells its permissions; an error if it is no query.
+    pub fn holds(&self, has: impl Fn(&str) -> bool) -> Result<bool> {
+        match self {
+            Self::Query(query) => holds(query, has),
+            Self::Tree(tree) => Ok(tree.holds(&has)),
+        }
+    }
+}
+
+/// A requirement that has been read. It is no deeper than the request that it came in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// This permission, letter by letter.
+    Has(String),
+    All(Vec<Tree>),
+    Any(Vec<Tree>),
+}
+
+impl Tree {
+    fn holds(&self, has: &impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Has(slug) => has(slug),
+            Self::All(parts) => parts.iter().all(|part| part.holds(has)),
+            Self::Any(parts) => parts.iter().any(|part| part.holds(has)),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
     Name(&'a str),

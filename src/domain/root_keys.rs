@@ -6,6 +6,7 @@ use super::audit::{self, Actor, Target};
 use super::caller::Authority;
 use super::permission::{self, Action, Grants};
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject, Unknown};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::RootKey;
@@ -33,6 +34,22 @@ pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authori
         return Err(Error::WorkspaceDisabled);
     }
     Ok(authority)
+}
+
+/// Who has no root key: nobody of no workspace, who may do nothing.
+pub fn nobody(app: &App) -> Arc<Cached<Authority>> {
+    let key = RootKey {
+        id: KeyId::from(""),
+        workspace_id: WorkspaceId::from(""),
+        workspace_enabled: true,
+        start: String::new(),
+        name: None,
+        permissions: Vec::new(),
+        created_at: Timestamp(0),
+        expires_at: None,
+        revoked_at: None,
+    };
+    Arc::new(Cached::new(Authority::new(key, Grants::default()), app.freshness.stamp(), []))
 }
 
 async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>>> {

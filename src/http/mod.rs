@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use futures_util::FutureExt as _;
@@ -30,7 +30,7 @@ use crate::app::App;
 use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
-use crate::rpc::{self, Answer, Endpoint, PEER, reply};
+use crate::rpc::{self, Answer, Endpoint, PEER, Verb, Version as _, reply};
 use patience::{Patience, Watched};
 
 /// How long requests in flight may take to finish when the server stops.
@@ -42,42 +42,71 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// look into a map; a router with its layers of futures costs a verification a tenth of its time.
 #[derive(Clone)]
 pub struct Paths {
-    operations: Arc<HashMap<String, (Call, Arc<Endpoint>)>>,
+    operations: Arc<HashMap<String, Operation>>,
     others: Router,
     other: Arc<Endpoint>,
 }
 
-type Call = fn(Arc<Endpoint>, Request) -> Answer;
+/// What answers at a path.
+struct Operation {
+    verb: Verb,
+    call: fn(Arc<Endpoint>, Request) -> Answer,
+    endpoint: Arc<Endpoint>,
+}
+
+impl Operation {
+    fn answers(&self, method: &Method) -> bool {
+        match self.verb {
+            Verb::Post => *method == Method::POST,
+            // Of the answer to HEAD only the head is sent.
+            Verb::Get => *method == Method::GET || *method == Method::HEAD,
+        }
+    }
+}
+
 /// How paths that are no operation are called in the metrics.
 const OTHER: &str = "other";
 
 impl Paths {
     pub fn new(app: Arc<App>) -> Self {
-        let table = rpc::v2::table();
-        let endpoint =
-            |name| Arc::new(Endpoint { app: app.clone(), requests: app.metrics.requests(name) });
-        let operation = |row: &rpc::Row| {
-            (format!("{}{}", table.prefix, row.name), (row.call, endpoint(row.name)))
+        let endpoint = |version, name| {
+            let requests = app.metrics.requests(version, name);
+            Arc::new(Endpoint { app: app.clone(), requests })
         };
-        let operations = Arc::new(table.rows.iter().map(operation).collect());
-        let other = endpoint(OTHER);
+        let mut operations = HashMap::new();
+        for table in [rpc::v1::table(), rpc::v2::table()] {
+            for row in table.rows {
+                let path = format!("{}{}", table.prefix, row.name);
+                let endpoint = endpoint(table.prefix.trim_matches('/'), row.name);
+                operations.insert(path, Operation { verb: row.verb, call: row.call, endpoint });
+            }
+        }
+        let operations = Arc::new(operations);
+        let other = endpoint("", OTHER);
         Self { operations, others: others(app), other }
     }
 
     pub fn answer(&self, request: Request) -> Answer {
-        match self.operations.get(request.uri().path()) {
-            Some((call, endpoint)) if request.method() == Method::POST => {
-                call(endpoint.clone(), request)
+        let operation = self.operations.get(request.uri().path());
+        match operation {
+            Some(operation) if operation.answers(request.method()) => {
+                (operation.call)(operation.endpoint.clone(), request)
             }
-            Some((_, endpoint)) => {
-                let answer = wrong_method(&endpoint.app, request.method(), "POST");
-                Box::pin(ready(counted(endpoint, answer)))
-            }
-            None => {
-                let (answer, other) = (self.others.clone().call(request), self.other.clone());
-                Box::pin(answer.map(move |Ok(answer)| counted(&other, answer)))
-            }
+            _ => self.otherwise(operation, request),
         }
+    }
+
+    fn otherwise(&self, operation: Option<&Operation>, request: Request) -> Answer {
+        if let Some(answer) = rpc::preflight(&request) {
+            return Box::pin(ready(counted(&self.other, answer)));
+        }
+        if let Some(Operation { verb, endpoint, .. }) = operation {
+            let (path, method) = (request.uri().path(), request.method());
+            let answer = wrong_method(&endpoint.app, path, method, verb.as_str());
+            return Box::pin(ready(counted(endpoint, answer)));
+        }
+        let (answer, other) = (self.others.clone().call(request), self.other.clone());
+        Box::pin(answer.map(move |Ok(answer)| counted(&other, answer)))
     }
 }
 
@@ -93,16 +122,19 @@ fn others(app: Arc<App>) -> Router {
         .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
+        .route("/v1/openapi.json", get(openapi_v1))
         .route("/errors/{name}", get(error_page))
         .fallback(no_such_path)
-        .method_not_allowed_fallback(async |State(app): State<Arc<App>>, method: Method| {
-            wrong_method(&app, &method, "GET")
-        })
+        .method_not_allowed_fallback(
+            async |State(app): State<Arc<App>>, uri: Uri, method: Method| {
+                wrong_method(&app, uri.path(), &method, "GET")
+            },
+        )
         .with_state(app)
 }
 
 async fn liveness() -> Response<Body> {
-    reply::success(&RequestId::random(), &json!({ "message": "Keyward is alive" }))
+    rpc::v2::V2::success(&RequestId::random(), &json!({ "message": "Keyward is alive" }))
 }
 
 /// 503 only while draining: a balancer must not drop every replica because Redis is away.
@@ -132,14 +164,17 @@ async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
     reply::json(StatusCode::OK, &rpc::document(&rpc::v2::table(), &app.settings.docs_url))
 }
 
-async fn no_such_path(State(app): State<Arc<App>>) -> Response<Body> {
-    reply::failure(&app.settings.docs_url, &RequestId::random(), &Error::NoSuchPath, reply::JSON)
+async fn openapi_v1(State(app): State<Arc<App>>) -> Response<Body> {
+    reply::json(StatusCode::OK, &rpc::document(&rpc::v1::table(), &app.settings.docs_url))
 }
 
-fn wrong_method(app: &App, method: &Method, allowed: &'static str) -> Response<Body> {
+async fn no_such_path(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
+    rpc::failure(&app, uri.path(), &Error::NoSuchPath)
+}
+
+fn wrong_method(app: &App, path: &str, method: &Method, allowed: &'static str) -> Response<Body> {
     let error = Error::WrongMethod(method.to_string(), allowed);
-    let mut response =
-        reply::failure(&app.settings.docs_url, &RequestId::random(), &error, reply::JSON);
+    let mut response = rpc::failure(app, path, &error);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
@@ -147,7 +182,7 @@ fn wrong_method(app: &App, method: &Method, allowed: &'static str) -> Response<B
 /// The section of `docs/errors.md` that explains an error.
 async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        return no_such_path(State(app)).await;
+        return rpc::failure(&app, "/errors/", &Error::NoSuchPath);
     };
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     ([(CONTENT_TYPE, html)], error_html(*code)).into_response()

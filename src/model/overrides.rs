@@ -106,6 +106,7 @@ mod tests {
 
     fn made(identifiers: &[&str]) -> Overrides {
         let made = |(at, identifier): (usize, &&str)| Override {
+            is_async: false,
             id: OverrideId::from(format!("rlor_{at}")),
             identifier: (*identifier).to_owned(),
             limit: 1,

@@ -7,12 +7,11 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use jsonschema::error::ValidationErrorKind;
-use jsonschema::{ValidationError, Validator};
+use jsonschema::Validator;
 use serde_json::Value;
 
 use super::bounds::Object;
-use super::{Operation, schema};
+use super::{Operation, Version, schema};
 use crate::error::{Error, Fault, Result};
 
 /// How deeply a body may be nested.
@@ -23,7 +22,7 @@ const FAULTS_MAX: usize = 100;
 pub const BODY: &str = "requestBody";
 
 /// Reads a request.
-pub fn decode<O: Operation>(body: &[u8]) -> Result<O> {
+pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     if body.is_empty() {
         return fault("the body is empty", Some("send the request as JSON"));
     }
@@ -34,12 +33,12 @@ pub fn decode<O: Operation>(body: &[u8]) -> Result<O> {
         true => serde_json::from_slice(body),
         false => serde_json::from_slice(body).map(|Object(request)| request),
     };
-    read.or_else(|_| explain(body))
+    read.or_else(|_| explain::<V, O>(body))
 }
 
 /// Every fault of a body that could not be read, or the request after all: of two fields with one
 /// name the last counts, which the first reading does not know.
-fn explain<O: Operation>(body: &[u8]) -> Result<O> {
+fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(e) => {
@@ -50,38 +49,19 @@ fn explain<O: Operation>(body: &[u8]) -> Result<O> {
         }
     };
     let faults: Vec<_> =
-        validator::<O>().iter_errors(&value).take(FAULTS_MAX).map(|e| told(&e)).collect();
+        validator::<O>().iter_errors(&value).take(FAULTS_MAX).map(|e| V::fault(&e)).collect();
     if !faults.is_empty() {
         return Err(Error::Invalid(faults));
     }
     serde_path_to_error::deserialize(&value).map_err(|e| {
         let path = e.path().to_string();
-        let location = if path == "." { BODY.to_owned() } else { path.clone() };
-        Error::invalid(location, format!("{path} {}", plain(&e.inner().to_string())))
+        let location = if path == "." { BODY.to_owned() } else { place(&path) };
+        Error::invalid(location, V::sentence(&path, plain(&e.inner().to_string())))
     })
 }
 
-/// A fault as the caller reads it: with its own name of the field, and without the value, which may
-/// be a secret.
-fn told(e: &ValidationError<'_>) -> Fault {
-    let field = field(e.instance_path().as_str());
-    let location = without_places(e.schema_path().as_str());
-    let within = if field.is_empty() { String::new() } else { format!(" of {field}") };
-    let message = match e.kind() {
-        ValidationErrorKind::Required { property } => {
-            format!("{}{within} is missing", property.as_str().unwrap_or_default())
-        }
-        ValidationErrorKind::AdditionalProperties { unexpected } => {
-            format!("{}{within} is not a field of this request", unexpected.join(", "))
-        }
-        _ if field.is_empty() => e.masked_with("the body").to_string(),
-        _ => e.masked_with(field.as_str()).to_string(),
-    };
-    Fault { location, message, fix: None }
-}
-
 /// `/ratelimits/0/duration` as `ratelimits[0].duration`.
-fn field(pointer: &str) -> String {
+pub fn field(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
         if part.bytes().all(|b| b.is_ascii_digit()) {
@@ -96,10 +76,18 @@ fn field(pointer: &str) -> String {
     path
 }
 
-/// The alternatives of a nullable field are an invention of the schema; the place reads on without
-/// them.
-fn without_places(path: &str) -> String {
-    path.split("/anyOf").next().unwrap_or(path).to_owned()
+/// `keys[0].name` as the place of the field in the schema: `/properties/keys/items/properties/name`.
+fn place(path: &str) -> String {
+    let mut place = String::new();
+    for part in path.split('.') {
+        let (name, items) =
+            part.split_once('[').map_or((part, None), |(name, at)| (name, Some(at)));
+        if !name.is_empty() {
+            place.extend(["/properties/", name]);
+        }
+        place.push_str(&"/items".repeat(items.map_or(0, |at| at.matches(']').count())));
+    }
+    place
 }
 
 /// What serde says without `at line 1 column 20`, which nobody counts.
@@ -111,17 +99,25 @@ fn fault<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
     Err(Error::Invalid(vec![Fault { location: BODY.into(), message: message.into(), fix }]))
 }
 
-/// The validator of an operation; made when the first request needs it.
+/// The schema of an operation's request; made when the first request needs it.
+pub fn schema_of<O: Operation>() -> Arc<Value> {
+    static KNOWN: Known<Value> = LazyLock::new(Mutex::default);
+    known::<O, _>(&KNOWN, || schema::<O>().to_value())
+}
+
+/// The validator of an operation, likewise.
 fn validator<O: Operation>() -> Arc<Validator> {
-    static KNOWN: LazyLock<Mutex<HashMap<TypeId, Arc<Validator>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known
-        .entry(TypeId::of::<O>())
-        .or_insert_with(|| {
-            let schema = schema::<O>().to_value();
-            Arc::new(jsonschema::validator_for(&schema).expect("our own schemas are valid"))
-        })
-        .clone()
+    static KNOWN: Known<Validator> = LazyLock::new(Mutex::default);
+    let make = |schema: &Value| jsonschema::validator_for(schema);
+    known::<O, _>(&KNOWN, || make(&schema_of::<O>()).expect("our own schemas are valid"))
+}
+
+/// What is known of operations.
+type Known<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
+
+fn known<O: Operation, T>(known: &Known<T>, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
 }
 
 /// Whether brackets nest deeper than allowed. Looked at before anything is parsed, so that no parser
@@ -174,5 +170,12 @@ mod tests {
         assert_eq!(field("/ratelimits/0/duration"), "ratelimits[0].duration");
         assert_eq!(field("/name"), "name");
         assert_eq!(field(""), "");
+    }
+
+    #[test]
+    fn a_path_has_its_place_in_the_schema() {
+        assert_eq!(place("ipAddress"), "/properties/ipAddress");
+        assert_eq!(place("keys[0].meta"), "/properties/keys/items/properties/meta");
+        assert_eq!(place("[3].a[0][1]"), "/items/properties/a/items/items");
     }
 }

@@ -5,6 +5,7 @@ pub const API: &str = "api_3XkTzQ9vLm2RwY7sNbC5dF";
 pub const KEY_ID: &str = "key_8HnVpR4tJx6WqK2mZcB9gL";
 pub const KEY: &str = "prod_5YzKwTnQ8rXv3mJbPcLgHd";
 pub const PERMISSION: &str = "documents.read";
+pub const PERMISSION_ID: &str = "perm_2VwTcMs9KxRb6YqLp4HnZd";
 pub const ROLE: &str = "editor";
 pub const ROLE_ID: &str = "role_7LpWbNz4YcQv9HtRk2XsJm";
 pub const IDENTITY_ID: &str = "id_4QmZsVk8YwTn2CxHpRb6Jd";

@@ -9,27 +9,35 @@ pub mod bounds;
 mod decode;
 pub mod example;
 mod openapi;
+mod query;
 pub mod reply;
 mod serve;
+mod shapes;
+pub mod v1;
 pub mod v2;
 
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response};
+use jsonschema::ValidationError;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use address::PEER;
+use openapi::bare;
 pub use openapi::document;
 
 use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
-use crate::error::Result;
+use crate::error::{Error, Fault, Result};
+use crate::id::RequestId;
 use crate::metrics::Requests;
 use reply::{Reply, Shape};
 
@@ -42,7 +50,7 @@ pub mod prelude {
     pub use super::bounds::{
         ExternalId, Given, Id, IdLetters, Int, List, Nullable, Object, Slug, SlugLetters, Text,
     };
-    pub use super::{Needs, Operation, example};
+    pub use super::{Needs, Operation, Verb, example};
     pub use crate::app::App;
     pub use crate::domain::caller::Caller;
     pub use crate::domain::keys::Patch;
@@ -54,6 +62,8 @@ pub mod prelude {
 /// What the root key of a request must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
+    /// No root key: anybody may ask.
+    Nothing,
     /// These permissions; without one, 403 names it.
     Permission(&'static [Action]),
     /// These permissions; without one, what was asked about does not exist.
@@ -63,15 +73,65 @@ pub enum Needs {
 impl Needs {
     pub fn actions(&self) -> &[Action] {
         match self {
+            Self::Nothing => &[],
             Self::Permission(actions) | Self::Hidden(actions) => actions,
         }
     }
+}
+
+/// How an operation is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// With its request in the query.
+    Get,
+    /// With its request in the body, as JSON.
+    Post,
+}
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// How a version of the interface words what goes in and out; what an operation does is none of its business.
+pub trait Version: 'static {
+    /// What every path begins with.
+    const PREFIX: &'static str;
+    /// Whether answers tell how long they took.
+    const TELLS_LATENCY: bool = false;
+
+    /// The root key of a request.
+    fn bearer(headers: &HeaderMap) -> Result<&[u8]>;
+    /// What is wrong with a request, in the words of the version.
+    fn fault(e: &ValidationError<'_>) -> Fault;
+    /// A fault that no schema tells, in the words of the version.
+    fn sentence(path: &str, fault: &str) -> String;
+    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body>;
+    fn failure(
+        docs_url: &str,
+        request_id: &RequestId,
+        error: &Error,
+        media_type: HeaderValue,
+    ) -> Response<Body>;
+    /// Adds the headers that every answer has.
+    fn finish(_: &mut Response<Body>, _: &RequestId, _: Option<Duration>) {}
+    /// The schema of what a row answers with.
+    fn success_schema(row: &Row) -> Value;
+    /// The schema of errors.
+    fn failure_schema() -> Value;
 }
 
 /// An operation. The implementing type is its request.
 pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     /// As it is called: `keys.createKey`.
     const NAME: &'static str;
+    const VERB: Verb = Verb::Post;
+    /// The status of an answer that is no error.
+    const STATUS: u16 = 200;
     const NEEDS: Needs;
     /// Whether it changes something, and so leaves an audit entry.
     const WRITES: bool = false;
@@ -99,6 +159,8 @@ pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 /// An operation as the table knows it.
 pub struct Row {
     pub name: &'static str,
+    pub verb: Verb,
+    pub status: u16,
     pub needs: Needs,
     pub writes: bool,
     pub body_max_bytes: usize,
@@ -122,17 +184,29 @@ pub struct Table {
     /// What every path begins with: `/v2/`.
     pub prefix: &'static str,
     pub rows: Vec<Row>,
+    success: fn(&Row) -> Value,
+    failure: fn() -> Value,
 }
 
-impl Table {
-    fn new(prefix: &'static str) -> Self {
-        Self { prefix, rows: Vec::new() }
+/// A table of a version that is being filled.
+struct Rows<V>(Vec<Row>, PhantomData<V>);
+
+impl<V: Version> Rows<V> {
+    fn new() -> Self {
+        Self(Vec::new(), PhantomData)
+    }
+
+    fn table(self) -> Table {
+        let (success, failure) = (V::success_schema, V::failure_schema);
+        Table { prefix: V::PREFIX, rows: self.0, success, failure }
     }
 
     #[must_use]
     fn with<O: Operation>(mut self) -> Self {
-        self.rows.push(Row {
+        self.0.push(Row {
             name: O::NAME,
+            verb: O::VERB,
+            status: O::STATUS,
             needs: O::NEEDS,
             writes: O::WRITES,
             body_max_bytes: O::BODY_MAX_BYTES,
@@ -141,10 +215,32 @@ impl Table {
             shape: <O::Reply as Reply>::SHAPE,
             errors_are_problems: O::ERRORS_ARE_PROBLEMS,
             example: O::example,
-            call: |endpoint, request| Box::pin(serve::serve::<O>(endpoint, request)),
+            call: |endpoint, request| Box::pin(serve::serve::<V, O>(endpoint, request)),
         });
         self
     }
+}
+
+/// An error about a path, in the words of the version that the path belongs to.
+pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
+    fn worded<V: Version>(app: &App, error: &Error) -> Response<Body> {
+        let request_id = RequestId::random();
+        let mut response = V::failure(&app.settings.docs_url, &request_id, error, reply::JSON);
+        V::finish(&mut response, &request_id, None);
+        response
+    }
+
+    match path.starts_with(v1::V1::PREFIX) {
+        true => worded::<v1::V1>(app, error),
+        false => worded::<v2::V2>(app, error),
+    }
+}
+
+/// The answer to a browser that asks whether it may ask; version 1 lets any page.
+pub fn preflight(request: &Request<Body>) -> Option<Response<Body>> {
+    let is_asked =
+        *request.method() == Method::OPTIONS && request.uri().path().starts_with(v1::V1::PREFIX);
+    is_asked.then(|| v1::preflight(request.headers()))
 }
 
 /// The JSON schema of a type, without references, so that a fault's place in it reads like a path.

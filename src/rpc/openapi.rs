@@ -1,15 +1,14 @@
 //! The OpenAPI 3.1 document, from the table of operations.
 
 use aide::openapi::{
-    Components, Contact, Info, License, MediaType, OpenApi, Operation, PathItem, Paths,
-    ReferenceOr, RequestBody, Response, Responses, SchemaObject, SecurityScheme, Server,
-    StatusCode,
+    Components, Contact, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData,
+    ParameterSchemaOrContent, PathItem, Paths, QueryStyle, ReferenceOr, RequestBody, Response,
+    Responses, SchemaObject, SecurityScheme, Server, StatusCode,
 };
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use super::reply::{Pagination, Shape};
-use super::{Needs, Row, Table};
+use super::{Needs, Row, Table, Verb};
 
 /// The statuses that any operation may answer with besides 200.
 const ERRORS: [(u16, &str); 10] = [
@@ -29,7 +28,11 @@ const ERRORS: [(u16, &str); 10] = [
 pub fn document(table: &Table, server: &str) -> OpenApi {
     let paths = table.rows.iter().map(|row| {
         let path = format!("{}{}", table.prefix, row.name);
-        let item = PathItem { post: Some(operation(row)), ..PathItem::default() };
+        let operation = Some(operation(table, row));
+        let item = match row.verb {
+            Verb::Get => PathItem { get: operation, ..PathItem::default() },
+            Verb::Post => PathItem { post: operation, ..PathItem::default() },
+        };
         (path, ReferenceOr::Item(item))
     });
     let bearer = SecurityScheme::Http {
@@ -58,7 +61,7 @@ pub fn document(table: &Table, server: &str) -> OpenApi {
                 "rootKey".to_owned(),
                 ReferenceOr::Item(bearer),
             )]),
-            schemas: IndexMap::from_iter([("Error".to_owned(), schema(error_schema()))]),
+            schemas: IndexMap::from_iter([("Error".to_owned(), schema((table.failure)()))]),
             ..Components::default()
         }),
         security: vec![IndexMap::from_iter([("rootKey".to_owned(), Vec::new())])],
@@ -66,31 +69,66 @@ pub fn document(table: &Table, server: &str) -> OpenApi {
     }
 }
 
-fn operation(row: &Row) -> Operation {
+fn operation(table: &Table, row: &Row) -> Operation {
     let mut request = (row.request)().to_value();
     let documentation = take_text(&mut request, "description");
     let (summary, description) = match documentation.split_once("\n\n") {
         Some((summary, rest)) => (summary.to_owned(), rest.to_owned()),
         None => (documentation, String::new()),
     };
-    let body = MediaType {
-        schema: Some(schema(bare(request))),
-        example: Some((row.example)()),
-        ..MediaType::default()
-    };
     Operation {
         operation_id: Some(row.name.replace('.', "_")),
         tags: row.name.split('.').take(1).map(str::to_owned).collect(),
         summary: Some(summary.trim_end_matches('.').to_owned()),
         description: Some(format!("{description}\n\n{}", needs(row)).trim().to_owned()),
-        request_body: Some(ReferenceOr::Item(RequestBody {
-            content: IndexMap::from_iter([("application/json".to_owned(), body)]),
-            required: true,
-            ..RequestBody::default()
-        })),
-        responses: Some(responses(row)),
+        parameters: if row.verb == Verb::Get { parameters(&request, row) } else { Vec::new() },
+        request_body: if row.verb == Verb::Post { Some(body(request, row)) } else { None },
+        // Anybody may ask.
+        security: if row.needs == Needs::Nothing { vec![IndexMap::default()] } else { Vec::new() },
+        responses: Some(responses(table, row)),
         ..Operation::default()
     }
+}
+
+fn body(request: Value, row: &Row) -> ReferenceOr<RequestBody> {
+    let body = MediaType {
+        schema: Some(schema(bare(request))),
+        example: Some((row.example)()),
+        ..MediaType::default()
+    };
+    ReferenceOr::Item(RequestBody {
+        content: IndexMap::from_iter([("application/json".to_owned(), body)]),
+        required: true,
+        ..RequestBody::default()
+    })
+}
+
+/// The fields of a request as parameters of its query.
+fn parameters(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
+    let (example, required) = ((row.example)(), &request["required"]);
+    let fields = request["properties"].as_object().into_iter().flatten();
+    let parameter = |(name, field): (&String, &Value)| {
+        let mut field = field.clone();
+        let description = take_text(&mut field, "description");
+        let data = ParameterData {
+            name: name.clone(),
+            description: Some(description).filter(|text| !text.is_empty()),
+            required: required.as_array().is_some_and(|names| names.contains(&json!(name))),
+            deprecated: None,
+            format: ParameterSchemaOrContent::Schema(schema(field)),
+            example: example.get(name).cloned(),
+            examples: IndexMap::default(),
+            explode: None,
+            extensions: IndexMap::default(),
+        };
+        ReferenceOr::Item(Parameter::Query {
+            parameter_data: data,
+            allow_reserved: false,
+            style: QueryStyle::Form,
+            allow_empty_value: None,
+        })
+    };
+    fields.map(parameter).collect()
 }
 
 fn needs(row: &Row) -> String {
@@ -101,6 +139,7 @@ fn needs(row: &Row) -> String {
         several => format!("the permissions {}", several.join(" and ")),
     };
     match row.needs {
+        Needs::Nothing => "Needs no root key.".to_owned(),
         Needs::Permission(_) => format!("Needs {permissions}."),
         Needs::Hidden(_) => {
             format!("Needs {permissions}; without it, what is asked about does not exist.")
@@ -108,26 +147,9 @@ fn needs(row: &Row) -> String {
     }
 }
 
-fn responses(row: &Row) -> Responses {
-    let reply = bare((row.reply)().to_value());
-    let mut envelope = json!({
-        "type": "object",
-        "required": ["meta", "data"],
-        "properties": { "meta": success_meta_schema(), "data": reply },
-    });
-    if row.shape == Shape::Nothing {
-        envelope["required"] = json!(["meta"]);
-        envelope["properties"] = json!({ "meta": success_meta_schema() });
-    }
-    if row.shape == Shape::Page {
-        envelope["required"] = json!(["meta", "data", "pagination"]);
-        envelope["properties"]["pagination"] =
-            bare(super::reply_schema::<Pagination<'_>>().to_value());
-    }
-    let mut responses = IndexMap::from_iter([(
-        StatusCode::Code(200),
-        response("Done.", "application/json", envelope),
-    )]);
+fn responses(table: &Table, row: &Row) -> Responses {
+    let done = response("Done.", "application/json", (table.success)(row));
+    let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), done)]);
     for (status, text) in ERRORS {
         let error = json!({ "$ref": "#/components/schemas/Error" });
         let media_type =
@@ -146,58 +168,8 @@ fn response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> 
     })
 }
 
-fn meta_schema() -> Value {
-    json!({
-        "type": "object",
-        "required": ["requestId"],
-        "properties": { "requestId": { "type": "string" } },
-    })
-}
-
-fn success_meta_schema() -> Value {
-    let mut meta = meta_schema();
-    meta["properties"]["degraded"] = json!({
-        "type": "boolean",
-        "description": "There and true when limits were decided without the counters that all \
-            replicas share, because those were away.",
-    });
-    meta
-}
-
-fn error_schema() -> Value {
-    json!({
-        "type": "object",
-        "required": ["meta", "error"],
-        "properties": {
-            "meta": meta_schema(),
-            "error": {
-                "type": "object",
-                "required": ["title", "detail", "status", "type"],
-                "properties": {
-                    "title": { "type": "string" },
-                    "detail": { "type": "string" },
-                    "status": { "type": "integer" },
-                    "type": { "type": "string", "format": "uri" },
-                    "errors": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["location", "message"],
-                            "properties": {
-                                "location": { "type": "string" },
-                                "message": { "type": "string" },
-                                "fix": { "type": "string" },
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    })
-}
-
 /// A schema within the document: what only a document of its own says is left out.
-fn bare(mut schema: Value) -> Value {
+pub fn bare(mut schema: Value) -> Value {
     take_text(&mut schema, "$schema");
     take_text(&mut schema, "title");
     schema

@@ -1,4 +1,4 @@
-//! Replies: the envelope of version 2, and errors in the form that its clients read.
+//! Replies: what operations answer with, before a version words it.
 
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
 use crate::domain::page::Page;
-use crate::error::{Code, Error, Fault};
+use crate::error::Code;
 use crate::id::RequestId;
 
 /// A typical reply fits into this.
@@ -35,9 +35,19 @@ pub trait Reply {
     /// Writes it as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
 
+    /// As [`Reply::write`], of a reply that tells its request.
+    fn write_for(&self, _: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        self.write(into)
+    }
+
     /// Whether it was decided without the counters that all replicas share.
     fn is_degraded(&self) -> bool {
         false
+    }
+
+    /// The limit that refused, where one did.
+    fn refused_by(&self) -> Option<&str> {
+        None
     }
 
     /// What stands beside a page.
@@ -122,96 +132,10 @@ impl<T: JsonSchema> JsonSchema for Page<T> {
     }
 }
 
-/// A reply in its envelope.
-struct Success<'a, T> {
-    request_id: &'a RequestId,
-    data: &'a T,
-}
-
-impl<T: Reply> Reply for Success<'_, T> {
-    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        into.extend_from_slice(br#"{"meta":{"requestId":""#);
-        into.extend_from_slice(self.request_id.as_str().as_bytes());
-        into.push(b'"');
-        if self.data.is_degraded() {
-            into.extend_from_slice(br#","degraded":true"#);
-        }
-        into.push(b'}');
-        if T::SHAPE != Shape::Nothing {
-            into.extend_from_slice(br#","data":"#);
-            self.data.write(into)?;
-        }
-        if let Some(pagination) = self.data.pagination() {
-            into.extend_from_slice(br#","pagination":"#);
-            pagination.write(into)?;
-        }
-        into.push(b'}');
-        Ok(())
-    }
-}
-
-#[derive(Serialize)]
-struct Failure<'a> {
-    meta: Meta<'a>,
-    error: Problem<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    request_id: &'a str,
-}
-
-#[derive(Serialize)]
-struct Problem<'a> {
-    title: &'static str,
-    detail: String,
-    status: u16,
-    r#type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Vec<Item<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Item<'a> {
-    location: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<&'static str>,
-}
-
-impl<'a> From<&'a Fault> for Item<'a> {
-    fn from(fault: &'a Fault) -> Self {
-        Self { location: &fault.location, message: &fault.message, fix: fault.fix }
-    }
-}
-
-/// 200 with what was asked for.
-pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
-    json(StatusCode::OK, &Success { request_id, data })
-}
-
-/// An error, with the address of the page that explains it.
-pub fn failure(
-    docs_url: &str,
-    request_id: &RequestId,
-    error: &Error,
-    media_type: HeaderValue,
-) -> Response<Body> {
-    let code = error.code();
-    // The clients want the list with every fault of the request itself, be it empty.
-    let lists_faults = matches!(code.status(), 400 | 408 | 413);
-    let problem = Problem {
-        title: code.title(),
-        detail: error.detail(),
-        status: code.status(),
-        r#type: format!("{docs_url}/errors/{}", code.name()),
-        errors: lists_faults.then(|| error.faults().iter().map(Item::from).collect()),
-    };
-    let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let meta = Meta { request_id: request_id.as_str() };
-    let mut response = json(status, &Failure { meta, error: problem });
-    response.headers_mut().insert(CONTENT_TYPE, media_type);
+/// An error, worded, with the headers that its kind needs.
+pub fn failure<T: Reply>(status: u16, code: Code, worded: &T) -> Response<Body> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(status, worded);
     if code == Code::ServiceUnavailable {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }

@@ -8,21 +8,22 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 
 use http_body_util::BodyExt as _;
 
 use super::decode::{self, decode};
-use super::{Endpoint, Operation, address, reply};
+use super::{Endpoint, Needs, Operation, Verb, Version, address, query, reply};
 use crate::app::App;
-use crate::domain::caller::{Caller, Origin};
+use crate::clock::Stopwatch;
+use crate::domain::caller::{Authority, Cached, Caller, Origin};
 use crate::domain::once::Once;
 use crate::domain::root_keys;
-use crate::error::{Error, Fault, Result, Unknown};
+use crate::error::{Error, Fault, Result};
 use crate::id::RequestId;
 
 /// How long a body may take to arrive.
@@ -39,20 +40,21 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 const USER_AGENT_MAX: usize = 512;
 
 /// Answers one request of an operation.
-pub async fn serve<O: Operation>(
+pub async fn serve<V: Version, O: Operation>(
     endpoint: Arc<Endpoint>,
     request: Request<Body>,
 ) -> Response<Body> {
     let app = &*endpoint.app;
+    let watch = V::TELLS_LATENCY.then(Stopwatch::new);
     let request_id = RequestId::random();
     // A panic is our fault and ends this request, not those that share its connection.
     let (head, body) = request.into_parts();
-    let answer = pin!(answer::<O>(app, &head, body));
+    let answer = pin!(answer::<V, O>(app, &head, body));
     let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let answered =
         answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
-    let response = match answered {
-        Ok(data) => reply::success(&request_id, &data),
+    let mut response = match answered {
+        Ok(data) => V::success(&request_id, &data),
         Err(error) => {
             if error.code().status() >= 500 {
                 tracing::error!(
@@ -61,22 +63,39 @@ pub async fn serve<O: Operation>(
                 );
             }
             let media_type = if O::ERRORS_ARE_PROBLEMS { reply::PROBLEM } else { reply::JSON };
-            reply::failure(&app.settings.docs_url, &request_id, &error, media_type)
+            V::failure(&app.settings.docs_url, &request_id, &error, media_type)
         }
     };
+    if O::STATUS != 200 && response.status() == StatusCode::OK {
+        *response.status_mut() = StatusCode::from_u16(O::STATUS).unwrap_or(StatusCode::OK);
+    }
+    V::finish(&mut response, &request_id, watch.map(|since| since.elapsed()));
     endpoint.requests.count(response.status().as_u16());
     response
 }
 
-async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
-    let bearer = bearer(&head.headers)?;
-    let authority = root_keys::authenticate(app, bearer).await?;
+async fn answer<V: Version, O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
+    let (bearer, authority) = match O::NEEDS {
+        Needs::Nothing => (&[][..], root_keys::nobody(app)),
+        Needs::Permission(_) | Needs::Hidden(_) => match authenticated::<V>(app, head).await {
+            Ok(known) => known,
+            Err(unknown) => {
+                read_on(body).await;
+                return Err(unknown);
+            }
+        },
+    };
     let address = address::of_client(app.settings.trusted_proxies.as_ref(), &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
     let origin = Origin { address, user_agent };
-    is_json(&head.headers)?;
-    let body = read(body, O::BODY_MAX_BYTES).await?;
-    let request: O = decode(&body)?;
+    let body = match O::VERB {
+        Verb::Get => query::body::<O>(head.uri.query().unwrap_or_default()),
+        Verb::Post => {
+            is_json(&head.headers)?;
+            read(body, O::BODY_MAX_BYTES).await?
+        }
+    };
+    let request: O = decode::<V, O>(&body)?;
     let once = match O::REPEATABLE {
         true => once(&head.headers, bearer, O::NAME, &body)?,
         false => None,
@@ -88,6 +107,14 @@ async fn answer<O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::
         .unwrap_or(Err(Error::StoreTimeout(RUN_TIMEOUT.as_secs())))
 }
 
+async fn authenticated<'a, V: Version>(
+    app: &App,
+    head: &'a Parts,
+) -> Result<(&'a [u8], Arc<Cached<Authority>>)> {
+    let bearer = V::bearer(&head.headers)?;
+    Ok((bearer, root_keys::authenticate(app, bearer).await?))
+}
+
 /// The future's outcome, unless it takes longer. One that is ready at once, as most are, costs no
 /// timer.
 async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
@@ -96,15 +123,6 @@ async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F
         Poll::Ready(outcome) => Some(outcome),
         Poll::Pending => tokio::time::timeout(limit, future).await.ok(),
     }
-}
-
-/// The token of `Authorization: Bearer <token>`; the scheme is written so and not otherwise.
-fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
-    let header = headers.get(AUTHORIZATION).ok_or(Error::Unauthenticated(Unknown::Missing))?;
-    let token = header.as_bytes().strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
-    token
-        .filter(|token| !token.is_empty() && token.iter().all(u8::is_ascii_graphic))
-        .ok_or(Error::Unauthenticated(Unknown::Malformed))
 }
 
 /// How a request is told from others, where its sender says so.
@@ -136,9 +154,12 @@ fn user_agent(headers: &HeaderMap) -> Option<Box<str>> {
 
 fn is_json(headers: &HeaderMap) -> Result<()> {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
-    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    match media_type.trim_ascii() {
-        name if name.eq_ignore_ascii_case(b"application/json") => Ok(()),
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let is_json = |name: &[u8]| {
+        name.eq_ignore_ascii_case(b"json") || name.to_ascii_lowercase().ends_with(b"+json")
+    };
+    match media_type.split_at_checked(b"application/".len()) {
+        Some((kind, name)) if kind.eq_ignore_ascii_case(b"application/") && is_json(name) => Ok(()),
         _ => Err(Error::Invalid(vec![Fault {
             location: decode::BODY.into(),
             message: "the Content-Type header must be application/json".into(),
@@ -173,15 +194,19 @@ async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, 
     Ok(whole.freeze())
 }
 
-/// Reads on and forgets: who still sends when the connection ends hears no answer.
-async fn discard(mut body: Body) {
-    let mut left = DISCARD_MAX_BYTES;
-    while let Some(Ok(frame)) = body.frame().await {
-        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-        if left == 0 {
-            return;
+/// Reads on and forgets: who still sends when the connection ends hears no answer. If it takes too long, the
+/// answer is sent all the same.
+async fn read_on(mut body: Body) {
+    let discard = async {
+        let mut left = DISCARD_MAX_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
         }
-    }
+    };
+    let _ = within(DISCARD_TIMEOUT, pin!(discard)).await;
 }
 
 async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
@@ -189,8 +214,7 @@ async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
     match whole {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(Unread::TooLarge)) => {
-            // If it takes too long, the answer is sent all the same.
-            let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard(body)).await;
+            read_on(body).await;
             Err(Error::BodyTooLarge(max_bytes))
         }
         Some(Err(Unread::Broken)) => {

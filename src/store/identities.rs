@@ -16,11 +16,12 @@ pub trait IdentityReads: Send {
         workspace: &WorkspaceId,
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>>;
-    /// The identity that has this id; where none has, the one of this external id.
+    /// The identity that has this id; where none has, the one of this external id. Empty: neither is looked for.
     async fn identity_named(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id: &str,
+        external_id: &str,
     ) -> Result<Option<Identity>>;
     /// The id of the identity of this external id.
     async fn identity_of(
@@ -28,6 +29,7 @@ pub trait IdentityReads: Send {
         workspace: &WorkspaceId,
         external_id: &str,
     ) -> Result<Option<IdentityId>>;
+    async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// A page of a workspace's identities; only those of `ids`, where they are given.
     async fn identities(
         &mut self,
@@ -43,7 +45,8 @@ pub trait IdentityWrites: IdentityReads {
     async fn lock_identity(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id: &str,
+        external_id: &str,
     ) -> Result<Option<Identity>>;
     /// The identity of this external id, made when there is none.
     async fn ensure_identity(

@@ -54,7 +54,7 @@ pub trait MigrationWrites: MigrationReads {
     async fn insert_keys(
         &mut self,
         workspace: &WorkspaceId,
-        migration: &MigrationId,
+        migration: Option<&MigrationId>,
         keys: &[IncomingKey],
     ) -> Result<Vec<KeyId>>;
     /// Gives a key that waits its own hash; whether it still waited.

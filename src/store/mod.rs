@@ -54,6 +54,8 @@ pub struct StoredKey {
     pub ratelimits: Vec<Ratelimit>,
     pub permissions: Vec<Permission>,
     pub role_ids: Vec<RoleId>,
+    /// Whether its workspace may do anything.
+    pub workspace_enabled: bool,
     /// From where it may be used, as its API is set. Absent: from anywhere.
     pub allowed_networks: Option<Networks>,
 }
@@ -85,6 +87,15 @@ pub fn searchable<const N: usize>(texts: [&str; N]) -> String {
     texts.map(str::to_lowercase).join("\n")
 }
 
+/// Whose keys are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeysOf {
+    Anybody,
+    Identity(IdentityId),
+    /// By the customer's own name for the user.
+    Owner(String),
+}
+
 /// Whose limits they are.
 #[derive(Debug, Clone, Copy)]
 pub enum Owner<'a> {
@@ -105,14 +116,16 @@ pub trait Reads:
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Not the deleted ones, nor those of a deleted API.
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
-    /// A page of the keys of an API; only those of an identity, where it is named. Not the deleted ones.
+    /// A page of the keys of an API. Not the deleted ones.
     async fn keys_of(
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        identity: Option<&IdentityId>,
+        whose: &KeysOf,
         listing: &Listing<'_>,
     ) -> Result<Vec<StoredKey>>;
+    /// How many keys an API has; not the deleted ones.
+    async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
     /// As [`Reads::key`], for any workspace.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
     /// What a root key's request of this name asked for, and what it was answered, sealed.
@@ -171,6 +184,10 @@ pub trait Writes:
     async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
     /// Removes it and all that hangs on it.
     async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
+    /// Marks up to `max` keys of an API deleted; which they are.
+    async fn delete_keys(&mut self, api: &ApiId, now: Timestamp, max: i64) -> Result<Vec<KeyId>>;
+    /// Removes up to `max` keys of an API, those too that were marked deleted; which they are.
+    async fn purge_keys(&mut self, api: &ApiId, max: i64) -> Result<Vec<KeyId>>;
     /// Makes `limits` the owner's limits: by name those that exist are changed and keep their id,
     /// others are added, those not named are removed.
     async fn set_ratelimits(

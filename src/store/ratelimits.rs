@@ -38,6 +38,14 @@ pub trait RatelimitReads: Send {
         from: &str,
         limit: i64,
     ) -> Result<Vec<Override>>;
+    /// The one that is stored for exactly this identifier.
+    async fn override_for(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<Override>>;
+    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64>;
 }
 
 #[async_trait]
@@ -63,7 +71,6 @@ pub trait RatelimitWrites: RatelimitReads {
     /// Adds an override, or changes the one for the same identifier, which keeps its id. The id.
     async fn set_override(&mut self, namespace: &NamespaceId, new: &Override)
     -> Result<OverrideId>;
-    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64>;
     /// Removes the override that is stored for exactly this identifier; its id, if there was one.
     async fn delete_override(
         &mut self,

@@ -53,6 +53,15 @@ pub trait RbacWrites: RbacReads {
     ) -> Result<Vec<Permission>>;
     /// As [`RbacReads::roles_named`]; nobody deletes them until the transaction ends.
     async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
+    /// Those of `ids` that exist, by slug; likewise.
+    async fn hold_permissions_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Permission>>;
+    /// Those of `ids` that exist, by name; likewise.
+    async fn hold_roles_of(&mut self, workspace: &WorkspaceId, ids: &[String])
+    -> Result<Vec<Role>>;
     /// The role of this id, held until the transaction ends.
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>>;
     /// Removes it, from every key and role; whether it was there.

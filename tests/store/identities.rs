@@ -45,14 +45,14 @@ both_stores! {
         .unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let found = reader.identity_named(&workspace, id.as_str()).await.unwrap().expect("the identity");
+        let found = reader.identity_named(&workspace, id.as_str(), id.as_str()).await.unwrap().expect("the identity");
 
         assert_eq!((&found.id, found.external_id.as_str()), (&id, "user.1-x"));
         assert!(found.meta.is_none());
         assert_eq!(found.ratelimits, [limits[1].clone(), limits[2].clone(), limits[0].clone()]);
-        assert!(reader.identity_named(&other, id.as_str()).await.unwrap().is_none());
+        assert!(reader.identity_named(&other, id.as_str(), id.as_str()).await.unwrap().is_none());
         let shouted = IdentityId::from(id.as_str().to_uppercase());
-        assert!(reader.identity_named(&workspace, shouted.as_str()).await.unwrap().is_none());
+        assert!(reader.identity_named(&workspace, shouted.as_str(), shouted.as_str()).await.unwrap().is_none());
     }
 
     async fn limits_are_kept_field_by_field(store) {
@@ -126,6 +126,6 @@ both_stores! {
         assert_eq!(limits, [own]);
         let limits = reader.key_by_hash(&other.hash).await.unwrap().unwrap().ratelimits;
         assert_eq!(limits, [theirs]);
-        assert_eq!(reader.identity_named(workspace, id.as_str()).await.unwrap().unwrap().ratelimits, [shared]);
+        assert_eq!(reader.identity_named(workspace, id.as_str(), id.as_str()).await.unwrap().unwrap().ratelimits, [shared]);
     }
 }

@@ -22,6 +22,7 @@ fn an_override(identifier: &str) -> Override {
         identifier: identifier.into(),
         limit: 5,
         duration_ms: 1000,
+        is_async: false,
         expires_at: None,
         created_at: NOON,
         updated_at: None,

@@ -106,6 +106,43 @@ impl Keyward {
         self.send(request).await
     }
 
+    /// Calls an operation of version 1 that changes something, with the root key that may do everything.
+    pub async fn v1(&self, operation: &str, body: Value) -> Reply {
+        self.v1_as(&self.root_key, operation, body).await
+    }
+
+    pub async fn v1_as(&self, root_key: &str, operation: &str, body: Value) -> Reply {
+        let request = Request::post(format!("/v1/{operation}"))
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {root_key}"))
+            .body(Body::from(body.to_string()))
+            .expect("a request");
+        self.send(request).await
+    }
+
+    /// Calls an operation of version 1 that only reads; `query` is sent as it is.
+    pub async fn v1_get(&self, operation: &str, query: &str) -> Reply {
+        self.v1_get_as(&self.root_key, operation, query).await
+    }
+
+    pub async fn v1_get_as(&self, root_key: &str, operation: &str, query: &str) -> Reply {
+        let request = Request::get(format!("/v1/{operation}?{query}"))
+            .header("authorization", format!("Bearer {root_key}"))
+            .body(Body::empty())
+            .expect("a request");
+        self.send(request).await
+    }
+
+    /// Verifies a key without a root key, as version 1 does; `fields` stand beside the key.
+    pub async fn verify_v1(&self, key: &str, mut fields: Value) -> Reply {
+        fields["key"] = key.into();
+        let request = Request::post("/v1/keys.verifyKey")
+            .header("content-type", "application/json")
+            .body(Body::from(fields.to_string()))
+            .expect("a request");
+        self.send(request).await
+    }
+
     /// Sends any request.
     pub async fn send(&self, request: Request<Body>) -> Reply {
         let response = self.paths.answer(request).await;
@@ -197,6 +234,32 @@ impl Reply {
     pub fn is(&self, code: &str) {
         assert_eq!(self.data()["code"], code, "{}", self.text);
         assert_eq!(self.data()["valid"], code == "VALID", "{}", self.text);
+    }
+
+    /// What version 1 answered; fails with the error where there is one.
+    #[track_caller]
+    pub fn bare(&self) -> &Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        &self.body
+    }
+
+    /// Fails unless the verification of version 1 came to this code.
+    #[track_caller]
+    pub fn is_v1(&self, code: &str) -> &Value {
+        assert_eq!(self.bare()["code"], code, "{}", self.text);
+        assert_eq!(self.body["valid"], code == "VALID", "{}", self.text);
+        &self.body
+    }
+
+    /// Fails unless the answer is this error of version 1; gives back its message.
+    #[track_caller]
+    pub fn error_v1(&self, status: u16, code: &str) -> String {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        let error = &self.body["error"];
+        assert_eq!(error["code"], code, "{}", self.text);
+        assert_eq!(error["requestId"], self.headers["unkey-request-id"].to_str().unwrap());
+        assert!(error["docs"].as_str().unwrap().starts_with("http://docs.test/errors/"));
+        error["message"].as_str().unwrap().to_owned()
     }
 
     /// Fails unless the answer is this error; gives back its `error` object.

@@ -124,6 +124,15 @@ impl Keyward {
         self.v2("keys.verifyKey", with(json!({ "key": key }), fields)).await
     }
 
+    /// How many entries the audit log has.
+    pub async fn audit_entries(&self) -> i64 {
+        let sql = "SELECT COUNT(*) FROM audit";
+        match self.store() {
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        }
+    }
+
     /// What the audit log tells of the thing that has this id or name: events, sorted.
     pub async fn events_of(&self, thing: &str) -> Vec<String> {
         let sql = "SELECT event, targets FROM audit";
@@ -176,6 +185,7 @@ impl Keyward {
         let limits: Vec<_> = limits
             .iter()
             .map(|(name, limit, duration_ms, auto_apply)| Ratelimit {
+                is_async: false,
                 id: RatelimitId::random(),
                 name: (*name).to_owned(),
                 limit: *limit,
@@ -202,23 +212,7 @@ impl Keyward {
             created_at: NOON,
             deleted_at: None,
         };
-        let key = Key {
-            id: KeyId::from(example::KEY_ID),
-            workspace_id: workspace_id.clone(),
-            api_id: api.id.clone(),
-            hash: KeyHash::of(example::KEY).base64(),
-            start: "prod_5YzK".into(),
-            prefix: Some("prod".into()),
-            byte_length: 16,
-            name: None,
-            meta: None,
-            identity_id: None,
-            enabled: true,
-            expires_at: None,
-            credits: None,
-            created_at: NOON,
-            updated_at: None,
-        };
+        let key = example_key(&api);
         let namespace = Namespace {
             id: NamespaceId::from(example::NAMESPACE_ID),
             workspace_id: workspace_id.clone(),
@@ -228,6 +222,7 @@ impl Keyward {
             deleted_at: None,
         };
         let known = Override {
+            is_async: false,
             id: OverrideId::from(example::OVERRIDE_ID),
             identifier: example::OVERRIDE.into(),
             limit: 100,
@@ -262,11 +257,34 @@ impl Keyward {
     }
 }
 
+/// The key of the examples.
+fn example_key(api: &Api) -> Key {
+    Key {
+        owner_id: None,
+        environment: None,
+        id: KeyId::from(example::KEY_ID),
+        workspace_id: api.workspace_id.clone(),
+        api_id: api.id.clone(),
+        hash: KeyHash::of(example::KEY).base64(),
+        start: "prod_5YzK".into(),
+        prefix: Some("prod".into()),
+        byte_length: 16,
+        name: None,
+        meta: None,
+        identity_id: None,
+        enabled: true,
+        expires_at: None,
+        credits: None,
+        created_at: NOON,
+        updated_at: None,
+    }
+}
+
 /// The permission and the roles of the examples, and which of them the key has.
 async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
     let workspace_id = &key.workspace_id;
     let permission = Permission {
-        id: PermissionId::random(),
+        id: PermissionId::from(example::PERMISSION_ID),
         slug: example::PERMISSION.into(),
         name: "Read documents".into(),
         description: None,

@@ -8,6 +8,8 @@ pub struct Case {
     pub body: Value,
     /// Where the bound stands in the schema.
     pub location: String,
+    /// The field, from the top of the request: `refill.amount`.
+    pub path: String,
     /// The field's name, which a refusal must tell.
     pub field: String,
     pub refused: bool,
@@ -27,8 +29,9 @@ pub fn cases(row: &Row) -> Vec<Case> {
         for (keyword, value, refused) in probes(schema) {
             let mut body = example.clone();
             put(&mut body, path, value);
-            let field = path.last().cloned().unwrap_or_default();
-            cases.push(Case { body, location: format!("{location}/{keyword}"), field, refused });
+            let (path, field) = (path.join("."), path.last().cloned().unwrap_or_default());
+            let location = format!("{location}/{keyword}");
+            cases.push(Case { body, location, path, field, refused });
         }
     });
     let (pointer, location) = object_of(row);
@@ -37,7 +40,9 @@ pub fn cases(row: &Row) -> Vec<Case> {
         let mut body = example.clone();
         let field = field.as_str().unwrap().to_owned();
         body.pointer_mut(pointer).unwrap().as_object_mut().unwrap().remove(&field);
-        cases.push(Case { body, location: format!("{location}/required"), field, refused: true });
+        let path = format!("{pointer}/{field}").trim_start_matches('/').replace('/', ".");
+        let location = format!("{location}/required");
+        cases.push(Case { body, location, path, field, refused: true });
     }
     cases
 }
@@ -79,7 +84,9 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
         probes.push(("pattern", json!("aaaaaaaa\u{0}"), true));
     }
     if let Some(min) = bound("minimum") {
-        probes.push(("minimum", json!(min - 1), true));
+        // Of the 64-bit range only a float is below the least.
+        let less = min.checked_sub(1).map_or_else(|| json!(-1e19), |less| json!(less));
+        probes.push(("minimum", less, true));
         probes.push(("minimum", json!(min), false));
     }
     if let Some(max) = bound("maximum") {

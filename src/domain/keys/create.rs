@@ -23,13 +23,15 @@ const BYTE_LENGTH: u8 = 16;
 #[derive(Debug, Clone)]
 pub struct NewKey {
     pub api_id: ApiId,
-    /// Absent: as the API is set.
+    /// Absent: as the API is set. Empty: none.
     pub prefix: Option<String>,
     pub name: Option<String>,
     /// Absent: as the API is set, or 16.
     pub byte_length: Option<u8>,
     pub external_id: Option<String>,
     pub meta: Option<Meta>,
+    /// The customer's own label.
+    pub environment: Option<String>,
     /// Names; each must exist.
     pub roles: Vec<String>,
     /// Slugs; each must exist.
@@ -61,6 +63,7 @@ pub struct NewRatelimit {
     pub limit: i64,
     pub duration_ms: i64,
     pub auto_apply: bool,
+    pub is_async: bool,
 }
 
 /// Fails unless sealed copies of the API's keys may be kept.
@@ -111,7 +114,8 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         }
         may_be_recovered(&api)?;
     }
-    let prefix = new.prefix.or(api.settings.default_prefix);
+    // An empty one says that there is to be none.
+    let prefix = new.prefix.or(api.settings.default_prefix).filter(|prefix| !prefix.is_empty());
     let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
     let secret = Plaintext::random(prefix.as_deref(), byte_length);
     let hash = secret.hash();
@@ -132,6 +136,8 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         name: new.name,
         meta: new.meta,
         identity_id,
+        owner_id: new.external_id,
+        environment: new.environment,
         enabled: new.enabled,
         expires_at: new.expires_at,
         credits: new.credits.map(|credits| credits.open(bank_now)),

@@ -28,16 +28,23 @@ pub struct Found {
     pub plaintext: Option<Plaintext>,
 }
 
-/// The key of this id, disabled and expired ones too. `decrypt`: with its plaintext.
-pub async fn get(app: &App, caller: &Caller, id: &KeyId, decrypt: bool) -> Result<Found> {
+/// Whether plaintexts are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plaintexts {
+    None,
+    /// Of recoverable keys; it is an error where the API keeps none.
+    Required,
+    /// Of recoverable keys, where there are any.
+    WhereKept,
+}
+
+/// The key of this id, disabled and expired ones too.
+pub async fn get(app: &App, caller: &Caller, id: &KeyId, wanted: Plaintexts) -> Result<Found> {
     let stamp = app.freshness.stamp();
     let stored = app.store.read().await?.key(caller.workspace(), id).await?;
     let stored = stored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
-    let mut plaintexts = match decrypt {
-        true => decrypted(app, caller, std::slice::from_ref(&stored)).await?,
-        false => HashMap::new(),
-    };
+    let mut plaintexts = decrypted(app, caller, std::slice::from_ref(&stored), wanted).await?;
     let found = Box::pin(found(app, Cached::new(stored, stamp, []))).await?;
     Ok(Found { plaintext: plaintexts.remove(id), ..found })
 }
@@ -47,11 +54,18 @@ pub async fn decrypted(
     app: &App,
     caller: &Caller,
     stored: &[StoredKey],
+    wanted: Plaintexts,
 ) -> Result<HashMap<KeyId, Plaintext>> {
     let Some(first) = stored.first() else { return Ok(HashMap::new()) };
+    if wanted == Plaintexts::None {
+        return Ok(HashMap::new());
+    }
     let api_id = &first.key.api_id;
     let mut tx = app.store.begin().await?;
-    may_decrypt(app, caller, &apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?)?;
+    let api = apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?;
+    if !may_decrypt(app, caller, &api, wanted)? {
+        return Ok(HashMap::new());
+    }
     let ids: Vec<_> = stored.iter().map(|stored| stored.key.id.clone()).collect();
     let plaintexts = vault::unseal(app, &mut *tx, caller.workspace(), &ids).await?;
     let mut entries = Entries::of(caller, app.clock.now());
@@ -63,11 +77,22 @@ pub async fn decrypted(
     Ok(plaintexts)
 }
 
-/// Fails unless the root key may read the keys of an API, and the API keeps any.
-pub fn may_decrypt(app: &App, caller: &Caller, api: &Api) -> Result<()> {
-    vault::masters(app)?;
-    caller.require_on(Action::DecryptKey, &api.id)?;
-    may_be_recovered(api)
+/// Whether there can be plaintexts to read; fails unless the root key may read those of the API.
+pub fn may_decrypt(app: &App, caller: &Caller, api: &Api, wanted: Plaintexts) -> Result<bool> {
+    let there_are = vault::masters(app).map(drop);
+    let kept = may_be_recovered(api);
+    match wanted {
+        Plaintexts::None => Ok(false),
+        Plaintexts::Required => {
+            there_are?;
+            caller.require_on(Action::DecryptKey, &api.id)?;
+            kept.map(|()| true)
+        }
+        Plaintexts::WhereKept => {
+            caller.require_on(Action::DecryptKey, &api.id)?;
+            Ok(there_are.is_ok() && kept.is_ok())
+        }
+    }
 }
 
 /// The key itself was shown: which is it? Who may not know is told that there is none.

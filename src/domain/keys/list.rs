@@ -1,34 +1,44 @@
 //! The keys of an API.
 
-use std::collections::HashMap;
-
 use super::super::apis;
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::find::{decrypted, may_decrypt};
+use super::find::{Plaintexts, decrypted, may_decrypt};
 use super::view;
 use super::{Found, View};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::ApiId;
+use crate::store::KeysOf;
+
+/// From so many on, a count of an API's keys is remembered.
+const MANY_KEYS: i64 = 10_000;
 
 /// Which keys are asked for.
 #[derive(Debug)]
 pub struct Wanted {
     pub api_id: ApiId,
-    /// Only those of this identity.
-    pub external_id: Option<String>,
-    /// With their plaintexts, where they are recoverable.
-    pub decrypt: bool,
+    /// Only those of this user.
+    pub of: Option<Of>,
+    pub plaintexts: Plaintexts,
     pub paging: Paging,
+}
+
+/// Whose keys are asked for.
+#[derive(Debug)]
+pub enum Of {
+    /// The identity of this external id.
+    ExternalId(String),
+    /// Who has this name with the customer, whether there is an identity of it or not.
+    OwnerId(String),
 }
 
 /// The keys of an API, by id; disabled and expired ones too. Who may not read them is told that the API does
 /// not exist. The number of statements does not depend on how many keys there are.
 pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Found>> {
-    let Wanted { api_id, external_id, decrypt, paging } = wanted;
+    let Wanted { api_id, of, plaintexts, paging } = wanted;
     let may_read =
         caller.may_on(Action::ReadKey, &api_id) && caller.may_on(Action::ReadApi, &api_id);
     if !may_read {
@@ -38,30 +48,41 @@ pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Fou
     let stamp = app.freshness.stamp();
     let mut reader = app.store.read().await?;
     let api = apis::live(reader.api(workspace, &api_id).await?, &api_id)?;
-    if decrypt {
-        may_decrypt(app, caller, &api)?;
-    }
-    let identity = match &external_id {
-        None => None,
-        Some(external_id) => match reader.identity_of(workspace, external_id).await? {
-            None => return Ok(Page { items: Vec::new(), next: None }),
-            found => found,
-        },
+    may_decrypt(app, caller, &api, plaintexts)?;
+    let whose = match of {
+        None => KeysOf::Anybody,
+        Some(Of::OwnerId(owner)) => KeysOf::Owner(owner),
+        Some(Of::ExternalId(external_id)) => {
+            match reader.identity_of(workspace, &external_id).await? {
+                None => return Ok(Page { items: Vec::new(), next: None }),
+                Some(identity) => KeysOf::Identity(identity),
+            }
+        }
     };
     let listing = paging.listing();
-    let rows = reader.keys_of(workspace, &api_id, identity.as_ref(), &listing).await?;
+    let rows = reader.keys_of(workspace, &api_id, &whose, &listing).await?;
     let page = Page::new(rows, &paging, |row| &row.key.id);
     drop(reader);
-    let mut plaintexts = match decrypt {
-        true => decrypted(app, caller, &page.items).await?,
-        false => HashMap::new(),
-    };
+    let mut plaintexts = decrypted(app, caller, &page.items, plaintexts).await?;
     let views = view::assemble_all(app, page.items, stamp).await?;
     let mut items = found(app, views).await?;
     for item in &mut items {
         item.plaintext = plaintexts.remove(&item.view.stored().key.id);
     }
     Ok(Page { items, next: page.next })
+}
+
+/// How many keys an API has, deleted ones not counted; with very many, how many it had a few minutes ago.
+pub async fn count(app: &App, caller: &Caller, api_id: &ApiId) -> Result<i64> {
+    caller.require_on(Action::ReadKey, api_id)?;
+    if let Some(known) = app.caches.key_counts.get(api_id) {
+        return Ok(known);
+    }
+    let counted = app.store.read().await?.count_keys(caller.workspace(), api_id).await?;
+    if counted >= MANY_KEYS {
+        app.caches.key_counts.insert(api_id.clone(), counted);
+    }
+    Ok(counted)
 }
 
 async fn found(app: &App, views: Vec<View>) -> Result<Vec<Found>> {

@@ -1,37 +1,19 @@
 //! Keys that were issued elsewhere: taking in their hashes, and making them our own when they are first shown.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::{apis, credits, rbac};
-use super::{NewCredits, NewRatelimit, ratelimits, target};
+use super::super::{apis, credits};
+use super::named::{ImportedKey, Named};
+use super::target;
 use crate::app::App;
-use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
-use crate::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId};
-use crate::model::{Algorithm, Key, Meta, Permission, Role};
+use crate::id::{ApiId, KeyId, MigrationId};
+use crate::model::{Algorithm, Key};
 use crate::secret::KeyHash;
-use crate::store::{IncomingKey, Tx, freshness};
-
-/// A key as it comes in.
-#[derive(Debug)]
-pub struct ImportedKey {
-    /// As the migration's algorithm made it.
-    pub hash: String,
-    pub name: Option<String>,
-    pub external_id: Option<String>,
-    pub meta: Option<Meta>,
-    /// Names; a missing role is made.
-    pub roles: Vec<String>,
-    /// Slugs; a missing permission is made.
-    pub permissions: Vec<String>,
-    pub expires_at: Option<Timestamp>,
-    pub enabled: bool,
-    pub credits: Option<NewCredits>,
-    pub ratelimits: Vec<NewRatelimit>,
-}
+use crate::store::freshness;
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -81,6 +63,8 @@ pub async fn migrate(
             name: None,
             meta: None,
             identity_id: None,
+            owner_id: None,
+            environment: None,
             enabled: key.enabled,
             expires_at: key.expires_at,
             credits: key.credits.map(|credits| credits.open(bank_now)),
@@ -89,10 +73,9 @@ pub async fn migrate(
         };
         incoming.push(named.hang_on(fixed, key));
     }
-    let made = tx.insert_keys(caller.workspace(), migration, &incoming).await?;
+    let made = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
     let made: HashSet<KeyId> = made.into_iter().collect();
     for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
-        entries.add("key.create", &[target(&incoming.key)]);
         named.record(&mut entries, incoming);
         if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
             tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
@@ -117,74 +100,6 @@ fn as_kept(hash: &str, algorithm: Algorithm) -> String {
         (Some(hash), Algorithm::Sha256) => hash.base64(),
         (Some(hash), Algorithm::PrefixedApiKey) => hash.hex(),
         (None, Algorithm::Sha256 | Algorithm::PrefixedApiKey) => hash.to_owned(),
-    }
-}
-
-/// What keys name, by its name.
-struct Named {
-    identities: HashMap<String, IdentityId>,
-    permissions: HashMap<String, Permission>,
-    roles: HashMap<String, Role>,
-}
-
-impl Named {
-    /// What is missing is made.
-    async fn ensure(
-        tx: &mut Tx,
-        caller: &Caller,
-        keys: &[ImportedKey],
-        entries: &mut Entries<'_>,
-        now: Timestamp,
-    ) -> Result<Self> {
-        let distinct = |names: Vec<String>| {
-            let mut names = names;
-            names.sort();
-            names.dedup();
-            names
-        };
-        let users = distinct(keys.iter().filter_map(|key| key.external_id.clone()).collect());
-        let identities = match users.is_empty() {
-            true => Vec::new(),
-            false => tx.ensure_identities(caller.workspace(), &users, now).await?,
-        };
-        let slugs = keys.iter().flat_map(|key| key.permissions.clone()).collect();
-        let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
-        let names = distinct(keys.iter().flat_map(|key| key.roles.clone()).collect());
-        let roles = rbac::make_roles(tx, caller, names, entries, now).await?;
-        Ok(Self {
-            identities: identities.into_iter().collect(),
-            permissions: permissions.into_iter().map(|p| (p.slug.clone(), p)).collect(),
-            roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
-        })
-    }
-
-    fn hang_on(&self, key: Key, from: ImportedKey) -> IncomingKey {
-        let mut permission_ids: Vec<PermissionId> = from
-            .permissions
-            .iter()
-            .filter_map(|s| Some(self.permissions.get(s)?.id.clone()))
-            .collect();
-        permission_ids.sort();
-        permission_ids.dedup();
-        let mut role_ids: Vec<RoleId> =
-            from.roles.iter().filter_map(|name| Some(self.roles.get(name)?.id.clone())).collect();
-        role_ids.sort();
-        role_ids.dedup();
-        let identity_id = from.external_id.and_then(|id| self.identities.get(&id).cloned());
-        let key = Key { name: from.name, meta: from.meta, identity_id, ..key };
-        IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
-    }
-
-    fn record(&self, entries: &mut Entries<'_>, incoming: &IncomingKey) {
-        let has = |p: &&Permission| incoming.permission_ids.contains(&p.id);
-        for permission in self.permissions.values().filter(has) {
-            let targets = [target(&incoming.key), rbac::permission_target(permission)];
-            entries.add("authorization.connect_permission_and_key", &targets);
-        }
-        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
-            let targets = [target(&incoming.key), rbac::role_target(role)];
-            entries.add("authorization.connect_role_and_key", &targets);
-        }
     }
 }
 
@@ -239,8 +154,7 @@ async fn was_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
 }
 
 fn too_few_parts() -> Error {
-    let message = "key must have at least three parts between underscores: the migration's are prefix_short_long";
-    Error::invalid("/properties/key", message)
+    Error::MalformedKey
 }
 
 #[cfg(test)]

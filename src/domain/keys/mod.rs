@@ -3,11 +3,15 @@
 mod create;
 mod delete;
 mod find;
+mod import;
+mod links;
 mod list;
 mod migrate;
+mod named;
 pub mod permissions;
 mod reroll;
 pub mod roles;
+mod strangers;
 mod update;
 mod update_credits;
 mod verify;
@@ -16,13 +20,18 @@ mod view;
 pub use crate::limiter::Standing;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
-pub use find::{Found, get, whoami};
-pub use list::{Wanted as WantedKeys, list};
-pub use migrate::{ImportedKey, Migrated, migrate};
+pub use find::{Found, Plaintexts, get, whoami};
+pub use import::{Brought, Doubles, import};
+pub use links::Rights;
+pub use list::{Of, Wanted as WantedKeys, count, list};
+pub use migrate::{Migrated, migrate};
+pub use named::ImportedKey;
 pub use reroll::reroll;
-pub use update::{CreditsChange, KeyChange, update};
+pub use update::{CreditsChange, KeyChange, LinkRights, RatelimitsChange, update};
 pub use update_credits::{CreditsUpdate, update_credits};
-pub use verify::{Checked, Code, Verification, Verified, Wanted, WantedLimit, verify};
+pub use verify::{
+    Checked, Code, Verification, Verified, Wanted, WantedLimit, verify, verify_openly,
+};
 pub use view::{Limit, View};
 
 use super::audit::{Entries, Target};
@@ -80,6 +89,7 @@ pub fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
             limit: limit.limit,
             duration_ms: limit.duration_ms,
             auto_apply: limit.auto_apply,
+            is_async: limit.is_async,
         });
     }
     limits

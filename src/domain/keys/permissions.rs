@@ -3,93 +3,87 @@
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::rbac;
-use super::{existing, set_permissions as connect};
+use super::super::rbac::{self, Pick, beyond};
+use super::links::{Changed, Needed, Rights};
+use super::{existing, set_permissions};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::KeyId;
 use crate::model::Permission;
-use crate::store::{StoredKey, Tx, freshness};
+use crate::store::freshness;
 
 /// How many permissions a key may have of itself.
 pub const PERMISSIONS_MAX: usize = 1000;
 
-/// Gives a key permissions, by slug; a missing one is made when the root key may. What the key has then:
-/// what it had before, then what is new, each by slug.
+/// Gives a key permissions. It has then: what it had before, and what is new, each by slug.
 pub async fn add(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    slugs: Vec<String>,
-) -> Result<Vec<Permission>> {
-    let now = app.clock.now();
-    let (mut tx, stored) = begin(app, caller, id, &[Action::AddPermissionToKey]).await?;
-    let mut entries = Entries::of(caller, now);
-    let wanted = rbac::ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
-    let mut after = stored.permissions.clone();
-    after.extend(rbac::beyond(&wanted, &stored.permissions, |p| &p.id).into_iter().cloned());
-    finish(app, tx, entries, &stored, after).await
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Permission>> {
+    let needed = Needed::new(rights, &[Action::AddPermissionToKey]);
+    change(app, caller, id, picks, needed, |before, picked| {
+        let new = beyond(picked, before, |permission| &permission.id);
+        before.iter().chain(new).cloned().collect()
+    })
+    .await
 }
 
-/// Takes permissions from a key, by slug; each must exist, whether the key has it or not. What the key has
-/// then, by slug.
+/// Takes permissions from a key, whether it has them or not. It has then the others, by slug.
 pub async fn remove(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    slugs: Vec<String>,
-) -> Result<Vec<Permission>> {
-    let (mut tx, stored) = begin(app, caller, id, &[Action::RemovePermissionFromKey]).await?;
-    let unwanted = rbac::existing_permissions(&mut tx, caller, slugs).await?;
-    let entries = Entries::of(caller, app.clock.now());
-    let kept = rbac::beyond(&stored.permissions, &unwanted, |permission| &permission.id);
-    let after = kept.into_iter().cloned().collect();
-    finish(app, tx, entries, &stored, after).await
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Permission>> {
+    let needed = Needed::new(rights, &[Action::RemovePermissionFromKey]);
+    change(app, caller, id, picks, needed, |before, picked| {
+        beyond(before, picked, |permission| &permission.id).into_iter().cloned().collect()
+    })
+    .await
 }
 
-/// Makes these the permissions that a key has of itself, by slug; a missing one is made when the root key
-/// may. Gives them back, by slug.
+/// Makes these the permissions that a key has of itself, by slug.
 pub async fn set(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    slugs: Vec<String>,
-) -> Result<Vec<Permission>> {
-    let now = app.clock.now();
-    let needed = [Action::AddPermissionToKey, Action::RemovePermissionFromKey];
-    let (mut tx, stored) = begin(app, caller, id, &needed).await?;
-    let mut entries = Entries::of(caller, now);
-    let after = rbac::ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
-    finish(app, tx, entries, &stored, after).await
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Permission>> {
+    let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
+    let both = [give, take];
+    let needed = Needed::to_set(rights, &both, give, take);
+    change(app, caller, id, picks, needed, |_, picked| picked.to_vec()).await
 }
 
 /// Whether the key is there comes first, then what the root key may.
-async fn begin(
+async fn change(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    needed: &[Action],
-) -> Result<(Tx, StoredKey)> {
+    picks: Vec<Pick>,
+    needed: Needed<'_>,
+    after: impl FnOnce(&[Permission], &[Permission]) -> Vec<Permission> + Send,
+) -> Result<Changed<Permission>> {
+    let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let stored = existing(&mut tx, caller, id).await?;
-    caller.require_on(Action::UpdateKey, &stored.key.api_id)?;
-    needed.iter().try_for_each(|action| caller.require(*action))?;
-    Ok((tx, stored))
-}
-
-async fn finish(
-    app: &App,
-    mut tx: Tx,
-    mut entries: Entries<'_>,
-    stored: &StoredKey,
-    after: Vec<Permission>,
-) -> Result<Vec<Permission>> {
+    needed.check(caller, &stored.key)?;
+    let mut entries = Entries::of(caller, now);
+    let picked = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
+    let before = &stored.permissions;
+    let after = after(before, &picked);
     if after.len() > PERMISSIONS_MAX {
         return Err(Error::Refused(Refusal::TooManyPermissions(PERMISSIONS_MAX)));
     }
-    connect(&mut tx, &mut entries, &stored.key, &stored.permissions, &after).await?;
+    needed.check_links(caller, before, &after, |permission| &permission.id)?;
+    set_permissions(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(stored.key.id.clone()));
+    tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(after)
+    Ok(Changed { picked, after })
 }

@@ -3,79 +3,90 @@
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::rbac;
-use super::{existing, set_roles as connect};
+use super::super::rbac::{self, Pick, beyond};
+use super::links::{Changed, Needed, Rights};
+use super::{existing, set_roles};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::KeyId;
 use crate::model::Role;
-use crate::store::{StoredKey, Tx, freshness};
+use crate::store::freshness;
 
 /// How many roles a key may have.
 pub const ROLES_MAX: usize = 100;
 
-/// Gives a key roles, by name; each must exist. What the key has then: what it had before, then what is
-/// new, each by name.
-pub async fn add(app: &App, caller: &Caller, id: &KeyId, names: Vec<String>) -> Result<Vec<Role>> {
-    let (mut tx, stored, before) = begin(app, caller, id, &[Action::AddRoleToKey]).await?;
-    let (wanted, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
-    let mut after = before.clone();
-    after.extend(rbac::beyond(&wanted, &before, |role| &role.id).into_iter().cloned());
-    finish(app, tx, caller, &stored, &before, after).await
+/// Gives a key roles. It has then: what it had before, and what is new, each by name.
+pub async fn add(
+    app: &App,
+    caller: &Caller,
+    id: &KeyId,
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Role>> {
+    let needed = Needed::new(rights, &[Action::AddRoleToKey]);
+    change(app, caller, id, picks, needed, |before, picked| {
+        let new = beyond(picked, before, |role| &role.id);
+        before.iter().chain(new).cloned().collect()
+    })
+    .await
 }
 
-/// Takes roles from a key, by name; each must exist, whether the key has it or not. What the key has then,
-/// by name.
+/// Takes roles from a key, whether it has them or not. It has then the others, by name.
 pub async fn remove(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    names: Vec<String>,
-) -> Result<Vec<Role>> {
-    let (mut tx, stored, before) = begin(app, caller, id, &[]).await?;
-    let (unwanted, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
-    let kept = rbac::beyond(&before, &unwanted, |role| &role.id);
-    let after = kept.into_iter().cloned().collect();
-    finish(app, tx, caller, &stored, &before, after).await
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Role>> {
+    // Who may change the key needs no more than that to take its roles.
+    let needed = match rights {
+        Rights::KeyToo => Needed::new(rights, &[]),
+        Rights::LinksOnly => Needed::new(rights, &[Action::RemoveRoleFromKey]),
+    };
+    change(app, caller, id, picks, needed, |before, picked| {
+        beyond(before, picked, |role| &role.id).into_iter().cloned().collect()
+    })
+    .await
 }
 
-/// Makes these the roles of a key, by name; each must exist. Gives them back, by name.
-pub async fn set(app: &App, caller: &Caller, id: &KeyId, names: Vec<String>) -> Result<Vec<Role>> {
-    let (mut tx, stored, before) = begin(app, caller, id, &[]).await?;
-    let (after, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
-    finish(app, tx, caller, &stored, &before, after).await
-}
-
-/// Whether the key is there comes first, then what the root key may.
-async fn begin(
+/// Makes these the roles of a key, by name.
+pub async fn set(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    needed: &[Action],
-) -> Result<(Tx, StoredKey, Vec<Role>)> {
-    let mut tx = app.store.begin().await?;
-    let stored = existing(&mut tx, caller, id).await?;
-    caller.require_on(Action::UpdateKey, &stored.key.api_id)?;
-    needed.iter().try_for_each(|action| caller.require(*action))?;
-    let roles = tx.roles(caller.workspace(), &stored.role_ids).await?;
-    Ok((tx, stored, roles))
+    picks: Vec<Pick>,
+    rights: Rights,
+) -> Result<Changed<Role>> {
+    let (give, take) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
+    let needed = Needed::to_set(rights, &[], give, take);
+    change(app, caller, id, picks, needed, |_, picked| picked.to_vec()).await
 }
 
-async fn finish(
+/// Whether the key is there comes first, then what the root key may.
+async fn change(
     app: &App,
-    mut tx: Tx,
     caller: &Caller,
-    stored: &StoredKey,
-    before: &[Role],
-    after: Vec<Role>,
-) -> Result<Vec<Role>> {
+    id: &KeyId,
+    picks: Vec<Pick>,
+    needed: Needed<'_>,
+    after: impl FnOnce(&[Role], &[Role]) -> Vec<Role> + Send,
+) -> Result<Changed<Role>> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let stored = existing(&mut tx, caller, id).await?;
+    needed.check(caller, &stored.key)?;
+    let mut entries = Entries::of(caller, now);
+    let picked = rbac::picked_roles(&mut tx, caller, picks, &mut entries, now).await?;
+    let before = &tx.roles(caller.workspace(), &stored.role_ids).await?;
+    let after = after(before, &picked);
     if after.len() > ROLES_MAX {
         return Err(Error::Refused(Refusal::TooManyRoles(ROLES_MAX)));
     }
-    let mut entries = Entries::of(caller, app.clock.now());
-    connect(&mut tx, &mut entries, &stored.key, before, &after).await?;
+    needed.check_links(caller, before, &after, |role| &role.id)?;
+    set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(stored.key.id.clone()));
+    tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(after)
+    Ok(Changed { picked, after })
 }

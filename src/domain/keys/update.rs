@@ -4,7 +4,9 @@ use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
-use super::super::{rbac, refill};
+use super::super::rbac::{self, Pick};
+use super::super::refill;
+use super::links::{Needed, Rights};
 use super::{
     NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target,
 };
@@ -23,17 +25,48 @@ pub struct KeyChange {
     pub meta: Patch<Meta>,
     pub expires_at: Patch<Timestamp>,
     pub credits: Patch<CreditsChange>,
-    pub ratelimits: Option<Vec<NewRatelimit>>,
+    pub ratelimits: RatelimitsChange,
     pub enabled: Option<bool>,
-    pub roles: Option<Vec<String>>,
-    /// Slugs; a missing one is made when the root key may.
-    pub permissions: Option<Vec<String>>,
+    pub roles: Option<Vec<Pick>>,
+    pub permissions: Option<Vec<Pick>>,
+    /// What the root key must hold to change the last two, besides the right to change the key.
+    pub links: LinkRights,
+}
+
+/// What becomes of the limits of a key.
+#[derive(Debug, Default)]
+pub enum RatelimitsChange {
+    #[default]
+    Keep,
+    /// These replace all.
+    All(Vec<NewRatelimit>),
+    /// The one of this name is put or taken; the others stay.
+    One { name: String, limit: Option<NewRatelimit> },
+}
+
+/// Which rights over permissions and roles are asked for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum LinkRights {
+    /// None: who may change the key may change them.
+    #[default]
+    OfKey,
+    /// Those to give and to take, as far as something is given or taken.
+    Own,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CreditsChange {
     pub remaining: Patch<i64>,
     pub refill: Patch<Refill>,
+}
+
+impl LinkRights {
+    fn needed(self, give: Action, take: Action) -> Needed<'static> {
+        match self {
+            Self::OfKey => Needed::new(Rights::KeyToo, &[]),
+            Self::Own => Needed::to_set(Rights::LinksOnly, &[], give, take),
+        }
+    }
 }
 
 /// Changes a key, all of it or nothing.
@@ -50,26 +83,40 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     key.updated_at = Some(now);
     match change.external_id {
         Patch::Keep => {}
-        Patch::Clear => key.identity_id = None,
+        Patch::Clear => (key.identity_id, key.owner_id) = (None, None),
         Patch::Set(external_id) => {
             let id = tx.ensure_identity(caller.workspace(), &external_id, now).await?;
-            key.identity_id = Some(id);
+            (key.identity_id, key.owner_id) = (Some(id), Some(external_id));
         }
     }
     tx.update_key(&key).await?;
     let mut entries = Entries::of(caller, now);
     entries.add("key.update", &[target(&key)]);
-    if let Some(limits) = change.ratelimits {
-        let limits = ratelimits(limits);
+    let limits = match change.ratelimits {
+        RatelimitsChange::Keep => None,
+        RatelimitsChange::All(limits) => Some(ratelimits(limits)),
+        RatelimitsChange::One { name, limit } => {
+            let mut limits = before.ratelimits;
+            limits.retain(|known| known.name != name);
+            limits.extend(ratelimits(limit.into_iter().collect()));
+            Some(limits)
+        }
+    };
+    if let Some(limits) = limits {
         tx.set_ratelimits(caller.workspace(), Owner::Key(id), &limits).await?;
     }
-    if let Some(slugs) = change.permissions {
-        let after = rbac::ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
+    if let Some(picks) = change.permissions {
+        let after = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
+        let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
+        let needed = change.links.needed(give, take);
+        needed.check_links(caller, &before.permissions, &after, |permission| &permission.id)?;
         set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
     }
-    if let Some(names) = change.roles {
+    if let Some(picks) = change.roles {
         let known = tx.roles(caller.workspace(), &before.role_ids).await?;
-        let (after, _) = rbac::existing(&mut tx, caller, names, Vec::new()).await?;
+        let after = rbac::picked_roles(&mut tx, caller, picks, &mut entries, now).await?;
+        let needed = change.links.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        needed.check_links(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
     entries.write(&mut tx).await?;

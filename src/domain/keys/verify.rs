@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use super::super::caller::Caller;
 use super::super::credits::{self, Outcome};
-use super::super::query;
+use super::super::query::Required;
 use super::migrate;
 use super::view::{self, Limit, View};
 use crate::app::App;
+use crate::config::OPEN_VERIFICATION;
 use crate::error::{Error, Refusal, Result};
-use crate::id::{MigrationId, RatelimitId};
+use crate::id::{ApiId, MigrationId, RatelimitId};
 use crate::limiter::{Standing, Window};
 use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
@@ -24,8 +25,10 @@ use crate::store::cache::Cached;
 #[derive(Debug, Default)]
 pub struct Verification {
     pub key: String,
-    /// A permission query.
-    pub permissions: Option<String>,
+    /// The API that it must be of. Absent: any.
+    pub api: Option<ApiId>,
+    /// What it must be allowed to do.
+    pub permissions: Option<Required>,
     /// Credits to spend; 1 where the key is metered and nothing is said.
     pub cost: Option<i64>,
     pub ratelimits: Vec<Wanted>,
@@ -47,6 +50,8 @@ pub struct Wanted {
 pub enum WantedLimit {
     /// As the key or its identity has it.
     Stored,
+    /// Likewise, where one of the two has it; else there is nothing to check.
+    IfStored,
     /// Given with the request, and counted for the key.
     AdHoc { limit: i64, duration_ms: i64 },
 }
@@ -62,7 +67,7 @@ pub enum Code {
     RateLimited,
     Disabled,
     Expired,
-    /// It may not be used from where it was.
+    /// It may not be used from where it was, or for the API that was named.
     Forbidden,
 }
 
@@ -115,15 +120,39 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
     Ok(verified)
 }
 
+/// Verifies a key for anybody who shows it, whosever it is. Who shows too many that do not exist is refused
+/// before the database is asked.
+pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+    if !app.settings.open_verification {
+        return Err(Error::SwitchedOff(OPEN_VERIFICATION));
+    }
+    let found = view::by_hash(app, KeyHash::of(&request.key), caller.origin.address).await?;
+    let verified = match found {
+        Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
+        found => judged(app, found, request).await,
+    }?;
+    verified.code.counter(&app.metrics.verifications).inc();
+    Ok(verified)
+}
+
 async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
     let hash = KeyHash::of(&request.key);
-    let mut found = view::by_hash(app, hash).await?;
+    let mut found = view::by_hash(app, hash, None).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
         && Box::pin(migrate::adopt(app, caller, migration, &request.key)).await?
     {
-        found = view::by_hash(app, hash).await?;
+        found = view::by_hash(app, hash, None).await?;
     }
-    let Some(view) = found.filter(|view| view.value.is_visible_to(&caller.authority.value)) else {
+    let visible = found.filter(|view| view.value.is_visible_to(&caller.authority.value));
+    judged(app, visible, request).await
+}
+
+async fn judged(
+    app: &App,
+    found: Option<Arc<Cached<View>>>,
+    request: Verification,
+) -> Result<Verified> {
+    let Some(view) = found else {
         let code = Code::NotFound;
         return Ok(Verified { code, ..Verified::default() });
     };
@@ -160,10 +189,13 @@ fn decide(
     request: &Verification,
 ) -> Result<std::result::Result<Vec<Planned>, Code>> {
     // A query that is wrong is an error, whatever else is to be said of the key.
-    let query = request.permissions.as_deref();
-    let allowed = query.map_or(Ok(true), |query| query::holds(query, |slug| view.has(slug)))?;
+    let required = request.permissions.as_ref();
+    let allowed = required.map_or(Ok(true), |required| required.holds(|slug| view.has(slug)))?;
     if !view.enabled {
         return Ok(Err(Code::Disabled));
+    }
+    if request.api.as_ref().is_some_and(|api| *api != view.stored().key.api_id) {
+        return Ok(Err(Code::Forbidden));
     }
     if view.expires_at.is_some_and(|expires| app.clock.now() > expires) {
         return Ok(Err(Code::Expired));
@@ -190,6 +222,10 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
             WantedLimit::AdHoc { limit, duration_ms } => {
                 ad_hoc(app, view, &wanted.name, limit, duration_ms)
             }
+            WantedLimit::IfStored => match view.limit(&wanted.name) {
+                Some(limit) => limit.clone(),
+                None => continue,
+            },
             WantedLimit::Stored => view
                 .limit(&wanted.name)
                 .cloned()
@@ -205,7 +241,7 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
 /// A limit given with the request; it is counted for the key.
 fn ad_hoc(app: &App, view: &View, name: &str, limit: i64, duration_ms: i64) -> Arc<Limit> {
     let (id, name) = (RatelimitId::from(""), name.to_owned());
-    let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false };
+    let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_async: false };
     Limit::new(app, &limit, view.stored().key.id.as_str())
 }
 

@@ -27,6 +27,7 @@ pub struct NewOverride {
     pub limit: i64,
     pub duration_ms: i64,
     pub expires_at: Option<Timestamp>,
+    pub is_async: bool,
 }
 
 /// Makes an override, or replaces the one for the same identifier, which keeps its id.
@@ -39,6 +40,7 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
         limit: new.limit,
         duration_ms: new.duration_ms,
         expires_at: new.expires_at,
+        is_async: new.is_async,
         created_at: now,
         updated_at: None,
     };
@@ -76,6 +78,29 @@ pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) ->
         .filter(|found| found.value.namespace.deleted_at.is_none())
         .ok_or_else(|| Error::not_found(Subject::Namespace(named)))?;
     found.value.overrides.applying_to(identifier, app.clock.now()).cloned().ok_or_else(none)
+}
+
+/// The override that was set for exactly this identifier or pattern; expired ones too.
+pub async fn get_exact(
+    app: &App,
+    caller: &Caller,
+    named: &str,
+    identifier: &str,
+) -> Result<Override> {
+    let workspace = caller.workspace();
+    let mut reader = app.store.read().await?;
+    let namespace = live(reader.bare_namespace(workspace, named).await?, named)?;
+    caller.require_on(Action::ReadOverride, &namespace.id)?;
+    let found = reader.override_for(workspace, &namespace.id, identifier).await?;
+    found.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))
+}
+
+/// How many overrides a namespace has.
+pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
+    let mut reader = app.store.read().await?;
+    let namespace = live(reader.bare_namespace(caller.workspace(), named).await?, named)?;
+    caller.require_on(Action::ReadOverride, &namespace.id)?;
+    reader.count_overrides(&namespace.id).await
 }
 
 /// The overrides of a namespace, by id; those that have expired too.

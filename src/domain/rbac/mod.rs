@@ -17,6 +17,137 @@ use crate::id::{PermissionId, RoleId};
 use crate::model::{Permission, Role};
 use crate::store::Tx;
 
+/// A permission or a role as a request names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pick {
+    pub by: PickBy,
+    pub missing: Missing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PickBy {
+    Id(String),
+    /// The slug of a permission, the name of a role.
+    Name(String),
+}
+
+/// What is done about one that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Missing {
+    /// The request is refused with all that are missing.
+    Refused,
+    /// It is made when the root key may make it. One that is named by its id cannot be.
+    Made,
+    /// It is passed over.
+    Ignored,
+}
+
+impl Pick {
+    /// Slugs or names, and what is done about those that do not exist.
+    pub fn named(names: Vec<String>, missing: Missing) -> Vec<Self> {
+        names.into_iter().map(|name| Self { by: PickBy::Name(name), missing }).collect()
+    }
+}
+
+/// What picks name, sorted and without doubles.
+struct Picked {
+    ids: Vec<String>,
+    names: Vec<String>,
+    picks: Vec<Pick>,
+}
+
+impl Picked {
+    fn new(mut picks: Vec<Pick>) -> Self {
+        picks.sort();
+        picks.dedup_by(|b, a| a.by == b.by);
+        let (mut ids, mut names) = (Vec::new(), Vec::new());
+        for pick in &picks {
+            match &pick.by {
+                PickBy::Id(id) => ids.push(id.clone()),
+                PickBy::Name(name) => names.push(name.clone()),
+            }
+        }
+        Self { ids, names, picks }
+    }
+
+    /// The names to make, of those that are not known; an error for those that nobody may miss.
+    fn to_make(
+        &self,
+        is_known: impl Fn(&PickBy) -> bool,
+        subject: impl Fn(String) -> Subject,
+    ) -> Result<Vec<String>> {
+        let (mut refused, mut made) = (Vec::new(), Vec::new());
+        for pick in self.picks.iter().filter(|pick| !is_known(&pick.by)) {
+            match (&pick.by, pick.missing) {
+                (_, Missing::Ignored) => {}
+                (PickBy::Name(name), Missing::Made) => made.push(name.clone()),
+                (PickBy::Id(named) | PickBy::Name(named), _) => {
+                    refused.push(subject(named.clone()));
+                }
+            }
+        }
+        all_found(refused).map(|()| made)
+    }
+}
+
+/// The permissions that are picked, without doubles, by slug; nobody deletes them before the transaction ends.
+/// Where one is refused or may not be made, nothing is.
+pub async fn picked_permissions(
+    tx: &mut Tx,
+    caller: &Caller,
+    picks: Vec<Pick>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<Vec<Permission>> {
+    let picked = Picked::new(picks);
+    let mut permissions = held_permissions(tx, caller, &picked.names).await?;
+    if !picked.ids.is_empty() {
+        permissions.extend(tx.hold_permissions_of(caller.workspace(), &picked.ids).await?);
+    }
+    let is_known = |by: &PickBy| match by {
+        PickBy::Id(id) => permissions.iter().any(|permission| permission.id.as_str() == id),
+        PickBy::Name(slug) => permissions.iter().any(|permission| permission.slug == *slug),
+    };
+    let to_make = picked.to_make(is_known, Subject::Permission)?;
+    if !to_make.is_empty() {
+        caller.require(Action::CreatePermission)?;
+        permissions.extend(make_permissions(tx, caller, to_make, entries, now).await?);
+    }
+    permissions.sort_by(|a, b| a.slug.cmp(&b.slug));
+    permissions.dedup_by(|a, b| a.id == b.id);
+    Ok(permissions)
+}
+
+/// The roles that are picked, without doubles, by name; as [`picked_permissions`].
+pub async fn picked_roles(
+    tx: &mut Tx,
+    caller: &Caller,
+    picks: Vec<Pick>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
+) -> Result<Vec<Role>> {
+    let picked = Picked::new(picks);
+    let mut roles = match picked.names.is_empty() {
+        true => Vec::new(),
+        false => tx.hold_roles(caller.workspace(), &picked.names).await?,
+    };
+    if !picked.ids.is_empty() {
+        roles.extend(tx.hold_roles_of(caller.workspace(), &picked.ids).await?);
+    }
+    let is_known = |by: &PickBy| match by {
+        PickBy::Id(id) => roles.iter().any(|role| role.id.as_str() == id),
+        PickBy::Name(name) => roles.iter().any(|role| role.name == *name),
+    };
+    let to_make = picked.to_make(is_known, Subject::Role)?;
+    if !to_make.is_empty() {
+        caller.require(Action::CreateRole)?;
+        roles.extend(make_roles(tx, caller, to_make, entries, now).await?);
+    }
+    roles.sort_by(|a, b| a.name.cmp(&b.name));
+    roles.dedup_by(|a, b| a.id == b.id);
+    Ok(roles)
+}
+
 /// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction
 /// ends. Those that are missing are made when the root key may make them; if not, nothing is.
 pub async fn ensure_permissions(
@@ -26,13 +157,7 @@ pub async fn ensure_permissions(
     entries: &mut Entries<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    let slugs = without_doubles(slugs);
-    let permissions = held_permissions(tx, caller, &slugs).await?;
-    if permissions.len() < slugs.len() {
-        caller.require(Action::CreatePermission)?;
-        return make_permissions(tx, caller, slugs, entries, now).await;
-    }
-    Ok(permissions)
+    picked_permissions(tx, caller, Pick::named(slugs, Missing::Made), entries, now).await
 }
 
 /// As [`ensure_permissions`], whatever the root key may make.
@@ -88,20 +213,8 @@ pub async fn make_roles(
     tx.hold_roles(caller.workspace(), &names).await
 }
 
-/// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction
-/// ends. Each must exist; the error names all that do not.
-pub async fn existing_permissions(
-    tx: &mut Tx,
-    caller: &Caller,
-    slugs: Vec<String>,
-) -> Result<Vec<Permission>> {
-    let slugs = without_doubles(slugs);
-    let permissions = held_permissions(tx, caller, &slugs).await?;
-    let missing = permissions_missing(&slugs, &permissions).into_iter().map(Subject::Permission);
-    all_found(missing.collect()).map(|()| permissions)
-}
-
-/// As [`existing_permissions`], with the roles of these names.
+/// The roles of these names and the permissions of these slugs, without doubles, in order; nobody deletes them
+/// before the transaction ends. Each must exist; the error names all that do not.
 pub async fn existing(
     tx: &mut Tx,
     caller: &Caller,

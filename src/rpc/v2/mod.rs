@@ -1,6 +1,7 @@
 //! Version 2: every module, every row.
 
 mod shapes;
+mod wire;
 
 mod apis {
     pub mod create_api;
@@ -52,10 +53,11 @@ mod ratelimit {
     pub mod set_override;
 }
 
-use super::Table;
+use super::{Rows, Table};
+pub use wire::V2;
 
 pub fn table() -> Table {
-    Table::new("/v2/")
+    Rows::<V2>::new()
         .with::<apis::create_api::CreateApi>()
         .with::<apis::get_api::GetApi>()
         .with::<apis::delete_api::DeleteApi>()
@@ -95,4 +97,5 @@ pub fn table() -> Table {
         .with::<ratelimit::get_override::GetOverride>()
         .with::<ratelimit::list_overrides::ListOverrides>()
         .with::<ratelimit::delete_override::DeleteOverride>()
+        .table()
 }

@@ -1,19 +1,17 @@
 //! What several operations of version 2 take or give back.
 
 use crate::clock::Timestamp;
-use crate::domain::keys::{Found, IssuedKey, NewCredits, NewRatelimit, View};
+use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
 use crate::domain::page::Paging;
 use crate::error::{Error, Result};
 use crate::id::{IdentityId, KeyId, OverrideId, PermissionId, RatelimitId, RoleId};
 use crate::model::{self, RefillInterval};
-use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
+use crate::rpc::shapes::{DURATION_MIN_MS, Interval, Positive, Unsigned, told};
 use crate::secret::Plaintext;
 
 /// The moment up to which keys may expire: the year 2100.
 pub type Expires = Int<0, 4_102_444_800_000>;
-pub type Positive = Int<1, { i64::MAX }>;
-pub type Unsigned = Int<0, { i64::MAX }>;
 /// An id or a name of a namespace, or an identifier in it.
 pub type LimitedName = Text<1, 512>;
 /// Where a page of a list begins: what the reply before told as `pagination.cursor`.
@@ -25,9 +23,6 @@ pub type RoleName = Text<1, 128>;
 pub type IdentityName = Text<1, 255>;
 /// How many a page of a list may have.
 pub type PageLimit = Int<1, 100>;
-/// The shortest window, in milliseconds.
-pub const DURATION_MIN_MS: i64 = 1000;
-
 /// What a request that carries the meta of an identity may hold beside it, in bytes.
 pub const BESIDE_META_MAX_BYTES: usize = 64 * 1024;
 
@@ -42,13 +37,6 @@ pub fn paging(limit: Given<PageLimit>, default: usize, cursor: Given<Cursor>) ->
 pub fn searched(limit: Given<PageLimit>, cursor: Given<Cursor>, search: Given<Search>) -> Paging {
     let search = search.0.map_or_else(String::new, Text::into_string);
     Paging { search, ..paging(limit, 100, cursor) }
-}
-
-/// The texts of a list.
-pub fn texts<const MIN: usize, const MAX: usize, A, const LEAST: usize, const MOST: usize>(
-    list: List<Text<MIN, MAX, A>, LEAST, MOST>,
-) -> Vec<String> {
-    list.0.into_iter().map(Text::into_string).collect()
 }
 
 /// A named limit.
@@ -73,6 +61,7 @@ impl From<Ratelimit> for NewRatelimit {
             limit: limit.limit.0,
             duration_ms: limit.duration.0,
             auto_apply: limit.auto_apply.unwrap_or(false),
+            is_async: false,
         }
     }
 }
@@ -114,15 +103,6 @@ pub struct Refill {
     pub refill_day: Given<Int<1, 31>>,
 }
 
-/// At 00:00 UTC, each day or once a month.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum Interval {
-    Daily,
-    Monthly,
-}
-
 impl Refill {
     pub fn check(self) -> Result<model::Refill> {
         let at = "/properties/credits/properties/refill/properties/refillDay";
@@ -143,25 +123,6 @@ impl Refill {
         Ok(model::Refill { interval, amount: self.amount.0 })
     }
 }
-
-/// The new key.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct IssuedReply {
-    key_id: KeyId,
-    /// Shown this once.
-    key: Plaintext,
-}
-
-impl From<IssuedKey> for IssuedReply {
-    fn from(issued: IssuedKey) -> Self {
-        Self { key_id: issued.id, key: issued.plaintext }
-    }
-}
-
-/// Nothing to tell.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Empty {}
 
 /// A named limit.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -367,11 +328,6 @@ impl From<model::Role> for RoleReply {
         let permissions = role.permissions.into_iter().map(PermissionReply::from).collect();
         Self { id: role.id, name: role.name, description: role.description, permissions }
     }
-}
-
-/// An empty object is as good as none, and is left out.
-pub fn told(meta: Option<&Meta>) -> Option<Meta> {
-    meta.filter(|meta| !meta.is_empty()).cloned()
 }
 
 /// A limit that stands in for the one given with a check.

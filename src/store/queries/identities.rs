@@ -38,11 +38,12 @@ impl IdentityReads for Connection {
     async fn identity_named(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id: &str,
+        external_id: &str,
     ) -> Result<Option<Identity>> {
         let sql =
-            identities_where!("(i.id = $2 OR i.external_id = $2) ORDER BY i.id = $2 DESC LIMIT 1");
-        one::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+            identities_where!("(i.id = $2 OR i.external_id = $3) ORDER BY i.id = $2 DESC LIMIT 1");
+        one::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(id).bind(external_id)).await
     }
 
     async fn identity_of(
@@ -52,6 +53,11 @@ impl IdentityReads for Connection {
     ) -> Result<Option<IdentityId>> {
         let sql = "SELECT id FROM identities WHERE workspace_id = $1 AND external_id = $2";
         Ok(query_scalar(sql).bind(workspace).bind(external_id).fetch_optional(self).await?)
+    }
+
+    async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM identities WHERE workspace_id = $1";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
     }
 
     async fn identities(
@@ -86,15 +92,20 @@ impl IdentityWrites for Connection {
     async fn lock_identity(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id: &str,
+        external_id: &str,
     ) -> Result<Option<Identity>> {
         let sql = locked!(
             "SELECT id FROM identities
-            WHERE workspace_id = $1 AND (id = $2 OR external_id = $2)
+            WHERE workspace_id = $1 AND (id = $2 OR external_id = $3)
             ORDER BY id = $2 DESC LIMIT 1"
         );
-        let id: Option<IdentityId> =
-            query_scalar(sql).bind(workspace).bind(named).fetch_optional(&mut *self).await?;
+        let id: Option<IdentityId> = query_scalar(sql)
+            .bind(workspace)
+            .bind(id)
+            .bind(external_id)
+            .fetch_optional(&mut *self)
+            .await?;
         // Only now: what the one who held it before has written is seen.
         match id {
             Some(id) => Ok(self

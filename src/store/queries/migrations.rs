@@ -117,17 +117,18 @@ impl MigrationWrites for Connection {
     async fn insert_keys(
         &mut self,
         workspace: &WorkspaceId,
-        migration: &MigrationId,
+        migration: Option<&MigrationId>,
         keys: &[IncomingKey],
     ) -> Result<Vec<KeyId>> {
         let sql = concat!(
             "INSERT INTO keys
                 (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta, identity_id,
-                enabled, expires_at, credits, credits_version, refill_amount, refill_day, refilled,
+                owner_id, environment, enabled, expires_at, credits, credits_version, refill_amount, refill_day, refilled,
                 created_at, migration_id)
             SELECT item ->> 'id', $1, item ->> 'api_id', item ->> 'hash', item ->> 'start',
                 item ->> 'prefix', CAST(item ->> 'byte_length' AS BIGINT), item ->> 'name',
-                item ->> 'meta', item ->> 'identity_id', CAST(item ->> 'enabled' AS BOOLEAN),
+                item ->> 'meta', item ->> 'identity_id', item ->> 'owner_id',
+                item ->> 'environment', CAST(item ->> 'enabled' AS BOOLEAN),
                 CAST(item ->> 'expires_at' AS BIGINT), CAST(item ->> 'credits' AS BIGINT), 1,
                 CAST(item ->> 'refill_amount' AS BIGINT), CAST(item ->> 'refill_day' AS BIGINT),
                 CAST(item ->> 'refilled' AS BIGINT), CAST(item ->> 'created_at' AS BIGINT), $2
@@ -150,10 +151,11 @@ impl MigrationWrites for Connection {
         if !limits.is_empty() {
             let sql = concat!(
                 "INSERT INTO ratelimits
-                    (id, workspace_id, key_id, name, \"limit\", duration_ms, auto_apply)
+                    (id, workspace_id, key_id, name, \"limit\", duration_ms, auto_apply,
+                    is_async)
                 SELECT item ->> 'id', $1, item ->> 'key_id', item ->> 'name',
                     CAST(item ->> 'limit' AS BIGINT), CAST(item ->> 'duration_ms' AS BIGINT),
-                    CAST(item ->> 'auto_apply' AS BOOLEAN)
+                    CAST(item ->> 'auto_apply' AS BOOLEAN), CAST(item ->> 'is_async' AS BOOLEAN)
                 FROM ",
                 items!("$2")
             );
@@ -212,6 +214,7 @@ fn row(key: &Key) -> Value {
         "id": key.id, "api_id": key.api_id, "hash": key.hash, "start": key.start,
         "prefix": key.prefix, "byte_length": key.byte_length, "name": key.name,
         "meta": key.meta.as_ref().map(Meta::as_str), "identity_id": key.identity_id,
+        "owner_id": key.owner_id, "environment": key.environment,
         "enabled": key.enabled, "expires_at": key.expires_at,
         "credits": key.credits.map(|credits| credits.balance),
         "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
@@ -225,6 +228,7 @@ fn limit_rows(incoming: &IncomingKey) -> impl Iterator<Item = Value> {
         json!({
             "id": limit.id, "key_id": incoming.key.id, "name": limit.name, "limit": limit.limit,
             "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
+            "is_async": limit.is_async,
         })
     })
 }

@@ -21,7 +21,7 @@ macro_rules! ratelimits_of {
             "(SELECT ",
             array!(object!(
                 "'id', l.id, 'name', l.name, 'limit', l.\"limit\",
-                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply"
+                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply, 'is_async', l.is_async"
             )),
             " FROM ratelimits l WHERE ",
             $owner,

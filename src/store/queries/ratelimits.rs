@@ -29,6 +29,19 @@ macro_rules! named {
     };
 }
 
+macro_rules! overrides_of {
+    ($condition:literal) => {
+        concat!(
+            "SELECT o.id, o.identifier, o.\"limit\", o.duration_ms, o.expires_at, o.is_async,
+                o.created_at, o.updated_at
+            FROM overrides o
+            JOIN namespaces n ON n.id = o.namespace_id AND n.workspace_id = $1
+            WHERE o.namespace_id = $2 AND ",
+            $condition
+        )
+    };
+}
+
 #[async_trait]
 impl RatelimitReads for Connection {
     async fn namespace(
@@ -40,7 +53,7 @@ impl RatelimitReads for Connection {
             ", (SELECT ",
             array!(object!(
                 "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
-                'duration_ms', o.duration_ms, 'expires_at', o.expires_at,
+                'duration_ms', o.duration_ms, 'expires_at', o.expires_at, 'is_async', o.is_async,
                 'created_at', o.created_at, 'updated_at', o.updated_at"
             )),
             " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
@@ -71,19 +84,28 @@ impl RatelimitReads for Connection {
         from: &str,
         limit: i64,
     ) -> Result<Vec<Override>> {
-        let sql = "
-            SELECT o.id, o.identifier, o.\"limit\", o.duration_ms, o.expires_at, o.created_at,
-                o.updated_at
-            FROM overrides o
-            JOIN namespaces n ON n.id = o.namespace_id AND n.workspace_id = $1
-            WHERE o.namespace_id = $2 AND o.id >= $3
-            ORDER BY o.id
-            LIMIT $4";
+        let sql = overrides_of!("o.id >= $3 ORDER BY o.id LIMIT $4");
         all::<OverrideRow, _>(
             self,
             query_as(sql).bind(workspace).bind(namespace).bind(from).bind(limit),
         )
         .await
+    }
+
+    async fn override_for(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<Override>> {
+        let sql = overrides_of!("o.identifier = $3");
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(identifier);
+        one::<OverrideRow, _>(self, query).await
+    }
+
+    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM overrides WHERE namespace_id = $1";
+        Ok(query_scalar(sql).bind(namespace).fetch_one(self).await?)
     }
 }
 
@@ -163,11 +185,13 @@ impl RatelimitWrites for Connection {
     ) -> Result<OverrideId> {
         let sql = "
             INSERT INTO overrides
-                (id, namespace_id, identifier, \"limit\", duration_ms, expires_at, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7)
+                (id, namespace_id, identifier, \"limit\", duration_ms, expires_at, is_async,
+                created_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ON CONFLICT (namespace_id, identifier) DO UPDATE
             SET \"limit\" = excluded.\"limit\", duration_ms = excluded.duration_ms,
-                expires_at = excluded.expires_at, updated_at = excluded.created_at
+                expires_at = excluded.expires_at, is_async = excluded.is_async,
+                updated_at = excluded.created_at
             RETURNING id";
         Ok(query_scalar(sql)
             .bind(&new.id)
@@ -176,14 +200,10 @@ impl RatelimitWrites for Connection {
             .bind(new.limit)
             .bind(new.duration_ms)
             .bind(new.expires_at)
+            .bind(new.is_async)
             .bind(new.created_at)
             .fetch_one(self)
             .await?)
-    }
-
-    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64> {
-        let sql = "SELECT COUNT(*) FROM overrides WHERE namespace_id = $1";
-        Ok(query_scalar(sql).bind(namespace).fetch_one(self).await?)
     }
 
     async fn delete_override(

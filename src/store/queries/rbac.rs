@@ -194,6 +194,34 @@ impl RbacWrites for Connection {
         all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
     }
 
+    async fn hold_permissions_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = held!(permissions_where!(concat!(
+            "id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        )));
+        let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
+        all::<PermissionRow, _>(self, query).await
+    }
+
+    async fn hold_roles_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Role>> {
+        let sql = held!(roles_where!(concat!(
+            "r.id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        )));
+        let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
+        all::<RoleRow, _>(self, query).await
+    }
+
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
         let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;

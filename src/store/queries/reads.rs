@@ -6,10 +6,10 @@ use sqlx::{query_as, query_scalar};
 use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use crate::id::{ApiId, KeyId, WorkspaceId};
 use crate::model::{Api, RootKey};
 use crate::store::rows::{ApiRow, KeyRow, RootKeyRow};
-use crate::store::{Change, Listing, Reads, StoredKey};
+use crate::store::{Change, KeysOf, Listing, Reads, StoredKey};
 
 macro_rules! root_keys_where {
     ($condition:literal) => {
@@ -40,9 +40,9 @@ macro_rules! keys_where {
     ($condition:literal) => {
         concat!(
             "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
-                k.name, k.meta, k.identity_id, k.enabled, k.expires_at, k.credits,
+                k.name, k.meta, k.identity_id, k.owner_id, k.environment, k.enabled, k.expires_at, k.credits,
                 k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
-                k.updated_at, a.allowed_networks, ",
+                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, ",
             ratelimits_of!("l.key_id = k.id"),
             ", ",
             permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
@@ -51,6 +51,7 @@ macro_rules! keys_where {
             " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids
             FROM keys k
             JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            JOIN workspaces w ON w.id = k.workspace_id
             WHERE k.deleted_at IS NULL AND ",
             $condition
         )
@@ -95,30 +96,50 @@ impl Reads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        identity: Option<&IdentityId>,
+        whose: &KeysOf,
         listing: &Listing<'_>,
     ) -> Result<Vec<StoredKey>> {
-        // Two statements, for each has an index that yields the page in its order.
-        match identity {
-            None => {
-                let sql = keys_where!(
+        // A statement for each, for each has an index that yields the page in its order.
+        let (sql, whose) = match whose {
+            KeysOf::Anybody => (
+                keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
                     ORDER BY k.id
                     LIMIT $4"
-                );
-                let query = query_as(sql).bind(workspace).bind(api).bind(listing.from);
-                all::<KeyRow, _>(self, query.bind(listing.limit)).await
-            }
-            Some(identity) => {
-                let sql = keys_where!(
-                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $4
+                ),
+                None,
+            ),
+            KeysOf::Identity(id) => (
+                keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $5
                     ORDER BY k.id
-                    LIMIT $5"
-                );
-                let query = query_as(sql).bind(workspace).bind(api).bind(listing.from);
-                all::<KeyRow, _>(self, query.bind(identity).bind(listing.limit)).await
-            }
-        }
+                    LIMIT $4"
+                ),
+                Some(id.as_str()),
+            ),
+            KeysOf::Owner(owner) => (
+                keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                Some(owner.as_str()),
+            ),
+        };
+        let query = query_as(sql).bind(workspace).bind(api).bind(listing.from).bind(listing.limit);
+        let query = match whose {
+            None => query,
+            Some(whose) => query.bind(whose),
+        };
+        all::<KeyRow, _>(self, query).await
+    }
+
+    async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64> {
+        let sql = "
+            SELECT COUNT(*)
+            FROM keys
+            WHERE workspace_id = $1 AND api_id = $2 AND deleted_at IS NULL";
+        Ok(query_scalar(sql).bind(workspace).bind(api).fetch_one(self).await?)
     }
 
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {

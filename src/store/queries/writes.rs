@@ -28,16 +28,18 @@ macro_rules! upsert_ratelimits {
         concat!(
             "INSERT INTO ratelimits (",
             $owner,
-            ", workspace_id, id, name, \"limit\", duration_ms, auto_apply)
+            ", workspace_id, id, name, \"limit\", duration_ms, auto_apply, is_async)
             SELECT $1, $2, item ->> 'id', item ->> 'name', CAST(item ->> 'limit' AS BIGINT),
-                CAST(item ->> 'duration_ms' AS BIGINT), CAST(item ->> 'auto_apply' AS BOOLEAN)
+                CAST(item ->> 'duration_ms' AS BIGINT), CAST(item ->> 'auto_apply' AS BOOLEAN),
+                CAST(item ->> 'is_async' AS BOOLEAN)
             FROM ",
             items!("$3"),
             " WHERE TRUE
             ON CONFLICT (",
             $owner,
             ", name) DO UPDATE SET \"limit\" = excluded.\"limit\",
-                duration_ms = excluded.duration_ms, auto_apply = excluded.auto_apply"
+                duration_ms = excluded.duration_ms, auto_apply = excluded.auto_apply,
+                is_async = excluded.is_async"
         )
     };
 }
@@ -157,8 +159,8 @@ impl Writes for Connection {
         let sql = "
             INSERT INTO keys
                 (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta,
-                identity_id, enabled, expires_at, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+                identity_id, owner_id, environment, enabled, expires_at, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
         query(sql)
             .bind(&key.id)
             .bind(&key.workspace_id)
@@ -170,6 +172,8 @@ impl Writes for Connection {
             .bind(&key.name)
             .bind(key.meta.as_ref().map(Meta::as_str))
             .bind(&key.identity_id)
+            .bind(&key.owner_id)
+            .bind(&key.environment)
             .bind(key.enabled)
             .bind(key.expires_at)
             .bind(key.created_at)
@@ -181,14 +185,15 @@ impl Writes for Connection {
     async fn update_key(&mut self, key: &Key) -> Result<()> {
         let sql = "
             UPDATE keys
-            SET name = $2, meta = $3, identity_id = $4, enabled = $5, expires_at = $6,
-                updated_at = $7
+            SET name = $2, meta = $3, identity_id = $4, owner_id = $5, enabled = $6,
+                expires_at = $7, updated_at = $8
             WHERE id = $1";
         query(sql)
             .bind(&key.id)
             .bind(&key.name)
             .bind(key.meta.as_ref().map(Meta::as_str))
             .bind(&key.identity_id)
+            .bind(&key.owner_id)
             .bind(key.enabled)
             .bind(key.expires_at)
             .bind(key.updated_at)
@@ -209,6 +214,24 @@ impl Writes for Connection {
     async fn purge_key(&mut self, id: &KeyId) -> Result<()> {
         query("DELETE FROM keys WHERE id = $1").bind(id).execute(self).await?;
         Ok(())
+    }
+
+    async fn delete_keys(&mut self, api: &ApiId, now: Timestamp, max: i64) -> Result<Vec<KeyId>> {
+        let sql = "
+            UPDATE keys
+            SET deleted_at = $2
+            WHERE id IN (
+                SELECT id FROM keys WHERE api_id = $1 AND deleted_at IS NULL ORDER BY id LIMIT $3)
+            RETURNING id";
+        Ok(query_scalar(sql).bind(api).bind(now).bind(max).fetch_all(self).await?)
+    }
+
+    async fn purge_keys(&mut self, api: &ApiId, max: i64) -> Result<Vec<KeyId>> {
+        let sql = "
+            DELETE FROM keys
+            WHERE id IN (SELECT id FROM keys WHERE api_id = $1 ORDER BY id LIMIT $2)
+            RETURNING id";
+        Ok(query_scalar(sql).bind(api).bind(max).fetch_all(self).await?)
     }
 
     async fn set_ratelimits(
@@ -232,6 +255,7 @@ impl Writes for Connection {
                 json!({
                     "id": limit.id, "name": limit.name, "limit": limit.limit,
                     "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
+                    "is_async": limit.is_async,
                 })
             })
             .collect();

@@ -2,7 +2,7 @@
 
 mod credits;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use sqlx::FromRow;
 
 use super::{StoredKey, StoredNamespace};
@@ -105,12 +105,15 @@ pub struct KeyRow {
     name: Option<String>,
     meta: Option<String>,
     identity_id: Option<IdentityId>,
+    owner_id: Option<String>,
+    environment: Option<String>,
     enabled: bool,
     expires_at: Option<Timestamp>,
     #[sqlx(flatten)]
     credits: CreditsRow,
     created_at: Timestamp,
     updated_at: Option<Timestamp>,
+    workspace_enabled: bool,
     allowed_networks: Option<String>,
     ratelimits: String,
     permissions: String,
@@ -124,6 +127,7 @@ impl TryFrom<KeyRow> for StoredKey {
         Ok(Self {
             ratelimits: ratelimits(&row.ratelimits)?,
             permissions: permissions(&row.permissions)?,
+            workspace_enabled: row.workspace_enabled,
             allowed_networks: networks(row.allowed_networks.as_deref())?,
             role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),
             key: Key {
@@ -137,6 +141,8 @@ impl TryFrom<KeyRow> for StoredKey {
                 name: row.name,
                 meta: row.meta.and_then(Meta::stored),
                 identity_id: row.identity_id,
+                owner_id: row.owner_id,
+                environment: row.environment,
                 enabled: row.enabled,
                 expires_at: row.expires_at,
                 credits: row.credits.into_credits(),
@@ -214,15 +220,25 @@ struct RatelimitRow {
     name: String,
     limit: i64,
     duration_ms: i64,
-    auto_apply: Flag,
+    #[serde(deserialize_with = "flag")]
+    auto_apply: bool,
+    #[serde(deserialize_with = "flag")]
+    is_async: bool,
 }
 
 /// SQLite has no booleans, not in its JSON either.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Flag {
-    Word(bool),
-    Number(i64),
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Flag {
+        Word(bool),
+        Number(i64),
+    }
+
+    Flag::deserialize(deserializer).map(|flag| match flag {
+        Flag::Word(word) => word,
+        Flag::Number(number) => number != 0,
+    })
 }
 
 #[derive(FromRow)]
@@ -301,6 +317,8 @@ pub struct OverrideRow {
     limit: i64,
     duration_ms: i64,
     expires_at: Option<i64>,
+    #[serde(deserialize_with = "flag")]
+    is_async: bool,
     created_at: i64,
     updated_at: Option<i64>,
 }
@@ -313,6 +331,7 @@ impl From<OverrideRow> for Override {
             limit: row.limit,
             duration_ms: row.duration_ms,
             expires_at: row.expires_at.map(Timestamp),
+            is_async: row.is_async,
             created_at: Timestamp(row.created_at),
             updated_at: row.updated_at.map(Timestamp),
         }
@@ -328,10 +347,8 @@ fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
             name: row.name,
             limit: row.limit,
             duration_ms: row.duration_ms,
-            auto_apply: match row.auto_apply {
-                Flag::Word(word) => word,
-                Flag::Number(number) => number != 0,
-            },
+            auto_apply: row.auto_apply,
+            is_async: row.is_async,
         })
         .collect();
     limits.sort_by(|a, b| a.name.cmp(&b.name));

@@ -218,7 +218,8 @@ both! {
         show(PREFIXED, "mig_nowhere").await.is("NOT_FOUND");
         show("my_company_BRTRKFsL_wrong", &waits).await.is("NOT_FOUND");
         let too_short = show("company_51FwqftsmMDHHbJAMEXXHCgG", &waits).await;
-        assert!(too_short.fault("/properties/key").contains("prefix_short_long"));
+        let detail = too_short.error(400, "key_malformed")["detail"].to_string();
+        assert!(detail.contains("prefix_short_long"), "{detail}");
         let stranger = kw.other_workspace().await;
         let request = json!({ "key": PREFIXED, "migrationId": waits });
         kw.v2_as(&stranger, "keys.verifyKey", request).await.is("NOT_FOUND");

@@ -1,7 +1,7 @@
 use crate::domain::apis;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::Empty;
+use crate::rpc::shapes::Empty;
 
 /// Delete an API.
 ///

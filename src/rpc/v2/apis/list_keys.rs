@@ -1,4 +1,4 @@
-use crate::domain::keys::{self, WantedKeys};
+use crate::domain::keys::{self, Of, Plaintexts, WantedKeys};
 use crate::domain::page::Page;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
@@ -42,8 +42,11 @@ impl Operation for ListKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
         let wanted = WantedKeys {
             api_id: ApiId::from(self.api_id.into_string()),
-            external_id: self.external_id.0.map(Text::into_string),
-            decrypt: self.decrypt.unwrap_or(false),
+            of: self.external_id.0.map(|id| Of::ExternalId(id.into_string())),
+            plaintexts: match self.decrypt.unwrap_or(false) {
+                true => Plaintexts::Required,
+                false => Plaintexts::None,
+            },
             paging: paging(self.limit, 100, self.cursor),
         };
         Ok(keys::list(app, caller, wanted).await?.map(KeyReply::from))

@@ -1,4 +1,4 @@
-use crate::domain::identities;
+use crate::domain::identities::{self, Called};
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Nothing;
 use crate::rpc::v2::shapes::IdentityName;
@@ -26,7 +26,7 @@ impl Operation for DeleteIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
-        identities::delete(app, caller, self.identity.as_str()).await?;
+        identities::delete(app, caller, &Called::Either(self.identity.into_string())).await?;
         Ok(Nothing)
     }
 }

@@ -1,4 +1,4 @@
-use crate::domain::identities;
+use crate::domain::identities::{self, Called};
 use crate::rpc::prelude::*;
 use crate::rpc::v2::shapes::{IdentityName, IdentityReply};
 
@@ -20,6 +20,6 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        Ok(identities::get(app, caller, self.identity.as_str()).await?.into())
+        Ok(identities::get(app, caller, &Called::Either(self.identity.into_string())).await?.into())
     }
 }

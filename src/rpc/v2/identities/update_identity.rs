@@ -1,4 +1,4 @@
-use crate::domain::identities::{self, IdentityChange};
+use crate::domain::identities::{self, Called, IdentityChange};
 use crate::domain::keys::NewRatelimit;
 use crate::error::Error;
 use crate::rpc::prelude::*;
@@ -38,7 +38,9 @@ impl Operation for UpdateIdentity {
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
         let limits = self.ratelimits.0.map(limits).transpose()?;
         let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
-        Ok(identities::update(app, caller, self.identity.as_str(), change).await?.into())
+        Ok(identities::update(app, caller, &Called::Either(self.identity.into_string()), change)
+            .await?
+            .into())
     }
 }
 

@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Credits, Expires, IssuedReply, Ratelimit};
+use crate::rpc::shapes::IssuedReply;
+use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
 
 /// Create a key.
 ///
@@ -93,6 +94,7 @@ impl TryFrom<CreateKey> for NewKey {
             byte_length,
             external_id: request.external_id.0.map(Text::into_string),
             meta: request.meta.0,
+            environment: None,
             roles: roles.into_iter().map(Text::into_string).collect(),
             permissions: permissions.into_iter().map(Text::into_string).collect(),
             expires_at: request.expires.0.map(|at| Timestamp(at.0)),

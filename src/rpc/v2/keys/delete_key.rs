@@ -1,7 +1,7 @@
 use crate::domain::keys::{self, Deletion};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::Empty;
+use crate::rpc::shapes::Empty;
 
 /// Delete a key.
 ///

@@ -1,4 +1,4 @@
-use crate::domain::keys;
+use crate::domain::keys::{self, Plaintexts};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::shapes::KeyReply;
@@ -27,7 +27,11 @@ impl Operation for GetKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let found = keys::get(app, caller, &id, self.decrypt.unwrap_or(false)).await?;
+        let plaintexts = match self.decrypt.unwrap_or(false) {
+            true => Plaintexts::Required,
+            false => Plaintexts::None,
+        };
+        let found = keys::get(app, caller, &id, plaintexts).await?;
         Ok(KeyReply::from(found))
     }
 }

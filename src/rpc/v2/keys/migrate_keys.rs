@@ -3,7 +3,8 @@ use crate::domain::keys::{self, ImportedKey, Migrated};
 use crate::error::Error;
 use crate::id::{ApiId, KeyId, MigrationId};
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit, RoleName, texts};
+use crate::rpc::shapes::texts;
+use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit, RoleName};
 
 /// Take in keys that were issued elsewhere.
 ///

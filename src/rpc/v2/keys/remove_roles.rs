@@ -1,7 +1,9 @@
-use crate::domain::keys::roles;
+use crate::domain::keys::{Rights, roles};
+use crate::domain::rbac::{Missing, Pick};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{RoleName, RoleReply, texts};
+use crate::rpc::shapes::texts;
+use crate::rpc::v2::shapes::{RoleName, RoleReply};
 
 /// Remove roles from a key.
 ///
@@ -26,7 +28,8 @@ impl Operation for RemoveRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let has = roles::remove(app, caller, &id, texts(self.roles)).await?;
-        Ok(has.into_iter().map(RoleReply::from).collect())
+        let picks = Pick::named(texts(self.roles), Missing::Refused);
+        let changed = roles::remove(app, caller, &id, picks, Rights::KeyToo).await?;
+        Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

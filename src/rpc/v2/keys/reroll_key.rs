@@ -1,7 +1,8 @@
 use crate::domain::keys;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Expires, IssuedReply};
+use crate::rpc::shapes::IssuedReply;
+use crate::rpc::v2::shapes::Expires;
 
 /// Re-roll a key.
 ///

@@ -1,7 +1,9 @@
-use crate::domain::keys::permissions;
+use crate::domain::keys::{Rights, permissions};
+use crate::domain::rbac::{Missing, Pick};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{PermissionReply, texts};
+use crate::rpc::shapes::texts;
+use crate::rpc::v2::shapes::PermissionReply;
 
 /// Set the permissions of a key.
 ///
@@ -31,7 +33,8 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let has = permissions::set(app, caller, &id, texts(self.permissions)).await?;
-        Ok(has.into_iter().map(PermissionReply::from).collect())
+        let picks = Pick::named(texts(self.permissions), Missing::Made);
+        let changed = permissions::set(app, caller, &id, picks, Rights::KeyToo).await?;
+        Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -2,7 +2,8 @@ use crate::domain::keys::{self, CreditsUpdate};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{KeyCredits, Unsigned};
+use crate::rpc::shapes::Unsigned;
+use crate::rpc::v2::shapes::KeyCredits;
 
 /// Change the uses that a key has left.
 ///

@@ -1,9 +1,11 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, CreditsChange, KeyChange};
+use crate::domain::keys::{self, CreditsChange, KeyChange, LinkRights, RatelimitsChange};
+use crate::domain::rbac::{Missing, Pick};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Empty, Expires, Ratelimit, Refill, Unsigned};
+use crate::rpc::shapes::{Empty, Unsigned, texts};
+use crate::rpc::v2::shapes::{Expires, Ratelimit, Refill};
 
 /// Change a key.
 ///
@@ -72,8 +74,6 @@ impl TryFrom<UpdateKey> for KeyChange {
     type Error = Error;
 
     fn try_from(request: UpdateKey) -> Result<Self> {
-        let texts = |list: List<_, 0, 100>| list.0.into_iter().map(Text::into_string).collect();
-        let slugs = |list: List<Slug, 0, 1000>| list.0.into_iter().map(Text::into_string).collect();
         let limits = |list: List<Object<Ratelimit>, 0, 50>| {
             list.0.into_iter().map(|Object(limit)| limit.into()).collect()
         };
@@ -83,10 +83,14 @@ impl TryFrom<UpdateKey> for KeyChange {
             meta: request.meta,
             expires_at: request.expires.map(|at| Timestamp(at.0)),
             credits: credits(request.credits)?,
-            ratelimits: request.ratelimits.0.map(limits),
+            ratelimits: match request.ratelimits.0 {
+                None => RatelimitsChange::Keep,
+                Some(list) => RatelimitsChange::All(limits(list)),
+            },
             enabled: request.enabled.0,
-            roles: request.roles.0.map(texts),
-            permissions: request.permissions.0.map(slugs),
+            roles: request.roles.0.map(|list| Pick::named(texts(list), Missing::Refused)),
+            permissions: request.permissions.0.map(|list| Pick::named(texts(list), Missing::Made)),
+            links: LinkRights::OfKey,
         })
     }
 }

@@ -1,5 +1,6 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{self, Checked, Code, Verification, Verified, View, Wanted, WantedLimit};
+use crate::domain::query::Required;
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::id::MigrationId;
@@ -7,7 +8,8 @@ use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::v2::shapes::{DURATION_MIN_MS, IdentityReply, Unsigned};
+use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::v2::shapes::IdentityReply;
 
 /// Verify a key.
 ///
@@ -93,7 +95,8 @@ impl TryFrom<VerifyKey> for Verification {
         let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
         Ok(Self {
             key: request.key.into_string(),
-            permissions: request.permissions.0.map(Text::into_string),
+            api: None,
+            permissions: request.permissions.0.map(|query| Required::Query(query.into_string())),
             cost: request.credits.0.map(|Object(credits)| credits.cost.0),
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),

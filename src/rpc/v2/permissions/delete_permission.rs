@@ -1,6 +1,6 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::Empty;
+use crate::rpc::shapes::Empty;
 
 /// Delete a permission.
 ///

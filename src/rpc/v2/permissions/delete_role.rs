@@ -1,6 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Empty, RoleName};
+use crate::rpc::shapes::Empty;
+use crate::rpc::v2::shapes::RoleName;
 
 /// Delete a role.
 ///

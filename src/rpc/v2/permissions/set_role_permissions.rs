@@ -1,7 +1,8 @@
 use crate::domain::rbac;
 use crate::id::RoleId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{PermissionReply, texts};
+use crate::rpc::shapes::texts;
+use crate::rpc::v2::shapes::PermissionReply;
 
 /// Set the permissions of a role.
 ///

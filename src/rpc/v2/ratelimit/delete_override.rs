@@ -1,6 +1,7 @@
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Empty, LimitedName};
+use crate::rpc::shapes::Empty;
+use crate::rpc::v2::shapes::LimitedName;
 
 /// Delete an override.
 ///

@@ -3,7 +3,8 @@ use crate::domain::ratelimits::{self, Check, Limited};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Counted;
-use crate::rpc::v2::shapes::{DURATION_MIN_MS, LimitedName, Positive, Unsigned};
+use crate::rpc::shapes::{DURATION_MIN_MS, Positive, Unsigned};
+use crate::rpc::v2::shapes::LimitedName;
 
 /// The longest window that a check may ask for: 30 days.
 const DURATION_MAX_MS: i64 = 2_592_000_000;

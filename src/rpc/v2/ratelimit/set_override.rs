@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::id::OverrideId;
 use crate::model::STARS_MAX;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{DURATION_MIN_MS, Expires, LimitedName, Unsigned};
+use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::v2::shapes::{Expires, LimitedName};
 
 /// Set an override.
 ///
@@ -68,6 +69,7 @@ impl TryFrom<SetOverride> for NewOverride {
             ));
         }
         Ok(Self {
+            is_async: false,
             namespace: request.namespace.into_string(),
             identifier,
             limit: request.limit.0,

@@ -1,0 +1,132 @@
+//! Taking in keys that were issued elsewhere, by their hashes or themselves, under the names of permissions and
+//! roles that are there.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::super::{apis, credits, vault};
+use super::named::{ImportedKey, Named};
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::{ApiId, KeyId};
+use crate::model::Key;
+use crate::secret::{KeyHash, Plaintext};
+use crate::store::{Tx, freshness};
+
+/// How many characters of a key are shown, where its start was not given.
+const START_LENGTH: usize = 4;
+
+/// A key as it is brought, with what only whoever issued it can know.
+#[derive(Debug)]
+pub struct Brought {
+    pub api_id: ApiId,
+    /// The key itself. Absent: only its hash is known.
+    pub plaintext: Option<Plaintext>,
+    /// Its leading characters that may be shown.
+    pub start: Option<String>,
+    /// The customer's own name for the user, of whom no identity is made.
+    pub owner_id: Option<String>,
+    pub environment: Option<String>,
+    pub key: ImportedKey,
+}
+
+/// What is done about a key that is there already, or twice in the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubles {
+    /// Nothing is taken in.
+    Refused,
+    /// The others are taken in.
+    PassedOver,
+}
+
+/// Takes in keys; their ids, in the order of the request. A key that is brought itself is kept sealed too, where
+/// its API keeps recoverable keys.
+pub async fn import(
+    app: &App,
+    caller: &Caller,
+    keys: Vec<Brought>,
+    doubles: Doubles,
+) -> Result<Vec<KeyId>> {
+    for key in &keys {
+        caller.require_on(Action::CreateKey, &key.api_id)?;
+        if key.plaintext.is_some() {
+            caller.require_on(Action::EncryptKey, &key.api_id)?;
+        }
+    }
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let recoverable = recoverable(&mut tx, caller, &keys).await?;
+    let bank_now = credits::now(app, tx.now().await?);
+    let count = keys.len();
+    let (mut known, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
+    for brought in keys {
+        let Brought { api_id, plaintext, start, owner_id, environment, key } = brought;
+        let blank = Key {
+            id: KeyId::random(),
+            workspace_id: caller.workspace().clone(),
+            hash: key.hash.clone(),
+            start: start.unwrap_or_else(|| plaintext.as_ref().map_or_else(String::new, shown)),
+            prefix: None,
+            byte_length: 16,
+            name: None,
+            meta: None,
+            identity_id: None,
+            owner_id,
+            environment,
+            enabled: key.enabled,
+            expires_at: key.expires_at,
+            credits: key.credits.map(|credits| credits.open(bank_now)),
+            created_at: now,
+            updated_at: None,
+            api_id,
+        };
+        if let Some(secret) = plaintext.filter(|_| recoverable.contains(&blank.api_id)) {
+            secrets.insert(blank.id.clone(), secret);
+        }
+        known.push(blank);
+        imported.push(key);
+    }
+    let named = Named::existing(&mut tx, caller, &imported, now).await?;
+    let mut hashes = HashSet::new();
+    let keys = known.into_iter().zip(imported).map(|(key, from)| named.hang_on(key, from));
+    let incoming: Vec<_> = keys.filter(|key| hashes.insert(key.key.hash.clone())).collect();
+    let made = tx.insert_keys(caller.workspace(), None, &incoming).await?;
+    if made.len() < count && doubles == Doubles::Refused {
+        return Err(Error::Taken(Subject::Secret));
+    }
+    let made: HashSet<KeyId> = made.into_iter().collect();
+    let mut entries = Entries::of(caller, now);
+    for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
+        named.record(&mut entries, incoming);
+        if let Some(secret) = secrets.get(&incoming.key.id) {
+            let (workspace, id) = (caller.workspace(), &incoming.key.id);
+            vault::seal(app, &mut tx, workspace, id, secret, now).await?;
+        }
+        if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
+            tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+        }
+    }
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+    let ids = incoming.into_iter().map(|incoming| incoming.key.id);
+    Ok(ids.filter(|id| made.contains(id)).collect())
+}
+
+/// The APIs of these keys that keep sealed copies. Each must exist.
+async fn recoverable(tx: &mut Tx, caller: &Caller, keys: &[Brought]) -> Result<Vec<ApiId>> {
+    let ids: BTreeSet<_> = keys.iter().map(|key| &key.api_id).collect();
+    let mut recoverable = Vec::new();
+    for id in ids {
+        let api = apis::live(tx.api(caller.workspace(), id).await?, id)?;
+        if api.settings.recoverable_keys {
+            recoverable.push(api.id);
+        }
+    }
+    Ok(recoverable)
+}
+
+fn shown(secret: &Plaintext) -> String {
+    secret.expose().chars().take(START_LENGTH).collect()
+}

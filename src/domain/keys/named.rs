@@ -1,0 +1,138 @@
+//! Keys that were issued elsewhere, and what they name: identities, permissions and roles, found together.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::rbac;
+use super::{NewCredits, NewRatelimit, ratelimits, target};
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result};
+use crate::id::{IdentityId, PermissionId, RoleId};
+use crate::model::{Key, Meta, Permission, Role};
+use crate::store::{IncomingKey, Tx};
+
+/// A key as it comes in.
+#[derive(Debug)]
+pub struct ImportedKey {
+    /// As whoever issued it made it.
+    pub hash: String,
+    pub name: Option<String>,
+    pub external_id: Option<String>,
+    pub meta: Option<Meta>,
+    /// Names.
+    pub roles: Vec<String>,
+    /// Slugs.
+    pub permissions: Vec<String>,
+    pub expires_at: Option<Timestamp>,
+    pub enabled: bool,
+    pub credits: Option<NewCredits>,
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+/// What keys name, by its name.
+pub struct Named {
+    identities: HashMap<String, IdentityId>,
+    permissions: HashMap<String, Permission>,
+    roles: HashMap<String, Role>,
+}
+
+impl Named {
+    /// What is missing is made.
+    pub async fn ensure(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKey],
+        entries: &mut Entries<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = identities(tx, caller, keys, now).await?;
+        let permissions =
+            rbac::make_permissions(tx, caller, all(keys, |key| &key.permissions), entries, now);
+        let permissions = permissions.await?;
+        let roles = rbac::make_roles(tx, caller, all(keys, |key| &key.roles), entries, now).await?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    /// Identities are made where they are missing; permissions and roles must be there.
+    pub async fn existing(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKey],
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = identities(tx, caller, keys, now).await?;
+        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
+        let found = rbac::existing(tx, caller, names, slugs).await;
+        let (roles, permissions) = found.map_err(|e| match e {
+            Error::NotFound(missing) => Error::Refused(Refusal::Missing(missing)),
+            other => other,
+        })?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    fn new(
+        identities: Vec<(String, IdentityId)>,
+        permissions: Vec<Permission>,
+        roles: Vec<Role>,
+    ) -> Self {
+        Self {
+            identities: identities.into_iter().collect(),
+            permissions: permissions.into_iter().map(|p| (p.slug.clone(), p)).collect(),
+            roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
+        }
+    }
+
+    /// The key with what it names.
+    pub fn hang_on(&self, key: Key, from: ImportedKey) -> IncomingKey {
+        let mut permission_ids: Vec<PermissionId> = from
+            .permissions
+            .iter()
+            .filter_map(|s| Some(self.permissions.get(s)?.id.clone()))
+            .collect();
+        permission_ids.sort();
+        permission_ids.dedup();
+        let mut role_ids: Vec<RoleId> =
+            from.roles.iter().filter_map(|name| Some(self.roles.get(name)?.id.clone())).collect();
+        role_ids.sort();
+        role_ids.dedup();
+        let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
+        let owner_id = from.external_id.or(key.owner_id);
+        let key = Key { name: from.name, meta: from.meta, identity_id, owner_id, ..key };
+        IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
+    }
+
+    /// Records that the key is there, and what it was given.
+    pub fn record(&self, entries: &mut Entries<'_>, incoming: &IncomingKey) {
+        entries.add("key.create", &[target(&incoming.key)]);
+        let has = |p: &&Permission| incoming.permission_ids.contains(&p.id);
+        for permission in self.permissions.values().filter(has) {
+            let targets = [target(&incoming.key), rbac::permission_target(permission)];
+            entries.add("authorization.connect_permission_and_key", &targets);
+        }
+        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
+            let targets = [target(&incoming.key), rbac::role_target(role)];
+            entries.add("authorization.connect_role_and_key", &targets);
+        }
+    }
+}
+
+fn all(keys: &[ImportedKey], names: impl Fn(&ImportedKey) -> &Vec<String>) -> Vec<String> {
+    keys.iter().flat_map(|key| names(key).clone()).collect()
+}
+
+async fn identities(
+    tx: &mut Tx,
+    caller: &Caller,
+    keys: &[ImportedKey],
+    now: Timestamp,
+) -> Result<Vec<(String, IdentityId)>> {
+    let users: BTreeSet<_> = keys.iter().filter_map(|key| key.external_id.clone()).collect();
+    match users.is_empty() {
+        true => Ok(Vec::new()),
+        false => {
+            let users: Vec<_> = users.into_iter().collect();
+            tx.ensure_identities(caller.workspace(), &users, now).await
+        }
+    }
+}

@@ -1,0 +1,35 @@
+use crate::domain::apis;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+
+/// Create an API.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateApi {
+    /// Your name for it; several may have the same.
+    pub name: Text<3, 255>,
+}
+
+/// The new API.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    api_id: ApiId,
+    name: String,
+}
+
+impl Operation for CreateApi {
+    const NAME: &'static str = "apis.createApi";
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateApi]);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "payments" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let name = self.name.into_string();
+        Ok(Created { api_id: apis::create(app, caller, name.clone()).await?, name })
+    }
+}

@@ -1,0 +1,30 @@
+use crate::domain::apis;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::Name;
+
+/// Delete an API.
+///
+/// Its keys stop verifying at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteApi {
+    pub api_id: Name,
+}
+
+impl Operation for DeleteApi {
+    const NAME: &'static str = "apis.deleteApi";
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteApi]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "apiId": example::API })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        apis::delete(app, caller, &ApiId::from(self.api_id.into_string())).await?;
+        Ok(Nothing)
+    }
+}

@@ -1,0 +1,74 @@
+use crate::domain::keys::{self, Of, Plaintexts, WantedKeys};
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{KeyReply, Name, OwnerId, PageLimit, paging};
+
+/// List the keys of an API.
+///
+/// By id, page by page; disabled and expired ones too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListKeys {
+    pub api_id: Name,
+    /// How many a page may have. Left out: 100.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// As the page before told it.
+    #[serde(default)]
+    pub cursor: Given<Text<0, 1024>>,
+    /// Deprecated for `externalId`, which counts.
+    #[serde(default)]
+    pub owner_id: Given<OwnerId>,
+    /// Only the keys of this user.
+    #[serde(default)]
+    pub external_id: Given<OwnerId>,
+    /// Whether to show the keys themselves, where they are recoverable.
+    #[serde(default)]
+    pub decrypt: Given<bool>,
+    /// Accepted and of no effect: a list is always read from the database.
+    #[serde(default)]
+    #[expect(dead_code, reason = "a list is always read from the database")]
+    pub revalidate_keys_cache: Given<bool>,
+}
+
+/// A page of keys.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Keys {
+    keys: Vec<KeyReply>,
+    /// How many keys the API has; with very many, how many it had a few minutes ago.
+    total: i64,
+    /// Left out on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+}
+
+impl Operation for ListKeys {
+    const NAME: &'static str = "apis.listKeys";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey, Action::ReadApi]);
+    const MAY_WRITE: bool = true;
+    type Reply = Keys;
+
+    fn example() -> Value {
+        json!({ "apiId": example::API, "limit": 20, "externalId": example::EXTERNAL_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Keys> {
+        let api_id = ApiId::from(self.api_id.into_string());
+        let external_id = self.external_id.0.map(|id| Of::ExternalId(id.into_string()));
+        let wanted = WantedKeys {
+            api_id: api_id.clone(),
+            of: external_id.or(self.owner_id.0.map(|id| Of::OwnerId(id.into_string()))),
+            plaintexts: match self.decrypt.unwrap_or(false) {
+                true => Plaintexts::WhereKept,
+                false => Plaintexts::None,
+            },
+            paging: paging(self.limit, self.cursor),
+        };
+        let page = keys::list(app, caller, wanted).await?;
+        let total = keys::count(app, caller, &api_id).await?;
+        let keys = page.items.into_iter().map(KeyReply::from).collect();
+        Ok(Keys { keys, total, cursor: page.next })
+    }
+}

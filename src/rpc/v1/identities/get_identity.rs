@@ -1,0 +1,30 @@
+use crate::domain::identities;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{IdentityReply, Name, called};
+
+/// Look at an identity.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetIdentity {
+    /// Counts where `externalId` is given too.
+    #[serde(default)]
+    pub identity_id: Given<Name>,
+    #[serde(default)]
+    pub external_id: Given<Name>,
+}
+
+impl Operation for GetIdentity {
+    const NAME: &'static str = "identities.getIdentity";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    type Reply = IdentityReply;
+
+    fn example() -> Value {
+        json!({ "externalId": example::EXTERNAL_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
+        let called = called(self.identity_id, self.external_id)?;
+        Ok(identities::get(app, caller, &called).await?.into())
+    }
+}

@@ -1,0 +1,69 @@
+use crate::domain::identities;
+use crate::id::IdentityId;
+use crate::model;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{PageLimit, SharedRatelimitReply, paging, shared_replies};
+
+/// List identities.
+///
+/// By id, page by page.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListIdentities {
+    /// Accepted and of no effect.
+    #[serde(default)]
+    #[expect(dead_code, reason = "identities have no environment")]
+    pub environment: Given<Text<0, 256>>,
+    /// How many a page may have. Left out: 100.
+    #[serde(default)]
+    pub limit: Given<PageLimit>,
+    /// As the page before told it.
+    #[serde(default)]
+    pub cursor: Given<Text<0, 1024>>,
+}
+
+/// A page of identities.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Identities {
+    identities: Vec<Listed>,
+    /// How many there are in all.
+    total: i64,
+    /// Left out on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+}
+
+/// One of your own users.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    id: IdentityId,
+    external_id: String,
+    ratelimits: Vec<SharedRatelimitReply>,
+}
+
+impl From<model::Identity> for Listed {
+    fn from(identity: model::Identity) -> Self {
+        let model::Identity { id, external_id, ratelimits, meta: _ } = identity;
+        Self { id, external_id, ratelimits: shared_replies(ratelimits) }
+    }
+}
+
+impl Operation for ListIdentities {
+    const NAME: &'static str = "identities.listIdentities";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    type Reply = Identities;
+
+    fn example() -> Value {
+        json!({ "limit": 20 })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Identities> {
+        let total = identities::count(app, caller).await?;
+        let page = identities::list(app, caller, &paging(self.limit, self.cursor)).await?;
+        let identities = page.items.into_iter().map(Listed::from).collect();
+        Ok(Identities { identities, total, cursor: page.next })
+    }
+}

@@ -1,0 +1,34 @@
+use crate::domain::keys::{Rights, permissions};
+use crate::domain::rbac::Missing;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Connected, Item, Name, picks};
+
+/// Add permissions to a key.
+///
+/// The reply tells those that were asked for. One that is missing is made where the item says so and the root key
+/// holds `rbac.*.create_permission`; else nothing is changed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddPermissions {
+    pub key_id: Name,
+    pub permissions: List<Object<Item>, 1, 1000>,
+}
+
+impl Operation for AddPermissions {
+    const NAME: &'static str = "keys.addPermissions";
+    const NEEDS: Needs = Needs::Permission(&[Action::AddPermissionToKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<Connected>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "permissions": [{ "name": "documents.write", "create": true }] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let picks = picks("permissions", self.permissions, Missing::Refused)?;
+        let changed = permissions::add(app, caller, &id, picks, Rights::LinksOnly).await?;
+        Ok(changed.picked.into_iter().map(Connected::from).collect())
+    }
+}

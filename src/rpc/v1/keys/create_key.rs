@@ -1,0 +1,108 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, NewKey};
+use crate::error::Error;
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::shapes::{DURATION_MIN_MS, IssuedReply, Positive, texts};
+use crate::rpc::v1::shapes::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
+
+/// Create a key.
+///
+/// The key itself is in this reply and nowhere else: only its hash is kept.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateKey {
+    pub api_id: Name,
+    /// Put before the key with an underscore. Left out: as the API is set; empty: none.
+    #[serde(default)]
+    pub prefix: Given<Text<0, 16>>,
+    /// Your name for the key; the customer does not see it.
+    #[serde(default)]
+    pub name: Given<Text<0, 256>>,
+    /// Random bytes in the key. Left out: as the API is set, or 16.
+    #[serde(default)]
+    pub byte_length: Given<Int<16, 255>>,
+    /// Deprecated for `externalId`, which counts.
+    #[serde(default)]
+    pub owner_id: Given<OwnerId>,
+    /// Your name for the user whose key it is; verification gives it back.
+    #[serde(default)]
+    pub external_id: Given<OwnerId>,
+    /// Your own JSON object; verification gives it back.
+    #[serde(default)]
+    pub meta: Given<Meta>,
+    /// Names of roles that the key gets; each must exist.
+    #[serde(default)]
+    pub roles: Given<List<Text<1, 512>, 0, 100>>,
+    /// Slugs of permissions that the key gets; each must exist.
+    #[serde(default)]
+    pub permissions: Given<List<Text<1, 512>, 0, 1000>>,
+    /// When the key stops being valid, in unix milliseconds; 0: never.
+    #[serde(default)]
+    pub expires: Given<Anything>,
+    /// Uses left. Left out: unlimited.
+    #[serde(default)]
+    pub remaining: Given<Positive>,
+    /// When uses come back.
+    #[serde(default)]
+    pub refill: Given<Object<Refill>>,
+    /// A limit for every verification to check.
+    #[serde(default)]
+    pub ratelimit: Given<Object<Ratelimit<DURATION_MIN_MS>>>,
+    /// Whether the key may be used. Left out: yes.
+    #[serde(default)]
+    pub enabled: Given<bool>,
+    /// Whether a sealed copy of the key is kept, so that it can be shown again.
+    #[serde(default)]
+    pub recoverable: Given<bool>,
+    /// Your own label; verification gives it back.
+    #[serde(default)]
+    pub environment: Given<Text<0, 256>>,
+}
+
+impl Operation for CreateKey {
+    const NAME: &'static str = "keys.createKey";
+    const NEEDS: Needs = Needs::Hidden(&[Action::CreateKey]);
+    const WRITES: bool = true;
+    const REPEATABLE: bool = true;
+    type Reply = IssuedReply;
+
+    fn example() -> Value {
+        json!({
+            "apiId": example::API,
+            "prefix": "prod",
+            "externalId": "user_1234",
+            "remaining": 100,
+            "refill": { "interval": "daily", "amount": 100 },
+            "ratelimit": { "limit": 60, "duration": 60_000 }
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<IssuedReply> {
+        Ok(keys::create(app, caller, self.try_into()?).await?.into())
+    }
+}
+
+impl TryFrom<CreateKey> for NewKey {
+    type Error = Error;
+
+    fn try_from(request: CreateKey) -> Result<Self> {
+        let limit = request.ratelimit.0.map(|Object(limit)| limit.check()).transpose()?;
+        Ok(Self {
+            api_id: ApiId::from(request.api_id.into_string()),
+            prefix: request.prefix.0.map(Text::into_string),
+            name: request.name.0.map(Text::into_string),
+            byte_length: request.byte_length.0.and_then(|length| u8::try_from(length.0).ok()),
+            external_id: user(request.external_id, request.owner_id),
+            meta: request.meta.0,
+            environment: request.environment.0.map(Text::into_string),
+            roles: request.roles.0.map_or_else(Vec::new, texts),
+            permissions: request.permissions.0.map_or_else(Vec::new, texts),
+            expires_at: request.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
+            credits: credits(request.remaining.0.map(|remaining| remaining.0), request.refill)?,
+            ratelimits: limit.into_iter().collect(),
+            enabled: request.enabled.unwrap_or(true),
+            recoverable: request.recoverable.unwrap_or(false),
+        })
+    }
+}

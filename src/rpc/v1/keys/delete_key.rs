@@ -1,0 +1,38 @@
+use crate::domain::keys::{self, Deletion};
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::Name;
+
+/// Delete a key.
+///
+/// It stops verifying at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteKey {
+    pub key_id: Name,
+    /// Whether nothing is left of it. Else its hash stays taken.
+    #[serde(default)]
+    pub permanent: Given<bool>,
+}
+
+impl Operation for DeleteKey {
+    const NAME: &'static str = "keys.deleteKey";
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteKey]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        let id = KeyId::from(self.key_id.into_string());
+        let deletion = match self.permanent.unwrap_or(false) {
+            true => Deletion::Permanent,
+            false => Deletion::Soft,
+        };
+        keys::delete(app, caller, &id, deletion).await?;
+        Ok(Nothing)
+    }
+}

@@ -1,0 +1,35 @@
+use crate::domain::keys::{self, Plaintexts};
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{KeyReply, Name};
+
+/// Look at a key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetKey {
+    pub key_id: Name,
+    /// Whether to show the key itself, where it is recoverable.
+    #[serde(default)]
+    pub decrypt: Given<bool>,
+}
+
+impl Operation for GetKey {
+    const NAME: &'static str = "keys.getKey";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    const MAY_WRITE: bool = true;
+    type Reply = KeyReply;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
+        let id = KeyId::from(self.key_id.into_string());
+        let plaintexts = match self.decrypt.unwrap_or(false) {
+            true => Plaintexts::WhereKept,
+            false => Plaintexts::None,
+        };
+        Ok(keys::get(app, caller, &id, plaintexts).await?.into())
+    }
+}

@@ -1,0 +1,34 @@
+use crate::domain::keys::{Rights, roles};
+use crate::domain::rbac::Missing;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Connected, Item, Name, picks};
+
+/// Set the roles of a key.
+///
+/// They replace those that it has; to take some needs `rbac.*.remove_role_from_key` too. One that is missing is
+/// made where the item says so and the root key holds `rbac.*.create_role`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SetRoles {
+    pub key_id: Name,
+    pub roles: List<Object<Item>, 1, 100>,
+}
+
+impl Operation for SetRoles {
+    const NAME: &'static str = "keys.setRoles";
+    const NEEDS: Needs = Needs::Permission(&[Action::AddRoleToKey]);
+    const WRITES: bool = true;
+    type Reply = Vec<Connected>;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "roles": [{ "name": example::SPARE_ROLE }] })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
+        let id = KeyId::from(self.key_id.into_string());
+        let picks = picks("roles", self.roles, Missing::Refused)?;
+        let changed = roles::set(app, caller, &id, picks, Rights::LinksOnly).await?;
+        Ok(changed.picked.into_iter().map(Connected::from).collect())
+    }
+}

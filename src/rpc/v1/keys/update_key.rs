@@ -1,0 +1,121 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, CreditsChange, KeyChange, LinkRights, RatelimitsChange};
+use crate::domain::rbac::Missing;
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, Refill, picks};
+
+/// Change a key.
+///
+/// What is left out stays as it is; null clears it. All of it happens, or nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateKey {
+    pub key_id: Name,
+    #[serde(default)]
+    pub name: Patch<Text<0, 256>>,
+    /// Null: the key is nobody's.
+    #[serde(default)]
+    pub external_id: Patch<OwnerId>,
+    /// Deprecated for `externalId`, which counts.
+    #[serde(default)]
+    pub owner_id: Patch<OwnerId>,
+    #[serde(default)]
+    pub meta: Patch<Meta>,
+    /// Unix milliseconds. Null or 0: never.
+    #[serde(default)]
+    pub expires: Patch<Anything>,
+    /// Uses left; less than 0 is 0. Null: unlimited.
+    #[serde(default)]
+    pub remaining: Patch<Anything>,
+    /// Null: nothing comes back.
+    #[serde(default)]
+    pub refill: Patch<Object<Refill>>,
+    /// The limit named `default`. Null: none; others stay.
+    #[serde(default)]
+    pub ratelimit: Patch<Object<Ratelimit<1>>>,
+    #[serde(default)]
+    pub enabled: Given<bool>,
+    /// Replaces all roles.
+    #[serde(default)]
+    pub roles: Given<List<Object<Item>, 0, 100>>,
+    /// Replaces all permissions of the key itself.
+    #[serde(default)]
+    pub permissions: Given<List<Object<Item>, 0, 1000>>,
+}
+
+impl Operation for UpdateKey {
+    const NAME: &'static str = "keys.updateKey";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "name": "for billing", "expires": null, "enabled": true })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        let id = KeyId::from(self.key_id.as_str());
+        keys::update(app, caller, &id, self.try_into()?).await?;
+        Ok(Nothing)
+    }
+}
+
+impl TryFrom<UpdateKey> for KeyChange {
+    type Error = Error;
+
+    fn try_from(request: UpdateKey) -> Result<Self> {
+        let external_id = match request.external_id {
+            Patch::Keep => request.owner_id,
+            given => given,
+        };
+        let expires_at = match request.expires {
+            Patch::Set(Int(0)) => Patch::Clear,
+            expires => expires.map(|at| Timestamp(at.0)),
+        };
+        let ratelimits = match request.ratelimit {
+            Patch::Keep => RatelimitsChange::Keep,
+            Patch::Clear => RatelimitsChange::One { name: DEFAULT.to_owned(), limit: None },
+            Patch::Set(Object(limit)) => {
+                RatelimitsChange::One { name: DEFAULT.to_owned(), limit: Some(limit.check()?) }
+            }
+        };
+        let (roles, permissions) = (request.roles.0, request.permissions.0);
+        let roles = roles.map(|items| picks("roles", items, Missing::Refused));
+        let permissions = permissions.map(|items| picks("permissions", items, Missing::Refused));
+        Ok(Self {
+            name: request.name.map(Text::into_string),
+            external_id: external_id.map(Text::into_string),
+            meta: request.meta,
+            expires_at,
+            credits: credits(request.remaining, request.refill)?,
+            ratelimits,
+            enabled: request.enabled.0,
+            roles: roles.transpose()?,
+            permissions: permissions.transpose()?,
+            links: LinkRights::Own,
+        })
+    }
+}
+
+fn credits(
+    remaining: Patch<Anything>,
+    refill: Patch<Object<Refill>>,
+) -> Result<Patch<CreditsChange>> {
+    let refill = match refill {
+        Patch::Keep => Patch::Keep,
+        Patch::Clear => Patch::Clear,
+        Patch::Set(Object(refill)) => Patch::Set(refill.check()?),
+    };
+    match (&remaining, &refill) {
+        (Patch::Keep, Patch::Keep) => return Ok(Patch::Keep),
+        (Patch::Clear, Patch::Set(_)) => {
+            return Err(Error::invalid("refill", "refill: needs remaining: null means unlimited"));
+        }
+        _ => {}
+    }
+    let remaining = remaining.map(|remaining| remaining.0.max(0));
+    Ok(Patch::Set(CreditsChange { remaining, refill }))
+}

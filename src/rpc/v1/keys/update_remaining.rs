@@ -1,0 +1,67 @@
+use crate::domain::keys::{self, CreditsUpdate};
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Anything, Name};
+
+/// Change how many uses a key has left.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateRemaining {
+    pub key_id: Name,
+    pub op: Op,
+    /// Null: unlimited, for `set` only.
+    pub value: Nullable<Anything>,
+}
+
+/// What to do with the uses. They never fall below 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Op {
+    Increment,
+    Decrement,
+    Set,
+}
+
+/// What is left.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Remaining {
+    /// Null: unlimited.
+    remaining: Option<i64>,
+}
+
+impl Operation for UpdateRemaining {
+    const NAME: &'static str = "keys.updateRemaining";
+    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const WRITES: bool = true;
+    const REPEATABLE: bool = true;
+    type Reply = Remaining;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "op": "set", "value": 1000 })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Remaining> {
+        let id = KeyId::from(self.key_id.into_string());
+        let value = self.value.0.map(|value| value.0);
+        let missing =
+            || Error::invalid("value", "value: a number is needed to increment or decrement");
+        let update = match self.op {
+            Op::Set => CreditsUpdate::Set(value.map(|value| value.max(0))),
+            Op::Increment => change(value.ok_or_else(missing)?),
+            Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
+        };
+        let left = keys::update_credits(app, caller, &id, update).await?;
+        Ok(Remaining { remaining: left.map(|(remaining, _)| remaining) })
+    }
+}
+
+/// By so many, up or down.
+fn change(by: i64) -> CreditsUpdate {
+    match by {
+        0.. => CreditsUpdate::Increment(by),
+        _ => CreditsUpdate::Decrement(by.saturating_neg()),
+    }
+}

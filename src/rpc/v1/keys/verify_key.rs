@@ -1,0 +1,330 @@
+use serde::Deserializer;
+use serde::de::Error as _;
+
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, Checked, Code, Verification, Verified, Wanted, WantedLimit};
+use crate::domain::query::{Required, Tree};
+use crate::id::{ApiId, KeyId, RequestId};
+use crate::rpc::bounds::Unkept;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Reply;
+use crate::rpc::shapes::{Positive, Unsigned};
+use crate::rpc::v1::shapes::{DEFAULT, KeyIdentity, Name};
+
+/// Verify a key.
+///
+/// Whether it is valid, and what it may be told of it. In this order: it exists, is enabled, is of the API, has not
+/// expired, may be used from here, satisfies `authorization`; then its limits and its credits are taken, all
+/// or nothing. Anybody may ask; an Authorization header is passed over.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifyKey {
+    /// The key itself.
+    pub key: Text<1, 512, Unkept>,
+    /// The API that it must be of. Left out: any.
+    #[serde(default)]
+    pub api_id: Given<Text<0, 512, Unkept>>,
+    /// Your own labels for analytics.
+    #[serde(default)]
+    pub tags: Given<List<Text<1, 128, Unkept>, 0, 10>>,
+    #[serde(default)]
+    pub authorization: Given<Object<Authorization>>,
+    #[serde(default)]
+    pub remaining: Given<Object<Remaining>>,
+    /// Deprecated for `ratelimits`: the cost for the limit named `default`.
+    #[serde(default)]
+    pub ratelimit: Given<Object<Cost>>,
+    /// Limits to check, besides those that always are.
+    #[serde(default)]
+    pub ratelimits: Given<List<Object<Limit>, 0, 50>>,
+}
+
+/// What the key must be allowed to do.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Authorization {
+    /// A permission, or `and` or `or` with a list of such, as deep as you like.
+    #[serde(default)]
+    permissions: Option<Permissions>,
+}
+
+#[derive(Debug)]
+struct Permissions(Tree);
+
+/// Uses to take.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Remaining {
+    /// Left out: 1.
+    #[serde(default)]
+    cost: Given<Unsigned>,
+}
+
+/// What to take of a limit.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Cost {
+    /// Left out: 1.
+    #[serde(default)]
+    cost: Given<Unsigned>,
+}
+
+/// A limit to check.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Limit {
+    name: Name,
+    /// Left out: 1. 0 takes nothing.
+    #[serde(default)]
+    cost: Given<Unsigned>,
+    /// With `duration`: a limit for this call, whatever is stored. 0 refuses.
+    #[serde(default)]
+    limit: Given<Unsigned>,
+    /// Milliseconds.
+    #[serde(default)]
+    duration: Given<Positive>,
+}
+
+impl Operation for VerifyKey {
+    const NAME: &'static str = "keys.verifyKey";
+    const NEEDS: Needs = Needs::Nothing;
+    const BODY_MAX_BYTES: usize = 64 * 1024;
+    type Reply = Outcome;
+
+    fn example() -> Value {
+        json!({
+            "key": example::KEY,
+            "apiId": example::API,
+            "authorization": { "permissions": { "or": ["documents.read", "documents.write"] } },
+            "ratelimits": [{ "name": "uploads", "limit": 10, "duration": 60_000, "cost": 2 }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
+        Ok(Outcome(keys::verify_openly(app, caller, self.into()).await?))
+    }
+}
+
+impl From<VerifyKey> for Verification {
+    fn from(request: VerifyKey) -> Self {
+        let cost = |cost: Given<Unsigned>| cost.0.map(|cost| cost.0);
+        let older = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
+        let older = older.map(|cost| Wanted {
+            name: DEFAULT.to_owned(),
+            cost,
+            limit: WantedLimit::IfStored,
+        });
+        let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
+        let limits = limits.into_iter().map(|Object(limit)| limit.into());
+        let permissions = request.authorization.0.and_then(|Object(a)| a.permissions);
+        let permissions = permissions.map(|Permissions(tree)| tree);
+        Self {
+            key: request.key.into_string(),
+            api: request
+                .api_id
+                .0
+                .map(Text::into_string)
+                .filter(|id| !id.is_empty())
+                .map(ApiId::from),
+            permissions: permissions
+                .filter(|tree| *tree != Tree::Has(String::new()))
+                .map(Required::Tree),
+            cost: request.remaining.0.and_then(|Object(remaining)| cost(remaining.cost)),
+            ratelimits: older.into_iter().chain(limits).collect(),
+            address: None,
+            migration: None,
+        }
+    }
+}
+
+impl From<Limit> for Wanted {
+    fn from(limit: Limit) -> Self {
+        let wanted = match (limit.limit.0, limit.duration.0) {
+            (Some(limit), Some(duration)) => {
+                WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
+            }
+            // One of them alone says nothing: the stored limit counts.
+            (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
+        };
+        let cost = limit.cost.0.map_or(1, |cost| cost.0);
+        Self { name: limit.name.into_string(), cost, limit: wanted }
+    }
+}
+
+impl<'de> Deserialize<'de> for Permissions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        tree(value).map(Self).ok_or_else(|| {
+            D::Error::custom(
+                "Invalid input: a permission, or \"and\" or \"or\" with a list of such",
+            )
+        })
+    }
+}
+
+/// `None`: it is none. The request is no deeper than a body may be.
+fn tree(value: Value) -> Option<Tree> {
+    let list = |value: Value| match value {
+        Value::Array(parts) if !parts.is_empty() => parts.into_iter().map(tree).collect(),
+        _ => None::<Vec<Tree>>,
+    };
+    match value {
+        Value::String(slug) => Some(Tree::Has(slug)),
+        // Of the two the first counts.
+        Value::Object(mut object) => match (object.remove("and"), object.remove("or")) {
+            (Some(all), _) => list(all).map(Tree::All),
+            (None, Some(any)) => list(any).map(Tree::Any),
+            (None, None) => None,
+        },
+        _ => None,
+    }
+}
+
+impl JsonSchema for Permissions {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Permissions".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        // How it goes on within is told in words: a schema that holds itself has no place of its own.
+        schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "object" }] })
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome(Verified);
+
+/// What came of it. For `NOT_FOUND` there is nothing but the first three.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    valid: bool,
+    /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `USAGE_EXCEEDED`, `RATE_LIMITED`, `DISABLED`,
+    /// `INSUFFICIENT_PERMISSIONS` or `EXPIRED`.
+    code: &'static str,
+    request_id: &'a str,
+    #[serde(flatten)]
+    known: Option<Known<'a>>,
+    /// The limit that refused; else the one named `default`, or the first that was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratelimit: Option<Standing>,
+    /// Uses left, where uses were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<i64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Known<'a> {
+    key_id: &'a KeyId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Meta>,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    enabled: bool,
+    /// Slugs, the key's own and those of its roles.
+    permissions: &'a [String],
+    /// Names.
+    roles: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<KeyIdentity>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Standing {
+    limit: i64,
+    remaining: i64,
+    /// The end of the window, in unix milliseconds.
+    reset: Timestamp,
+}
+
+impl Outcome {
+    fn told<'a>(&'a self, request_id: &'a str) -> Told<'a> {
+        let Verified { code, view, credits, .. } = &self.0;
+        let known = view.as_ref().map(|view| {
+            let view = &view.value;
+            let (key, identity) = (&view.stored().key, view.identity());
+            Known {
+                key_id: &key.id,
+                name: key.name.as_deref(),
+                owner_id: identity.map(|i| i.external_id.as_str()).or(key.owner_id.as_deref()),
+                meta: key.meta.as_ref().filter(|meta| !meta.is_empty()),
+                expires: key.expires_at.filter(|at| at.0 != 0),
+                enabled: key.enabled,
+                permissions: &view.permissions,
+                roles: &view.roles,
+                environment: key.environment.as_deref(),
+                identity: identity.map(KeyIdentity::from),
+            }
+        });
+        let counted = matches!(code, Code::Valid | Code::UsageExceeded);
+        Told {
+            valid: *code == Code::Valid,
+            code: name(*code),
+            request_id,
+            known,
+            ratelimit: self.reported().map(|checked| Standing {
+                limit: checked.limit.limit,
+                remaining: checked.standing.remaining,
+                reset: checked.standing.reset,
+            }),
+            remaining: credits.filter(|_| counted),
+        }
+    }
+
+    fn refusing(&self) -> Option<&Checked> {
+        self.0.ratelimits.iter().find(|checked| checked.standing.exceeded)
+    }
+
+    fn reported(&self) -> Option<&Checked> {
+        let checked = &self.0.ratelimits;
+        let default = || checked.iter().find(|checked| checked.limit.name == DEFAULT);
+        self.refusing().or_else(default).or(checked.first())
+    }
+}
+
+impl Reply for Outcome {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(into, &self.told(""))
+    }
+
+    fn write_for(&self, request: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(into, &self.told(request.as_str()))
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.0.degraded
+    }
+
+    fn refused_by(&self) -> Option<&str> {
+        self.refusing().map(|checked| checked.limit.name.as_str())
+    }
+}
+
+impl JsonSchema for Outcome {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Outcome".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Told::json_schema(generator)
+    }
+}
+
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Valid => "VALID",
+        Code::NotFound => "NOT_FOUND",
+        Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
+        Code::UsageExceeded => "USAGE_EXCEEDED",
+        Code::RateLimited => "RATE_LIMITED",
+        Code::Disabled => "DISABLED",
+        Code::Expired => "EXPIRED",
+        Code::Forbidden => "FORBIDDEN",
+    }
+}

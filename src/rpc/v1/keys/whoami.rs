@@ -1,0 +1,79 @@
+use crate::clock::Timestamp;
+use crate::domain::keys::{self, Found};
+use crate::id::{IdentityId, KeyId};
+use crate::rpc::bounds::Unkept;
+use crate::rpc::prelude::*;
+use crate::rpc::shapes::told;
+
+/// Find the key that was shown.
+///
+/// Without using it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Whoami {
+    /// The key itself.
+    pub key: Text<1, 512, Unkept>,
+}
+
+/// What a key is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Key {
+    id: KeyId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Uses left; left out: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<Identity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    /// Unix milliseconds.
+    created_at: Timestamp,
+    enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<String>,
+}
+
+/// Whose key it is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    id: IdentityId,
+    external_id: String,
+}
+
+impl Operation for Whoami {
+    const NAME: &'static str = "keys.whoami";
+    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey]);
+    type Reply = Key;
+
+    fn example() -> Value {
+        json!({ "key": example::KEY })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Key> {
+        Ok(keys::whoami(app, caller, self.key.as_str()).await?.into())
+    }
+}
+
+impl From<Found> for Key {
+    fn from(found: Found) -> Self {
+        let key = found.view.stored().key.clone();
+        let identity = found.view.identity().map(|identity| Identity {
+            id: identity.id.clone(),
+            external_id: identity.external_id.clone(),
+        });
+        Self {
+            id: key.id,
+            name: key.name,
+            remaining: found.credits.map(|(remaining, _)| remaining),
+            identity,
+            meta: told(key.meta.as_ref()),
+            created_at: key.created_at,
+            enabled: key.enabled,
+            environment: key.environment,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+use super::shapes::Migrated;
+use crate::domain::keys::{self, Doubles};
+use crate::id::{ApiId, KeyId};
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::Name;
+
+/// Take in keys that were issued elsewhere.
+///
+/// By their hashes, or themselves; all of them, or none. Permissions and roles must exist.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CreateKeys(List<Object<Item>, 0, 100>);
+
+/// A key, and the API that it is to be of.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    pub api_id: Name,
+    #[serde(flatten)]
+    pub key: Migrated,
+}
+
+/// Their ids, in the order of the request.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    key_ids: Vec<KeyId>,
+}
+
+impl Operation for CreateKeys {
+    const NAME: &'static str = "migrations.createKeys";
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const WRITES: bool = true;
+    const IS_LIST: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!([{
+            "apiId": example::API,
+            "hash": {
+                "value": "iTQdVVXdZ8CC/1wM4TkXO3GcjdrRZBEHPZLDJfUmj60=",
+                "variant": "sha256_base64"
+            },
+            "start": "old_4Fk",
+            "externalId": example::EXTERNAL_ID
+        }])
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let items = self.0.0.into_iter().enumerate();
+        let keys = items
+            .map(|(at, Object(item))| item.key.check(at, ApiId::from(item.api_id.into_string())));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        Ok(Created { key_ids: keys::import(app, caller, keys, Doubles::Refused).await? })
+    }
+}

@@ -1,0 +1,47 @@
+use super::shapes::Migrated;
+use crate::domain::keys::{self, Doubles};
+use crate::id::ApiId;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::Name;
+
+/// Take in keys that were issued elsewhere, in the order of their coming.
+///
+/// They are there when the answer comes. Those that are there already are passed over.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnqueueKeys {
+    /// Your own name for the whole; it is of no effect.
+    #[expect(dead_code, reason = "nothing waits, so nothing is to be told apart")]
+    pub migration_id: Name,
+    pub api_id: Name,
+    pub keys: List<Object<Migrated>, 0, 100>,
+}
+
+impl Operation for EnqueueKeys {
+    const NAME: &'static str = "migrations.enqueueKeys";
+    const STATUS: u16 = 202;
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({
+            "migrationId": "from the old shop",
+            "apiId": example::API,
+            "keys": [{ "hash": {
+                "value": "iTQdVVXdZ8CC/1wM4TkXO3GcjdrRZBEHPZLDJfUmj60=",
+                "variant": "sha256_base64"
+            } }]
+        })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        let api_id = ApiId::from(self.api_id.into_string());
+        let keys = self.keys.0.into_iter().enumerate();
+        let keys = keys.map(|(at, Object(key))| key.check(at, api_id.clone()));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        keys::import(app, caller, keys, Doubles::PassedOver).await?;
+        Ok(Nothing)
+    }
+}

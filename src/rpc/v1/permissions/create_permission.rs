@@ -1,0 +1,41 @@
+use crate::domain::rbac::{self, NewPermission};
+use crate::id::PermissionId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Description, Identifier, described};
+
+/// Create a permission.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatePermission {
+    pub name: Identifier,
+    /// By which keys name it. Left out: the name.
+    #[serde(default)]
+    pub slug: Given<Identifier>,
+    #[serde(default)]
+    pub description: Given<Description>,
+}
+
+/// The new permission.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    permission_id: PermissionId,
+}
+
+impl Operation for CreatePermission {
+    const NAME: &'static str = "permissions.createPermission";
+    const NEEDS: Needs = Needs::Permission(&[Action::CreatePermission]);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "documents.archive", "description": "May archive documents." })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let name = self.name.into_string();
+        let slug = self.slug.0.map_or_else(|| name.clone(), Text::into_string);
+        let new = NewPermission { slug, name, description: described(self.description)? };
+        Ok(Created { permission_id: rbac::create_permission(app, caller, new).await? })
+    }
+}

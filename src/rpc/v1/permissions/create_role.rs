@@ -1,0 +1,37 @@
+use crate::domain::rbac::{self, NewRole};
+use crate::id::RoleId;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Description, described};
+
+/// Create a role.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateRole {
+    pub name: Text<3, 256>,
+    #[serde(default)]
+    pub description: Given<Description>,
+}
+
+/// The new role.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    role_id: RoleId,
+}
+
+impl Operation for CreateRole {
+    const NAME: &'static str = "permissions.createRole";
+    const NEEDS: Needs = Needs::Permission(&[Action::CreateRole]);
+    const WRITES: bool = true;
+    type Reply = Created;
+
+    fn example() -> Value {
+        json!({ "name": "archivist", "description": "Keeps what is old." })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
+        let description = described(self.description)?;
+        let new = NewRole { name: self.name.into_string(), description, permissions: Vec::new() };
+        Ok(Created { role_id: rbac::create_role(app, caller, new).await? })
+    }
+}

@@ -1,0 +1,29 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::Name;
+
+/// Delete a permission.
+///
+/// It is taken from every key and role.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletePermission {
+    pub permission_id: Name,
+}
+
+impl Operation for DeletePermission {
+    const NAME: &'static str = "permissions.deletePermission";
+    const NEEDS: Needs = Needs::Permission(&[Action::DeletePermission]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "permissionId": example::PERMISSION_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        rbac::delete_permission(app, caller, self.permission_id.as_str()).await?;
+        Ok(Nothing)
+    }
+}

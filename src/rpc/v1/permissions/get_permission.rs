@@ -1,0 +1,25 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Name, PermissionReply};
+
+/// Look at a permission.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetPermission {
+    pub permission_id: Name,
+}
+
+impl Operation for GetPermission {
+    const NAME: &'static str = "permissions.getPermission";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    type Reply = PermissionReply;
+
+    fn example() -> Value {
+        json!({ "permissionId": example::PERMISSION_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<PermissionReply> {
+        Ok(rbac::get_permission(app, caller, self.permission_id.as_str()).await?.into())
+    }
+}

@@ -1,0 +1,25 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Name, RoleReply};
+
+/// Look at a role.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetRole {
+    pub role_id: Name,
+}
+
+impl Operation for GetRole {
+    const NAME: &'static str = "permissions.getRole";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    type Reply = RoleReply;
+
+    fn example() -> Value {
+        json!({ "roleId": example::ROLE_ID })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
+        Ok(rbac::get_role(app, caller, self.role_id.as_str()).await?.into())
+    }
+}

@@ -1,0 +1,23 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{PermissionReply, whole};
+
+/// List all permissions.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ListPermissions {}
+
+impl Operation for ListPermissions {
+    const NAME: &'static str = "permissions.listPermissions";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    type Reply = Vec<PermissionReply>;
+
+    fn example() -> Value {
+        json!({})
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
+        let page = |paging| async move { rbac::list_permissions(app, caller, &paging).await };
+        Ok(whole(page).await?.into_iter().map(PermissionReply::from).collect())
+    }
+}

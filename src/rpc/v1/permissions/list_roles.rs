@@ -1,0 +1,23 @@
+use crate::domain::rbac;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{RoleReply, whole};
+
+/// List all roles.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ListRoles {}
+
+impl Operation for ListRoles {
+    const NAME: &'static str = "permissions.listRoles";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    type Reply = Vec<RoleReply>;
+
+    fn example() -> Value {
+        json!({})
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
+        let page = |paging| async move { rbac::list_roles(app, caller, &paging).await };
+        Ok(whole(page).await?.into_iter().map(RoleReply::from).collect())
+    }
+}

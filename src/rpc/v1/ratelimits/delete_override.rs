@@ -1,0 +1,35 @@
+use crate::domain::ratelimits::overrides;
+use crate::rpc::prelude::*;
+use crate::rpc::reply::Nothing;
+use crate::rpc::v1::shapes::{Name, namespace};
+
+/// Delete an override.
+///
+/// The one that was set for exactly this identifier or pattern.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteOverride {
+    /// Counts where `namespaceName` is given too.
+    #[serde(default)]
+    pub namespace_id: Given<Text<0, 512>>,
+    #[serde(default)]
+    pub namespace_name: Given<Text<0, 512>>,
+    pub identifier: Name,
+}
+
+impl Operation for DeleteOverride {
+    const NAME: &'static str = "ratelimits.deleteOverride";
+    const NEEDS: Needs = Needs::Permission(&[Action::DeleteOverride]);
+    const WRITES: bool = true;
+    type Reply = Nothing;
+
+    fn example() -> Value {
+        json!({ "namespaceName": example::NAMESPACE, "identifier": example::OVERRIDE })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+        let namespace = namespace(self.namespace_id, self.namespace_name)?;
+        overrides::delete(app, caller, &namespace, self.identifier.as_str()).await?;
+        Ok(Nothing)
+    }
+}

@@ -1,0 +1,34 @@
+use crate::domain::ratelimits::overrides;
+use crate::rpc::prelude::*;
+use crate::rpc::v1::shapes::{Name, OverrideReply, namespace};
+
+/// Look at an override.
+///
+/// The one that was set for exactly this identifier or pattern.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetOverride {
+    /// Counts where `namespaceName` is given too.
+    #[serde(default)]
+    pub namespace_id: Given<Text<0, 512>>,
+    #[serde(default)]
+    pub namespace_name: Given<Text<0, 512>>,
+    pub identifier: Name,
+}
+
+impl Operation for GetOverride {
+    const NAME: &'static str = "ratelimits.getOverride";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadOverride]);
+    type Reply = OverrideReply;
+
+    fn example() -> Value {
+        json!({ "namespaceName": example::NAMESPACE, "identifier": example::OVERRIDE })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<OverrideReply> {
+        let namespace = namespace(self.namespace_id, self.namespace_name)?;
+        let found = overrides::get_exact(app, caller, &namespace, self.identifier.as_str()).await?;
+        Ok(found.into())
+    }
+}

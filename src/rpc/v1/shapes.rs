@@ -1,0 +1,534 @@
+//! What several operations of version 1 take or give back.
+
+use crate::clock::Timestamp;
+use crate::domain::identities::Called;
+use crate::domain::keys::{Found, NewCredits, NewRatelimit};
+use crate::domain::page::{Page, Paging};
+use crate::domain::rbac::{Missing, Pick, PickBy};
+use crate::error::{Error, Result};
+use crate::id::{ApiId, IdentityId, KeyId, OverrideId, PermissionId, RoleId, WorkspaceId};
+use crate::model::{self, RefillInterval};
+use crate::rpc::bounds::Alphabet;
+use crate::rpc::prelude::*;
+use crate::rpc::shapes::{DURATION_MIN_MS, Interval, Positive, told};
+use crate::secret::Plaintext;
+
+/// The limit that `ratelimit` means.
+pub const DEFAULT: &str = "default";
+/// How a request names something: an id or a name.
+pub type Name = Text<1, 512>;
+/// The customer's own name for a user.
+pub type OwnerId = Text<1, 256>;
+pub type PageLimit = Int<1, 100>;
+pub type Anything = Int<{ i64::MIN }, { i64::MAX }>;
+
+/// The page that a request for a list asks for.
+pub fn paging(limit: Given<PageLimit>, cursor: Given<Text<0, 1024>>) -> Paging {
+    let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok()).unwrap_or(100);
+    let from = cursor.0.map_or_else(String::new, Text::into_string);
+    Paging { from, limit, search: String::new() }
+}
+
+/// The one user that two names mean; the first counts.
+pub fn user(external_id: Given<OwnerId>, owner_id: Given<OwnerId>) -> Option<String> {
+    external_id.0.or(owner_id.0).map(Text::into_string)
+}
+
+/// When uses come back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refill {
+    pub interval: Interval,
+    /// What the uses are set to.
+    pub amount: Positive,
+    /// The day of the month, for `monthly`; the first where nothing is said.
+    #[serde(default)]
+    pub refill_day: Given<Int<1, 31>>,
+}
+
+impl Refill {
+    pub fn check(self) -> Result<model::Refill> {
+        let interval = match (self.interval, self.refill_day.0) {
+            (Interval::Daily, None) => RefillInterval::Daily,
+            (Interval::Monthly, day) => RefillInterval::Monthly {
+                day: day.and_then(|day| u8::try_from(day.0).ok()).unwrap_or(1),
+            },
+            (Interval::Daily, Some(_)) => {
+                let message = "refill: refillDay goes with the interval monthly only";
+                return Err(Error::invalid("refill", message));
+            }
+        };
+        Ok(model::Refill { interval, amount: self.amount.0 })
+    }
+}
+
+/// The uses of a new key.
+pub fn credits(
+    remaining: Option<i64>,
+    refill: Given<Object<Refill>>,
+) -> Result<Option<NewCredits>> {
+    let refill = refill.0.map(|Object(refill)| refill.check()).transpose()?;
+    match (remaining, refill) {
+        (Some(balance), refill) => Ok(Some(NewCredits { balance, refill })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            Err(Error::invalid("refill", "refill: needs remaining: the key is unlimited"))
+        }
+    }
+}
+
+/// How answers are made, for programs that say so: they are exact in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Kind {
+    Fast,
+    Consistent,
+}
+
+/// The limit of a key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ratelimit<const SHORTEST_MS: i64> {
+    #[serde(default)]
+    pub r#async: Given<bool>,
+    /// As `async`, in an older word.
+    #[serde(default)]
+    pub r#type: Given<Kind>,
+    /// What may be taken in one window.
+    pub limit: Positive,
+    /// The window's length in milliseconds.
+    #[serde(default)]
+    pub duration: Given<Int<SHORTEST_MS, { i64::MAX }>>,
+    /// Older than `limit`, which counts.
+    #[serde(default)]
+    pub refill_rate: Given<Positive>,
+    /// As `duration`, in an older word.
+    #[serde(default)]
+    pub refill_interval: Given<Positive>,
+}
+
+impl<const SHORTEST_MS: i64> Ratelimit<SHORTEST_MS> {
+    pub fn check(self) -> Result<NewRatelimit> {
+        let duration = self.duration.0.map(|duration| duration.0);
+        let duration = duration.or(self.refill_interval.0.map(|interval| interval.0));
+        let missing = || Error::invalid("ratelimit.duration", "ratelimit.duration: Required");
+        let is_fast = self.r#type.0.is_some_and(|kind| kind == Kind::Fast);
+        Ok(NewRatelimit {
+            name: DEFAULT.to_owned(),
+            limit: self.limit.0,
+            duration_ms: duration.ok_or_else(missing)?,
+            auto_apply: true,
+            is_async: self.r#async.unwrap_or(is_fast),
+        })
+    }
+}
+
+/// A key without its secret.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyReply {
+    id: KeyId,
+    /// The leading characters of the key.
+    start: String,
+    workspace_id: WorkspaceId,
+    api_id: ApiId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Deprecated for `identity.externalId`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    /// Unix milliseconds.
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    /// Uses left; left out: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<RefillReply>,
+    /// The limit named `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratelimit: Option<RatelimitReply>,
+    /// Names.
+    roles: Vec<String>,
+    /// Slugs, the key's own and those of its roles.
+    permissions: Vec<String>,
+    enabled: bool,
+    /// The key itself, where it is recoverable and was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plaintext: Option<Plaintext>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<KeyIdentity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct RefillReply {
+    interval: Interval,
+    amount: i64,
+    /// Null: each day.
+    refill_day: Option<u8>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct RatelimitReply {
+    r#async: bool,
+    r#type: Kind,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    refill_rate: i64,
+    refill_interval: i64,
+}
+
+/// Whose key it is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyIdentity {
+    id: IdentityId,
+    external_id: String,
+    meta: Option<Meta>,
+}
+
+impl From<&model::Identity> for KeyIdentity {
+    fn from(identity: &model::Identity) -> Self {
+        let model::Identity { id, external_id, meta, ratelimits: _ } = identity;
+        Self { id: id.clone(), external_id: external_id.clone(), meta: or_empty(meta.as_ref()) }
+    }
+}
+
+/// An object, and an empty one where there is none: a client rejects null.
+fn or_empty(meta: Option<&Meta>) -> Option<Meta> {
+    meta.cloned().or_else(|| Meta::stored("{}".to_owned()))
+}
+
+impl From<Found> for KeyReply {
+    fn from(found: Found) -> Self {
+        let stored = found.view.stored();
+        let key = stored.key.clone();
+        let refill = found.credits.and_then(|(_, refill)| refill).map(|refill| match refill {
+            model::Refill { interval: RefillInterval::Daily, amount } => {
+                RefillReply { interval: Interval::Daily, amount, refill_day: None }
+            }
+            model::Refill { interval: RefillInterval::Monthly { day }, amount } => {
+                RefillReply { interval: Interval::Monthly, amount, refill_day: Some(day) }
+            }
+        });
+        let limit = stored.ratelimits.iter().find(|limit| limit.name == DEFAULT);
+        let ratelimit = limit.map(|limit| RatelimitReply {
+            r#async: limit.is_async,
+            r#type: if limit.is_async { Kind::Fast } else { Kind::Consistent },
+            limit: limit.limit,
+            duration: limit.duration_ms,
+            refill_rate: limit.limit,
+            refill_interval: limit.duration_ms,
+        });
+        Self {
+            id: key.id,
+            start: key.start,
+            workspace_id: key.workspace_id,
+            api_id: key.api_id,
+            name: key.name,
+            owner_id: key.owner_id,
+            meta: told(key.meta.as_ref()),
+            created_at: key.created_at,
+            updated_at: key.updated_at,
+            expires: key.expires_at.filter(|at| at.0 != 0),
+            remaining: found.credits.map(|(remaining, _)| remaining),
+            refill,
+            ratelimit,
+            roles: found.view.roles.clone(),
+            permissions: found.view.permissions.clone(),
+            enabled: key.enabled,
+            identity: found.view.identity().map(KeyIdentity::from),
+            plaintext: found.plaintext,
+            environment: key.environment,
+        }
+    }
+}
+
+/// A permission or a role as a request names it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// Counts where a name is given too.
+    #[serde(default)]
+    pub id: Given<Text<3, 256>>,
+    #[serde(default)]
+    pub name: Given<Name>,
+    /// As `name`, of a permission.
+    #[serde(default)]
+    pub slug: Given<Name>,
+    /// Whether to make it where it is missing, when the root key may.
+    #[serde(default)]
+    pub create: Given<bool>,
+}
+
+/// The items of the field `list`. `missing` is what is done about one that does not exist and is not to be made.
+pub fn picks<const MIN: usize, const MAX: usize>(
+    list: &str,
+    items: List<Object<Item>, MIN, MAX>,
+    missing: Missing,
+) -> Result<Vec<Pick>> {
+    let pick = |(at, Object(item)): (usize, Object<Item>)| {
+        let name = item.name.0.or(item.slug.0);
+        let by = match (item.id.0, name) {
+            (Some(id), _) => PickBy::Id(id.into_string()),
+            (None, Some(name)) => PickBy::Name(name.into_string()),
+            (None, None) => {
+                let field = format!("{list}.{at}");
+                let message = format!("{field}: needs an id or a name");
+                return Err(Error::invalid(field, message));
+            }
+        };
+        let missing = if item.create.unwrap_or(false) { Missing::Made } else { missing };
+        Ok(Pick { by, missing })
+    };
+    items.0.into_iter().enumerate().map(pick).collect()
+}
+
+/// One that a key was given.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct Connected {
+    id: String,
+    name: String,
+}
+
+impl From<model::Permission> for Connected {
+    fn from(permission: model::Permission) -> Self {
+        Self { id: permission.id.to_string(), name: permission.slug }
+    }
+}
+
+impl From<model::Role> for Connected {
+    fn from(role: model::Role) -> Self {
+        Self { id: role.id.to_string(), name: role.name }
+    }
+}
+
+/// What a permission may be called.
+pub type Identifier = Text<3, 256, Identifying>;
+/// Empty, or a sentence.
+pub type Description = Text<0, 256>;
+
+/// Letters, digits, `_`, `.`, `:` and `-`.
+#[derive(Debug)]
+pub struct Identifying;
+
+impl Alphabet for Identifying {
+    const PATTERN: &'static str = "^[a-zA-Z0-9_.:-]+$";
+    fn has(c: char) -> bool {
+        c.is_ascii_alphanumeric() || "_.:-".contains(c)
+    }
+}
+
+/// A description; an empty one is none.
+pub fn described(description: Given<Description>) -> Result<Option<String>> {
+    let text = description.0.map(Text::into_string).filter(|text| !text.is_empty());
+    match text {
+        Some(text) if text.chars().count() < 3 => Err(Error::invalid(
+            "description",
+            "description: String must contain at least 3 character(s), or none",
+        )),
+        text => Ok(text),
+    }
+}
+
+/// Something a key may be allowed to do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct PermissionReply {
+    id: PermissionId,
+    name: String,
+    slug: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl From<model::Permission> for PermissionReply {
+    fn from(permission: model::Permission) -> Self {
+        let model::Permission { id, slug, name, description } = permission;
+        Self { id, name, slug, description }
+    }
+}
+
+/// A named set of permissions.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct RoleReply {
+    id: RoleId,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl From<model::Role> for RoleReply {
+    fn from(role: model::Role) -> Self {
+        Self { id: role.id, name: role.name, description: role.description }
+    }
+}
+
+/// The whole of a list that version 1 does not page.
+pub async fn whole<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
+where
+    F: Future<Output = Result<Page<T>>>,
+{
+    let mut paging = Paging { limit: WHOLE_PAGE, ..Paging::default() };
+    let mut whole = Vec::new();
+    loop {
+        let Page { items, next } = page(paging.clone()).await?;
+        whole.extend(items);
+        match next {
+            Some(next) if whole.len() < WHOLE_MAX => paging.from = next,
+            _ => return Ok(whole),
+        }
+    }
+}
+
+/// How many are read at once of a list that is not paged, and how many are told at most.
+const WHOLE_PAGE: usize = 1000;
+const WHOLE_MAX: usize = 100_000;
+
+/// A limit that all keys of an identity share.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SharedRatelimit {
+    pub name: Text<1, 128>,
+    pub limit: Positive,
+    /// Milliseconds.
+    pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
+}
+
+pub type SharedRatelimits = List<Object<SharedRatelimit>, 0, 50>;
+
+/// Limits as they are asked for; verification checks them when it is asked to.
+pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
+    let mut shared: Vec<NewRatelimit> = Vec::with_capacity(limits.0.len());
+    for Object(limit) in limits.0 {
+        let name = limit.name.into_string();
+        if shared.iter().any(|known| known.name == name) {
+            return Err(Error::Doubled(name));
+        }
+        shared.push(NewRatelimit {
+            name,
+            limit: limit.limit.0,
+            duration_ms: limit.duration.0,
+            auto_apply: false,
+            is_async: false,
+        });
+    }
+    Ok(shared)
+}
+
+/// What the meta of an identity may have, in characters as it is written.
+const IDENTITY_META_MAX: usize = 64_000;
+
+/// The meta of an identity.
+pub fn identity_meta(meta: Given<Meta>) -> Result<Option<Meta>> {
+    let length = meta.0.as_ref().map_or(0, |meta| meta.as_str().chars().count());
+    match length <= IDENTITY_META_MAX {
+        true => Ok(meta.0),
+        false => {
+            let message =
+                format!("meta: has {length} characters: it may have at most {IDENTITY_META_MAX}");
+            Err(Error::invalid("meta", message))
+        }
+    }
+}
+
+/// How a request names an identity; the id counts.
+pub fn called(id: Given<Name>, external_id: Given<Name>) -> Result<Called> {
+    match (id.0, external_id.0) {
+        (Some(id), _) => Ok(Called::Id(id.into_string())),
+        (None, Some(id)) => Ok(Called::ExternalId(id.into_string())),
+        (None, None) => {
+            Err(Error::invalid("identityId", "Provide either identityId or externalId"))
+        }
+    }
+}
+
+/// One of your own users.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityReply {
+    id: IdentityId,
+    external_id: String,
+    meta: Option<Meta>,
+    ratelimits: Vec<SharedRatelimitReply>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct SharedRatelimitReply {
+    name: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+}
+
+pub fn shared_replies(limits: Vec<model::Ratelimit>) -> Vec<SharedRatelimitReply> {
+    let reply = |limit: model::Ratelimit| SharedRatelimitReply {
+        name: limit.name,
+        limit: limit.limit,
+        duration: limit.duration_ms,
+    };
+    limits.into_iter().map(reply).collect()
+}
+
+impl From<model::Identity> for IdentityReply {
+    fn from(identity: model::Identity) -> Self {
+        Self {
+            meta: or_empty(identity.meta.as_ref()),
+            id: identity.id,
+            external_id: identity.external_id,
+            ratelimits: shared_replies(identity.ratelimits),
+        }
+    }
+}
+
+/// The namespace that a request names; the id counts.
+pub fn namespace(id: Given<Text<0, 512>>, name: Given<Text<0, 512>>) -> Result<String> {
+    let given = |text: Given<Text<0, 512>>| text.0.map(Text::into_string).filter(|t| !t.is_empty());
+    given(id).or_else(|| given(name)).ok_or_else(|| {
+        Error::invalid("namespaceId", "You must provide a namespaceId or a namespaceName")
+    })
+}
+
+/// A limit that stands in for the one given with a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct OverrideReply {
+    id: OverrideId,
+    identifier: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    r#async: bool,
+}
+
+impl From<model::Override> for OverrideReply {
+    fn from(known: model::Override) -> Self {
+        Self {
+            id: known.id,
+            identifier: known.identifier,
+            limit: known.limit,
+            duration: known.duration_ms,
+            r#async: known.is_async,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! How version 1 words its answers: what was asked for and nothing around it, errors with one flat code, and
+//! a few headers of its own.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{JsonType, ValidationError};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::reply::{self, Reply, Shape};
+use super::super::{Row, Version, bare};
+use crate::error::{Code, Error, Fault, Refusal, Result, Unknown};
+use crate::id::RequestId;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("unkey-request-id");
+const LATENCY: HeaderName = HeaderName::from_static("unkey-latency");
+const VERSION: HeaderName = HeaderName::from_static("unkey-version");
+/// Which limit refused a verification.
+pub const TRIGGERED: HeaderName = HeaderName::from_static("unkey-ratelimit-triggered");
+/// There and `true` where limits were decided without the counters that all replicas share.
+const DEGRADED: HeaderName = HeaderName::from_static("keyward-degraded");
+const TRUE: HeaderValue = HeaderValue::from_static("true");
+const ANYBODY: HeaderValue = HeaderValue::from_static("*");
+const METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
+const KEYWARD_VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+
+/// Version 1.
+#[derive(Debug)]
+pub struct V1;
+
+impl Version for V1 {
+    const PREFIX: &'static str = "/v1/";
+    const TELLS_LATENCY: bool = true;
+
+    /// The scheme may be left out, as it always could be.
+    fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
+        let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
+        let header = header.filter(|value| !value.is_empty());
+        let header = header.ok_or(Error::Unauthenticated(Unknown::Missing))?;
+        let token = header.strip_prefix(b"Bearer ").unwrap_or(header).trim_ascii();
+        match token.iter().all(u8::is_ascii_graphic) && token != b"Bearer" {
+            true => Ok(token),
+            false => Err(Error::Unauthenticated(Unknown::Malformed)),
+        }
+    }
+
+    fn fault(e: &ValidationError<'_>) -> Fault {
+        let mut path = e.instance_path().as_str().trim_start_matches('/').replace('/', ".");
+        if let ValidationErrorKind::Required { property } = e.kind() {
+            let dot = if path.is_empty() { "" } else { "." };
+            path = format!("{path}{dot}{}", property.as_str().unwrap_or_default());
+        }
+        Fault { location: path.clone(), message: format!("{path}: {}", wrong(e)), fix: None }
+    }
+
+    fn sentence(path: &str, fault: &str) -> String {
+        format!("{path}: {fault}")
+    }
+
+    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+        let mut response = reply::json(StatusCode::OK, &Bare { request_id, data });
+        if data.is_degraded() {
+            response.headers_mut().insert(DEGRADED, TRUE);
+        }
+        if let Some(name) = data.refused_by().and_then(|name| HeaderValue::from_str(name).ok()) {
+            response.headers_mut().insert(TRIGGERED, name);
+        }
+        response
+    }
+
+    fn failure(
+        docs_url: &str,
+        request_id: &RequestId,
+        error: &Error,
+        _: HeaderValue,
+    ) -> Response<Body> {
+        let (status, code) = code(error);
+        let problem = Problem {
+            code,
+            docs: format!("{docs_url}/errors/{}", error.code().name()),
+            message: error.faults().first().map_or_else(|| error.detail(), |f| f.message.clone()),
+            request_id: request_id.as_str(),
+        };
+        reply::failure(status, error.code(), &Failure { error: problem })
+    }
+
+    fn finish(response: &mut Response<Body>, request_id: &RequestId, took: Option<Duration>) {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANYBODY);
+        headers.insert(VERSION, KEYWARD_VERSION);
+        if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
+            headers.insert(REQUEST_ID, id);
+        }
+        let Some(took) = took else { return };
+        let text = format!("service={:.3}ms", took.as_secs_f64() * 1000.0);
+        if let Ok(text) = HeaderValue::from_str(&text) {
+            headers.insert(LATENCY, text);
+        }
+    }
+
+    fn success_schema(row: &Row) -> Value {
+        match row.shape {
+            Shape::Nothing => json!({ "type": "object" }),
+            Shape::Data | Shape::Page => bare((row.reply)().to_value()),
+        }
+    }
+
+    fn failure_schema() -> Value {
+        let texts = ["code", "docs", "message", "requestId"];
+        let fields = texts.map(|name| (name.to_owned(), json!({ "type": "string" })));
+        json!({
+            "type": "object",
+            "required": ["error"],
+            "properties": {
+                "error": {
+                    "type": "object",
+                    "required": texts,
+                    "properties": serde_json::Map::from_iter(fields),
+                },
+            },
+        })
+    }
+}
+
+/// 204, and every page of a browser may ask whatever it likes.
+pub fn preflight(asked: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+    }
+    V1::finish(&mut response, &RequestId::random(), None);
+    response
+}
+
+/// A reply without anything around it.
+struct Bare<'a, T> {
+    request_id: &'a RequestId,
+    data: &'a T,
+}
+
+impl<T: Reply> Reply for Bare<'_, T> {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        match T::SHAPE {
+            Shape::Nothing => {
+                into.extend_from_slice(b"{}");
+                Ok(())
+            }
+            Shape::Data | Shape::Page => self.data.write_for(self.request_id, into),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: Problem<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Problem<'a> {
+    code: &'static str,
+    docs: String,
+    message: String,
+    request_id: &'a str,
+}
+
+/// How version 1 calls an error.
+fn code(error: &Error) -> (u16, &'static str) {
+    let code = error.code();
+    let name = match code {
+        // It is the request that names a limit which is not there.
+        _ if matches!(error, Error::Refused(Refusal::UnknownRatelimit(_))) => {
+            return (400, "BAD_REQUEST");
+        }
+        // What has been deleted is not there.
+        Code::RatelimitNamespaceGone => return (404, "NOT_FOUND"),
+        Code::InvalidInput
+        | Code::KeyMalformed
+        | Code::PermissionsQuerySyntaxError
+        | Code::RequestTimeout
+        | Code::RequestBodyTooLarge => "BAD_REQUEST",
+        Code::AuthenticationMissing
+        | Code::AuthenticationMalformed
+        | Code::RootKeyNotFound
+        | Code::RootKeyRevoked
+        | Code::RootKeyExpired => "UNAUTHORIZED",
+        Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
+        Code::WorkspaceDisabled | Code::OperationSwitchedOff => "FORBIDDEN",
+        Code::NotFound
+        | Code::ApiNotFound
+        | Code::KeyNotFound
+        | Code::IdentityNotFound
+        | Code::PermissionNotFound
+        | Code::RoleNotFound
+        | Code::WorkspaceNotFound
+        | Code::MigrationNotFound
+        | Code::RatelimitNamespaceNotFound
+        | Code::RatelimitOverrideNotFound => "NOT_FOUND",
+        Code::MethodNotAllowed => "METHOD_NOT_ALLOWED",
+        Code::IdentityAlreadyExists
+        | Code::PermissionAlreadyExists
+        | Code::RoleAlreadyExists
+        | Code::RatelimitAlreadyExists
+        | Code::KeyAlreadyExists
+        | Code::IdempotencyKeyInUse => "CONFLICT",
+        Code::PreconditionFailed => "PRECONDITION_FAILED",
+        Code::ProtectedResource => "DELETE_PROTECTED",
+        Code::TooManyRequests => "RATE_LIMITED",
+        Code::UnexpectedError | Code::ServiceUnavailable => "INTERNAL_SERVER_ERROR",
+    };
+    (code.status(), name)
+}
+
+/// What is wrong with a field, in the words that programs of version 1 know.
+fn wrong(e: &ValidationError<'_>) -> String {
+    let schema = e.schema_path().as_str();
+    match e.kind() {
+        ValidationErrorKind::Required { .. } => "Required".to_owned(),
+        ValidationErrorKind::MinLength { limit } => {
+            format!("String must contain at least {limit} character(s)")
+        }
+        ValidationErrorKind::MaxLength { limit } => {
+            format!("String must contain at most {limit} character(s)")
+        }
+        ValidationErrorKind::Minimum { limit } => {
+            format!("Number must be greater than or equal to {limit}")
+        }
+        ValidationErrorKind::Maximum { limit } => {
+            format!("Number must be less than or equal to {limit}")
+        }
+        ValidationErrorKind::MinItems { limit } => {
+            format!("Array must contain at least {limit} element(s)")
+        }
+        ValidationErrorKind::MaxItems { limit } => {
+            format!("Array must contain at most {limit} element(s)")
+        }
+        ValidationErrorKind::MaxProperties { limit } => {
+            format!("Object must contain at most {limit} field(s)")
+        }
+        ValidationErrorKind::Enum { options } => {
+            let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
+            let options: Vec<_> = options.map(|option| format!("'{option}'")).collect();
+            format!("Invalid enum value. Expected {}", options.join(" | "))
+        }
+        ValidationErrorKind::Type { kind } => {
+            let wanted = match kind {
+                TypeKind::Single(wanted) => wanted.to_string(),
+                TypeKind::Multiple(several) => {
+                    let first = several.iter().find(|wanted| *wanted != JsonType::Null);
+                    first.map_or_else(String::new, |wanted| wanted.to_string())
+                }
+            };
+            match (wanted.as_str(), received(e.instance())) {
+                ("integer", "number") => "Expected integer, received float".to_owned(),
+                ("integer", received) => format!("Expected number, received {received}"),
+                (wanted, received) => format!("Expected {wanted}, received {received}"),
+            }
+        }
+        ValidationErrorKind::Pattern { pattern } => format!("must match {pattern}"),
+        _ if schema.contains("/anyOf") => "Invalid input".to_owned(),
+        _ => e.masked_with("it").to_string(),
+    }
+}
+
+fn received(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

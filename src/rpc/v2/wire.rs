@@ -1,0 +1,247 @@
+//! How version 2 words its answers: in an envelope, and errors with everything that is wrong.
+
+use axum::body::Body;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::decode::field;
+use super::super::reply::{self, Pagination, Reply, Shape};
+use super::super::{Row, Version, bare, reply_schema};
+use crate::error::{Error, Fault, Result, Unknown};
+use crate::id::RequestId;
+
+/// Version 2.
+#[derive(Debug)]
+pub struct V2;
+
+impl Version for V2 {
+    const PREFIX: &'static str = "/v2/";
+
+    fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
+        bearer(headers)
+    }
+
+    fn fault(e: &ValidationError<'_>) -> Fault {
+        told(e)
+    }
+
+    fn sentence(path: &str, fault: &str) -> String {
+        format!("{path} {fault}")
+    }
+
+    fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+        success(request_id, data)
+    }
+
+    fn failure(
+        docs_url: &str,
+        request_id: &RequestId,
+        error: &Error,
+        media_type: HeaderValue,
+    ) -> Response<Body> {
+        failure(docs_url, request_id, error, media_type)
+    }
+
+    fn success_schema(row: &Row) -> Value {
+        let reply = bare((row.reply)().to_value());
+        let mut envelope = json!({
+            "type": "object",
+            "required": ["meta", "data"],
+            "properties": { "meta": success_meta_schema(), "data": reply },
+        });
+        if row.shape == Shape::Nothing {
+            envelope["required"] = json!(["meta"]);
+            envelope["properties"] = json!({ "meta": success_meta_schema() });
+        }
+        if row.shape == Shape::Page {
+            envelope["required"] = json!(["meta", "data", "pagination"]);
+            envelope["properties"]["pagination"] =
+                bare(reply_schema::<Pagination<'_>>().to_value());
+        }
+        envelope
+    }
+
+    fn failure_schema() -> Value {
+        error_schema()
+    }
+}
+
+/// The token of `Authorization: Bearer <token>`; the scheme is written so and not otherwise.
+fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
+    let header = headers.get(AUTHORIZATION).ok_or(Error::Unauthenticated(Unknown::Missing))?;
+    let token = header.as_bytes().strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
+    token
+        .filter(|token| !token.is_empty() && token.iter().all(u8::is_ascii_graphic))
+        .ok_or(Error::Unauthenticated(Unknown::Malformed))
+}
+
+/// A reply in its envelope.
+struct Success<'a, T> {
+    request_id: &'a RequestId,
+    data: &'a T,
+}
+
+impl<T: Reply> Reply for Success<'_, T> {
+    fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+        into.extend_from_slice(br#"{"meta":{"requestId":""#);
+        into.extend_from_slice(self.request_id.as_str().as_bytes());
+        into.push(b'"');
+        if self.data.is_degraded() {
+            into.extend_from_slice(br#","degraded":true"#);
+        }
+        into.push(b'}');
+        if T::SHAPE != Shape::Nothing {
+            into.extend_from_slice(br#","data":"#);
+            self.data.write(into)?;
+        }
+        if let Some(pagination) = self.data.pagination() {
+            into.extend_from_slice(br#","pagination":"#);
+            pagination.write(into)?;
+        }
+        into.push(b'}');
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    meta: Meta<'a>,
+    error: Problem<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    title: &'static str,
+    detail: String,
+    status: u16,
+    r#type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Vec<Item<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    location: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<&'static str>,
+}
+
+impl<'a> From<&'a Fault> for Item<'a> {
+    fn from(fault: &'a Fault) -> Self {
+        Self { location: &fault.location, message: &fault.message, fix: fault.fix }
+    }
+}
+
+/// 200 with what was asked for.
+pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
+    reply::json(StatusCode::OK, &Success { request_id, data })
+}
+
+/// An error, with the address of the page that explains it.
+pub fn failure(
+    docs_url: &str,
+    request_id: &RequestId,
+    error: &Error,
+    media_type: HeaderValue,
+) -> Response<Body> {
+    let code = error.code();
+    // The clients want the list with every fault of the request itself, be it empty.
+    let lists_faults = matches!(code.status(), 400 | 408 | 413);
+    let problem = Problem {
+        title: code.title(),
+        detail: error.detail(),
+        status: code.status(),
+        r#type: format!("{docs_url}/errors/{}", code.name()),
+        errors: lists_faults.then(|| error.faults().iter().map(Item::from).collect()),
+    };
+    let meta = Meta { request_id: request_id.as_str() };
+    let mut response = reply::failure(code.status(), code, &Failure { meta, error: problem });
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}
+
+/// A fault as the caller reads it: with its own name of the field, and without the value, which may
+/// be a secret.
+fn told(e: &ValidationError<'_>) -> Fault {
+    let field = field(e.instance_path().as_str());
+    let location = without_places(e.schema_path().as_str());
+    let within = if field.is_empty() { String::new() } else { format!(" of {field}") };
+    let message = match e.kind() {
+        ValidationErrorKind::Required { property } => {
+            format!("{}{within} is missing", property.as_str().unwrap_or_default())
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            format!("{}{within} is not a field of this request", unexpected.join(", "))
+        }
+        _ if field.is_empty() => e.masked_with("the body").to_string(),
+        _ => e.masked_with(field.as_str()).to_string(),
+    };
+    Fault { location, message, fix: None }
+}
+
+/// The alternatives of a nullable field are an invention of the schema; the place reads on without
+/// them.
+fn without_places(path: &str) -> String {
+    path.split("/anyOf").next().unwrap_or(path).to_owned()
+}
+
+fn meta_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["requestId"],
+        "properties": { "requestId": { "type": "string" } },
+    })
+}
+
+fn success_meta_schema() -> Value {
+    let mut meta = meta_schema();
+    meta["properties"]["degraded"] = json!({
+        "type": "boolean",
+        "description": "There and true when limits were decided without the counters that all \
+            replicas share, because those were away.",
+    });
+    meta
+}
+
+fn error_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["meta", "error"],
+        "properties": {
+            "meta": meta_schema(),
+            "error": {
+                "type": "object",
+                "required": ["title", "detail", "status", "type"],
+                "properties": {
+                    "title": { "type": "string" },
+                    "detail": { "type": "string" },
+                    "status": { "type": "integer" },
+                    "type": { "type": "string", "format": "uri" },
+                    "errors": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["location", "message"],
+                            "properties": {
+                                "location": { "type": "string" },
+                                "message": { "type": "string" },
+                                "fix": { "type": "string" },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}

@@ -1,0 +1,214 @@
+//! Walks every operation of version 1, as `crate::table` does of version 2.
+
+use axum::body::Body;
+use axum::http::Request;
+use keyward::domain::permission::Action;
+use keyward::rpc::{Needs, Row, Verb, example, v1};
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+use crate::table::cases::{cases, object_of};
+
+/// Asks an operation as its clients do.
+async fn ask(kw: &Keyward, row: &Row, root_key: &str, request: &Value) -> Reply {
+    match row.verb {
+        Verb::Post => kw.v1_as(root_key, row.name, request.clone()).await,
+        Verb::Get => kw.v1_get_as(root_key, row.name, &query(request)).await,
+    }
+}
+
+fn query(request: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let fields = request.as_object().unwrap().iter();
+    let fields = fields.map(|(name, value)| (name.clone(), text(value)));
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
+}
+
+/// A server with everything that the examples name, once for each operation.
+async fn planted(kw: &Keyward) -> Keyward {
+    let fresh = Keyward::start(kw.stack).await;
+    fresh.plant_examples().await;
+    fresh
+}
+
+/// Those that need a root key.
+fn guarded() -> Vec<Row> {
+    v1::table().rows.into_iter().filter(|row| row.needs != Needs::Nothing).collect()
+}
+
+both! {
+    async fn the_published_example_is_accepted_and_a_change_is_audited(kw) {
+        for row in v1::table().rows {
+            let kw = planted(&kw).await;
+            let before = kw.audit_entries().await;
+
+            let reply = ask(&kw, &row, &kw.root_key, &(row.example)()).await;
+
+            assert_eq!(reply.status, row.status, "{}: {}", row.name, reply.text);
+            assert_eq!(reply.headers["content-type"], "application/json", "{}", row.name);
+            let written = kw.audit_entries().await - before;
+            assert_eq!(written > 0, row.writes, "{} wrote {written} entries", row.name);
+        }
+    }
+
+    async fn no_operation_answers_without_a_root_key(kw) {
+        for row in guarded() {
+            let request = (row.example)();
+            for header in [None, Some(""), Some("Bearer"), Some("Bearer two words"), Some("nobody")] {
+                let (method, path) = match row.verb {
+                    Verb::Post => ("POST", format!("/v1/{}", row.name)),
+                    Verb::Get => ("GET", format!("/v1/{}?{}", row.name, query(&request))),
+                };
+                let builder = Request::builder().method(method).uri(path);
+                let builder = builder.header("content-type", "application/json");
+                let builder = match header {
+                    Some(header) => builder.header("authorization", header),
+                    None => builder,
+                };
+                let reply = kw.send(builder.body(Body::from(request.to_string())).unwrap()).await;
+                reply.error_v1(401, "UNAUTHORIZED");
+            }
+        }
+    }
+
+    async fn a_stranger_learns_nothing_about_the_request(kw) {
+        for row in guarded() {
+            let reply = ask(&kw, &row, "nobody_knows_this_key", &json!({})).await;
+            reply.error_v1(401, "UNAUTHORIZED");
+        }
+    }
+
+    async fn a_root_key_without_the_permission_is_refused(kw) {
+        kw.plant_examples().await;
+        for row in guarded() {
+            for needed in row.needs.actions() {
+                let others = Action::ALL.iter().filter(|action| *action != needed);
+                let others: Vec<_> = others.map(|action| action.everywhere()).collect();
+                let root_key = kw.root_key_with(others).await;
+
+                let reply = ask(&kw, &row, &root_key, &(row.example)()).await;
+
+                if matches!(row.needs, Needs::Hidden(_)) {
+                    reply.error_v1(404, "NOT_FOUND");
+                    continue;
+                }
+                let message = reply.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+                assert!(message.contains(&needed.everywhere()), "{}: {message}", row.name);
+            }
+        }
+    }
+
+    async fn a_foreign_workspace_is_answered_as_if_there_was_nothing(kw) {
+        kw.plant_examples().await;
+        for row in guarded() {
+            // A new one each time: an operation may make what it misses.
+            let stranger = kw.other_workspace().await;
+            let example = (row.example)().to_string();
+            for known in [
+                example::API, example::KEY_ID, example::KEY, example::NAMESPACE_ID,
+                example::ROLE_ID, example::PERMISSION_ID, example::IDENTITY_ID,
+            ] {
+                if !example.contains(known) {
+                    continue;
+                }
+                let unknown = format!("{}nobody", &known[..known.len() - 6]);
+                let request = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+                let absent = request(&example.replace(known, &unknown));
+
+                let absent = ask(&kw, &row, &stranger, &absent).await;
+                let foreign = ask(&kw, &row, &stranger, &request(&example)).await;
+
+                let told = |reply: &Reply| {
+                    let mut body = reply.body.clone();
+                    body["error"]["requestId"] = Value::Null;
+                    (reply.status, body.to_string().replace(&unknown, known))
+                };
+                assert_eq!(told(&foreign), told(&absent), "{}", row.name);
+            }
+        }
+    }
+
+    async fn what_is_no_json_is_refused(kw) {
+        for row in v1::table().rows.into_iter().filter(|row| row.verb == Verb::Post) {
+            for body in ["", "{", "nonsense", "[1,2", "{\"a\":\"\\ud800\"}"] {
+                let request = Request::post(format!("/v1/{}", row.name))
+                    .header("content-type", "application/json")
+                    .header("authorization", format!("Bearer {}", kw.root_key));
+                let reply = kw.send(request.body(Body::from(body)).unwrap()).await;
+                reply.error_v1(400, "BAD_REQUEST");
+            }
+        }
+    }
+
+    async fn a_field_that_does_not_exist_is_passed_over(kw) {
+        for row in v1::table().rows {
+            let kw = planted(&kw).await;
+            let mut request = (row.example)();
+            request.pointer_mut(object_of(&row).0).unwrap()["surprise"] = json!(1);
+
+            let reply = ask(&kw, &row, &kw.root_key, &request).await;
+
+            assert_eq!(reply.status, row.status, "{}: {}", row.name, reply.text);
+        }
+    }
+
+    async fn both_sides_of_every_bound_are_kept(kw) {
+        for row in v1::table().rows {
+            let kw = planted(&kw).await;
+            for case in cases(&row) {
+                // A query holds texts only.
+                if row.verb == Verb::Get && case.location.ends_with("/type") {
+                    continue;
+                }
+                let reply = ask(&kw, &row, &kw.root_key, &case.body).await;
+                // Of several faults the first is told: what is missing beside the field may be.
+                let top = case.path.split('.').next().unwrap_or_default();
+                let named = if case.refused { top.to_owned() } else { format!("{}: ", case.path) };
+                let message = reply.body["error"]["message"].as_str().unwrap_or_default();
+                let refused = reply.status == 400 && message.starts_with(&named);
+                assert!(reply.status.as_u16() < 500, "{}: {}", row.name, reply.text);
+                assert_eq!(
+                    refused, case.refused, "{} {}: {:.300} -> {}",
+                    row.name, case.location, case.body.to_string(), reply.text
+                );
+            }
+        }
+    }
+
+    async fn another_method_is_told_the_right_one(kw) {
+        for row in v1::table().rows {
+            let request = Request::delete(format!("/v1/{}", row.name));
+
+            let reply = kw.send(request.body(Body::empty()).unwrap()).await;
+
+            reply.error_v1(405, "METHOD_NOT_ALLOWED");
+            assert_eq!(reply.headers["allow"], row.verb.as_str());
+        }
+    }
+}
+
+#[test]
+fn every_operation_has_its_test_file() {
+    for row in v1::table().rows {
+        let name = row.name.replace('.', "/");
+        let mut snake = String::new();
+        for c in name.chars() {
+            if c.is_uppercase() {
+                snake.push('_');
+            }
+            snake.extend(c.to_lowercase());
+        }
+        let path = format!("tests/v1/{snake}.rs");
+        assert!(std::path::Path::new(&path).is_file(), "{path} is missing");
+    }
+}
+
+#[test]
+fn the_openapi_document_is_the_accepted_one() {
+    let document = keyward::rpc::document(&v1::table(), "http://127.0.0.1:3000");
+    insta::assert_json_snapshot!("openapi_v1", document);
+}
