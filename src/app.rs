@@ -14,7 +14,7 @@ use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
 use crate::domain::ratelimits::NamespaceName;
 use crate::error::Result;
-use crate::id::{ApiId, IdentityId, ReplicaId, RoleId};
+use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
 use crate::limiter::Keyspace;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
@@ -76,7 +76,7 @@ pub struct Caches {
     pub root_keys: Rows<KeyHash, Authority>,
     pub namespaces: Rows<NamespaceName, StoredNamespace>,
     /// How many keys an API had within the last minutes.
-    pub key_counts: moka::sync::Cache<ApiId, i64>,
+    pub key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
 
 impl Caches {

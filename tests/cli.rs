@@ -304,25 +304,26 @@ fn no_secret_reaches_the_log() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_answered_when_all_of_it_was_sent() {
+fn a_body_that_is_not_wanted_is_answered_when_all_of_it_was_sent() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    let head = |length: &str| {
+    let head = |root_key: &str, length: &str| {
         format!(
             "POST /v2/apis.createApi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-            Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n{length}\r\n"
+            Authorization: Bearer {root_key}\r\nContent-Type: application/json\r\n{length}\r\n"
         )
     };
     let body = " ".repeat(8 * 1024 * 1024);
 
-    let announced = head(&format!("Content-Length: {}\r\n", body.len())) + &body;
-    let in_pieces = head("Transfer-Encoding: chunked\r\n")
-        + &format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-
-    for request in [announced, in_pieces] {
-        let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
-        assert_eq!(status, 413, "{answer}");
+    for (root_key, due) in [(ROOT_KEY, 413), ("nobody", 401)] {
+        let announced = head(root_key, &format!("Content-Length: {}\r\n", body.len())) + &body;
+        let in_pieces = head(root_key, "Transfer-Encoding: chunked\r\n")
+            + &format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        for request in [announced, in_pieces] {
+            let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();
+            assert_eq!(status, due, "{answer}");
+        }
     }
 }

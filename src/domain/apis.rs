@@ -83,7 +83,7 @@ pub async fn delete_keys(
         }
         let mut entries = Entries::of(caller, now);
         for key in &keys {
-            entries.add("key.delete", &[Target::new("key", key.as_str())]);
+            entries.add("key.delete", &[Target::new("key", key.as_str()).told(deletion.told())]);
         }
         entries.write(&mut tx).await?;
         tx.changed(freshness::Subject::Api(id.clone()));

@@ -1,7 +1,7 @@
 //! Who changed what: one entry for each change, in the change's own transaction.
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::caller::Caller;
 use crate::app::App;
@@ -29,15 +29,22 @@ pub struct Target<'a> {
     pub id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
 }
 
 impl<'a> Target<'a> {
     pub fn new(kind: &'static str, id: &'a str) -> Self {
-        Self { kind, id, name: None }
+        Self { kind, id, name: None, meta: None }
     }
 
     pub fn named(self, name: Option<&'a str>) -> Self {
         Self { name, ..self }
+    }
+
+    /// With what else there is to say of it.
+    pub fn told(self, meta: Value) -> Self {
+        Self { meta: Some(meta), ..self }
     }
 }
 

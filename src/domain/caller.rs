@@ -36,6 +36,8 @@ impl Authority {
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     pub address: Option<IpAddr>,
+    /// Whether that may be the address of a proxy, behind which others are too.
+    pub is_shared: bool,
     pub user_agent: Option<Box<str>>,
 }
 

@@ -140,6 +140,11 @@ pub async fn update(
 /// Deletes an identity and its limits. Its keys go on, and are nobody's.
 pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
     let mut tx = app.store.begin().await?;
+    let (id, external_id) = called.names();
+    if let Some(known) = tx.identity_named(caller.workspace(), id, external_id).await? {
+        // Its keys first, as who changes a key holds the key first.
+        tx.unlink_identity(&known.id).await?;
+    }
     let identity = existing(&mut tx, caller, called, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
     let mut entries = Entries::of(caller, app.clock.now());

@@ -16,27 +16,32 @@ pub fn masters(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
     app.masters.load_full().ok_or(Error::Refused(Refusal::NoVault))
 }
 
-/// Keeps a sealed copy of a key that is being issued.
+/// Keeps sealed copies of keys that are being issued or taken in.
 pub async fn seal(
     app: &App,
     tx: &mut Tx,
     workspace: &WorkspaceId,
-    key: &KeyId,
-    secret: &Plaintext,
+    secrets: &[(&KeyId, &Plaintext)],
     now: Timestamp,
 ) -> Result<()> {
-    let masters = masters(app)?;
+    if secrets.is_empty() {
+        return Ok(());
+    }
     let kept = match tx.data_key(workspace).await? {
         Some(kept) => Some(kept),
         None => {
-            tx.insert_data_key(&DataKey::random(&masters.current, workspace), now).await?;
+            // Another process may be about to take away the master key that this one knows.
+            app.read_masters_again();
+            let data_key = DataKey::random(&masters(app)?.current, workspace);
+            tx.insert_data_key(&data_key, now).await?;
             // Read again: of two that make one at once, the second finds the first one's.
             tx.data_key(workspace).await?
         }
     };
     let kept = kept.ok_or_else(|| Error::Internal("the data key was not kept".into()))?;
     let data_key = open(app, &kept)?;
-    tx.insert_sealed_key(workspace, key, &data_key.seal(key, secret)).await
+    let sealed = secrets.iter().map(|(id, secret)| ((*id).clone(), data_key.seal(id, secret)));
+    tx.insert_sealed_keys(workspace, &sealed.collect::<Vec<_>>()).await
 }
 
 /// Of these keys the plaintexts of those that are recoverable. One that does not open is left out, and a

@@ -35,6 +35,12 @@ pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAd
     Some(client)
 }
 
+/// Whether the request came through a proxy that nobody has said to trust, so that its clients cannot be told
+/// apart.
+pub fn is_shared(trusted: Option<&Networks>, headers: &HeaderMap) -> bool {
+    trusted.is_none() && headers.contains_key(FORWARDED_FOR)
+}
+
 /// With a port or without.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

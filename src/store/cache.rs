@@ -117,20 +117,31 @@ where
         }
     }
 
+    /// What is known of this name without a load: the row, or that there is none. `None`: nothing.
+    #[expect(clippy::option_option, reason = "whether it is known, and what is")]
+    pub async fn known(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
+        if let Some(row) = self.front.get(name).filter(|row| self.is_fresh(row)) {
+            return Some(Some(row));
+        }
+        match self.present.get(name).await {
+            Some(row) if self.is_fresh(&row) => {
+                self.front.put(name, &row);
+                Some(Some(row))
+            }
+            Some(_) => None,
+            None => self.is_known_absent(name).then_some(None),
+        }
+    }
+
     async fn find<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
         L: Fn(Stamp) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        if let Some(row) = self.present.get(name).await {
-            if self.is_fresh(&row) {
-                self.front.put(name, &row);
-                return Ok(Some(row));
-            }
-        } else if self.is_known_absent(name) {
-            return Ok(None);
+        match self.known(name).await {
+            Some(known) => Ok(known),
+            None => self.load(name, load).await,
         }
-        self.load(name, load).await
     }
 
     async fn load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>

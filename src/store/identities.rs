@@ -63,6 +63,8 @@ pub trait IdentityWrites: IdentityReads {
         now: Timestamp,
     ) -> Result<()>;
     async fn set_identity_meta(&mut self, id: &IdentityId, meta: &Meta) -> Result<()>;
-    /// Removes it and its limits; its keys are nobody's then.
+    /// Takes it from every key.
+    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()>;
+    /// Removes it and its limits.
     async fn delete_identity(&mut self, id: &IdentityId) -> Result<()>;
 }

@@ -26,10 +26,9 @@ pub trait VaultWrites: VaultReads {
     async fn insert_data_key(&mut self, key: &SealedDataKey, now: Timestamp) -> Result<()>;
     /// Writes it as it is sealed now.
     async fn reseal_data_key(&mut self, key: &SealedDataKey) -> Result<()>;
-    async fn insert_sealed_key(
+    async fn insert_sealed_keys(
         &mut self,
         workspace: &WorkspaceId,
-        key: &KeyId,
-        sealed: &str,
+        sealed: &[(KeyId, String)],
     ) -> Result<()>;
 }

@@ -3,7 +3,7 @@
 //! A rotation writes the new key beside the old one, seals everything with it, and puts it in the old one's
 //! place. Wherever it is interrupted, both files together open everything.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,10 @@ fn next_file(data_dir: &Path) -> PathBuf {
 
 /// The keys in the files; `None`: there is none.
 pub fn read(data_dir: &Path) -> Result<Option<MasterKeys>, String> {
-    let current = read_file(&file(data_dir))?;
+    // The next one first: it takes the other's place, and whatever is sealed from now on must outlive that.
     let next = read_file(&next_file(data_dir))?;
-    Ok(match (current, next) {
+    let current = read_file(&file(data_dir))?;
+    Ok(match (next, current) {
         (Some(current), previous) => Some(MasterKeys { current, previous }),
         (None, Some(current)) => Some(MasterKeys { current, previous: None }),
         (None, None) => None,
@@ -54,7 +55,8 @@ pub fn begin_rotation(data_dir: &Path) -> Result<MasterKeys, String> {
 /// Puts the next key in the place of the old one, of which nothing is left to open.
 pub fn end_rotation(data_dir: &Path) -> Result<(), String> {
     let (next, file) = (next_file(data_dir), file(data_dir));
-    fs::rename(&next, &file).map_err(|e| format!("cannot rename {}: {e}", next.display()))
+    let rename = || fs::rename(&next, &file).and_then(|()| keep_name(&file));
+    rename().map_err(|e| format!("cannot rename {}: {e}", next.display()))
 }
 
 fn read_file(path: &Path) -> Result<Option<MasterKey>, String> {
@@ -67,11 +69,26 @@ fn read_file(path: &Path) -> Result<Option<MasterKey>, String> {
     }
 }
 
+/// The file is there with all that is in it, or not at all; one that is there stays.
 fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
+    let draft = path.with_extension(format!("draft-{}", std::process::id()));
     let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         writeln!(file, "{}", key.expose())?;
-        file.sync_all()
+        file.sync_all()?;
+        fs::hard_link(&draft, path)?;
+        keep_name(path)
     };
-    write().map_err(|e| format!("cannot write {}: {e}", path.display()))
+    let written = write();
+    let _ = fs::remove_file(&draft);
+    written.map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// A file's name is in its directory, which is a file of its own to the disk.
+fn keep_name(path: &Path) -> std::io::Result<()> {
+    match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
 }

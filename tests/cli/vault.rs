@@ -92,3 +92,46 @@ fn a_master_key_that_is_none_is_refused() {
         &["KEYWARD_TRUSTED_PROXIES", "\"x\""],
     );
 }
+
+#[test]
+fn what_is_sealed_first_after_a_rotation_is_sealed_with_the_new_master_key() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        Server::start(command)
+    };
+    let server = start();
+    let rotate = || {
+        let mut command = embedded(data.path());
+        json_of(&command.args(["vault", "rotate", "--json"]).output().unwrap())
+    };
+
+    assert_eq!(rotate()["rotated"], 0);
+    let (key, look) = recoverable(&server, data.path());
+
+    drop(server);
+    let server = start();
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(rotate()["rotated"], 1);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+}
+
+#[test]
+fn what_is_sealed_during_a_rotation_outlives_it() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    // A rotation that has sealed everything, and has not put the new key in its place yet.
+    std::fs::write(data.path().join("master.key.next"), format!("{}\n", "a5".repeat(32))).unwrap();
+
+    let (key, look) = recoverable(&server, data.path());
+
+    std::fs::rename(data.path().join("master.key.next"), data.path().join("master.key")).unwrap();
+    drop(server);
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+}

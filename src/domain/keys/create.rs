@@ -146,7 +146,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     };
     tx.insert_key(&key).await?;
     if new.recoverable {
-        vault::seal(app, &mut tx, caller.workspace(), &key.id, &secret, now).await?;
+        vault::seal(app, &mut tx, caller.workspace(), &[(&key.id, &secret)], now).await?;
     }
     let limits = ratelimits(new.ratelimits);
     if !limits.is_empty() {

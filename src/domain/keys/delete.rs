@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::error::Result;
 use crate::id::KeyId;
 use crate::store::freshness;
+use serde_json::{Value, json};
 
 /// How much of a key goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,13 @@ pub enum Deletion {
     Soft,
     /// Everything.
     Permanent,
+}
+
+impl Deletion {
+    /// As the audit log tells it.
+    pub fn told(self) -> Value {
+        json!({ "permanent": self == Self::Permanent })
+    }
 }
 
 /// Deletes a key; it stops verifying at once.
@@ -30,7 +38,7 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
         Deletion::Permanent => tx.purge_key(id).await?,
     }
     let mut entries = Entries::of(caller, now);
-    entries.add("key.delete", &[target(&key)]);
+    entries.add("key.delete", &[target(&key).told(deletion.told())]);
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await

@@ -100,14 +100,12 @@ pub async fn import(
     let mut entries = Entries::of(caller, now);
     for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
         named.record(&mut entries, incoming);
-        if let Some(secret) = secrets.get(&incoming.key.id) {
-            let (workspace, id) = (caller.workspace(), &incoming.key.id);
-            vault::seal(app, &mut tx, workspace, id, secret, now).await?;
-        }
         if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
             tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
         }
     }
+    let sealed: Vec<_> = secrets.iter().filter(|(id, _)| made.contains(*id)).collect();
+    vault::seal(app, &mut tx, caller.workspace(), &sealed, now).await?;
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
     let ids = incoming.into_iter().map(|incoming| incoming.key.id);

@@ -75,12 +75,13 @@ pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Fou
 /// How many keys an API has, deleted ones not counted; with very many, how many it had a few minutes ago.
 pub async fn count(app: &App, caller: &Caller, api_id: &ApiId) -> Result<i64> {
     caller.require_on(Action::ReadKey, api_id)?;
-    if let Some(known) = app.caches.key_counts.get(api_id) {
+    let name = (caller.workspace().clone(), api_id.clone());
+    if let Some(known) = app.caches.key_counts.get(&name) {
         return Ok(known);
     }
     let counted = app.store.read().await?.count_keys(caller.workspace(), api_id).await?;
     if counted >= MANY_KEYS {
-        app.caches.key_counts.insert(api_id.clone(), counted);
+        app.caches.key_counts.insert(name, counted);
     }
     Ok(counted)
 }

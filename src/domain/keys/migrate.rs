@@ -94,9 +94,9 @@ pub async fn migrate(
     Ok(outcome)
 }
 
-/// A hash as it is looked up: that of whole keys is kept in base64, as our own, and is often written in hex.
+/// A hash as it is looked up, in base64 or in hex, however it was written: that of whole keys as our own are.
 fn as_kept(hash: &str, algorithm: Algorithm) -> String {
-    match (KeyHash::from_hex(hash), algorithm) {
+    match (KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)), algorithm) {
         (Some(hash), Algorithm::Sha256) => hash.base64(),
         (Some(hash), Algorithm::PrefixedApiKey) => hash.hex(),
         (None, Algorithm::Sha256 | Algorithm::PrefixedApiKey) => hash.to_owned(),
@@ -112,6 +112,10 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         // Its hash is that of the whole key: it would have been found.
         None | Some(Algorithm::Sha256) => return Ok(false),
         Some(Algorithm::PrefixedApiKey) => {}
+    }
+    if key.contains('\0') {
+        // Nothing that is kept has one.
+        return Ok(false);
     }
     let (head, long) = key.rsplit_once('_').ok_or_else(too_few_parts)?;
     let (prefix, short) = head.rsplit_once('_').ok_or_else(too_few_parts)?;
@@ -169,5 +173,6 @@ mod tests {
         assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::Sha256), own);
         assert_eq!(as_kept(&own, Algorithm::Sha256), own);
         assert_eq!(as_kept(&hex.to_uppercase(), Algorithm::PrefixedApiKey), hex);
+        assert_eq!(as_kept(&own, Algorithm::PrefixedApiKey), hex);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::audit::Entries;
+use super::super::audit::{Entries, Target};
 use super::super::caller::Caller;
 use super::super::rbac;
 use super::{NewCredits, NewRatelimit, ratelimits, target};
@@ -33,7 +33,8 @@ pub struct ImportedKey {
 /// What keys name, by its name.
 pub struct Named {
     identities: HashMap<String, IdentityId>,
-    permissions: HashMap<String, Permission>,
+    permissions: HashMap<String, PermissionId>,
+    slugs: HashMap<PermissionId, String>,
     roles: HashMap<String, Role>,
 }
 
@@ -78,7 +79,8 @@ impl Named {
     ) -> Self {
         Self {
             identities: identities.into_iter().collect(),
-            permissions: permissions.into_iter().map(|p| (p.slug.clone(), p)).collect(),
+            permissions: permissions.iter().map(|p| (p.slug.clone(), p.id.clone())).collect(),
+            slugs: permissions.into_iter().map(|p| (p.id, p.slug)).collect(),
             roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
         }
     }
@@ -88,7 +90,7 @@ impl Named {
         let mut permission_ids: Vec<PermissionId> = from
             .permissions
             .iter()
-            .filter_map(|s| Some(self.permissions.get(s)?.id.clone()))
+            .filter_map(|slug| self.permissions.get(slug).cloned())
             .collect();
         permission_ids.sort();
         permission_ids.dedup();
@@ -105,9 +107,10 @@ impl Named {
     /// Records that the key is there, and what it was given.
     pub fn record(&self, entries: &mut Entries<'_>, incoming: &IncomingKey) {
         entries.add("key.create", &[target(&incoming.key)]);
-        let has = |p: &&Permission| incoming.permission_ids.contains(&p.id);
-        for permission in self.permissions.values().filter(has) {
-            let targets = [target(&incoming.key), rbac::permission_target(permission)];
+        for id in &incoming.permission_ids {
+            let slug = self.slugs.get(id).map(String::as_str);
+            let permission = Target::new("permission", id.as_str()).named(slug);
+            let targets = [target(&incoming.key), permission];
             entries.add("authorization.connect_permission_and_key", &targets);
         }
         for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {

@@ -53,7 +53,7 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     };
     tx.insert_key(&new).await?;
     if is_recoverable {
-        vault::seal(app, &mut tx, caller.workspace(), &new.id, &secret, now).await?;
+        vault::seal(app, &mut tx, caller.workspace(), &[(&new.id, &secret)], now).await?;
     }
     let again = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
     let limits: Vec<_> = stored.ratelimits.into_iter().map(again).collect();

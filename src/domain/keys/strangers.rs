@@ -5,37 +5,43 @@
 //! that are protected.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
+use super::super::caller::{Cached, Origin};
+use super::view::{self, View};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::limiter::Window;
+use crate::secret::KeyHash;
 
 const MINUTE_MS: i64 = 60_000;
 /// Who has one address of a network of IPv6 has all of this prefix.
 const V6_NETWORK: u128 = !0 << 64;
 
-/// Fails when the address has asked for too many lately.
-pub fn may_ask(app: &App, address: IpAddr) -> Result<()> {
-    let Some(window) = window(app, address) else { return Ok(()) };
-    let windows = [window];
-    let seen = app.local.look_at(&windows, app.clock.now());
-    match seen.windows.iter().zip(&windows).all(|(counted, window)| counted.passed(window)) {
-        true => Ok(()),
-        false => Err(Error::TooMany("too many keys that do not exist were asked for from here")),
+/// The key that has this hash; an error for who has asked for too many in vain.
+pub async fn find(app: &App, origin: &Origin, hash: KeyHash) -> Result<Option<Arc<Cached<View>>>> {
+    if let Some(known) = app.caches.views.known(&hash).await {
+        return Ok(known);
     }
+    let Some(window) = window(app, origin).map(|window| [window]) else {
+        return view::by_hash(app, hash).await;
+    };
+    let seen = app.local.look_at(&window, app.clock.now());
+    if seen.windows.iter().zip(&window).any(|(counted, window)| !counted.passed(window)) {
+        return Err(Error::TooMany("too many keys that do not exist were asked for from here"));
+    }
+    let found = view::by_hash(app, hash).await?;
+    if found.is_none() {
+        app.local.count_at(&window, app.clock.now());
+    }
+    Ok(found)
 }
 
-/// The address has asked for a key that does not exist.
-pub fn asked_in_vain(app: &App, address: IpAddr) {
-    if let Some(window) = window(app, address) {
-        app.local.count_at(&[window], app.clock.now());
-    }
-}
-
-fn window(app: &App, address: IpAddr) -> Option<Window> {
-    let limit =
-        i64::try_from(app.settings.unknown_keys_per_minute).ok().filter(|limit| *limit > 0)?;
-    let network = match address.to_canonical() {
+/// Absent: nobody is counted, or nobody knows who asks.
+fn window(app: &App, origin: &Origin) -> Option<Window> {
+    let limit = i64::try_from(app.settings.unknown_keys_per_minute).ok();
+    let limit = limit.filter(|limit| *limit > 0 && !origin.is_shared)?;
+    let network = match origin.address?.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & V6_NETWORK).into(),
     };

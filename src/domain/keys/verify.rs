@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::super::caller::Caller;
 use super::super::credits::{self, Outcome};
 use super::super::query::Required;
-use super::migrate;
 use super::view::{self, Limit, View};
+use super::{migrate, strangers};
 use crate::app::App;
 use crate::config::OPEN_VERIFICATION;
 use crate::error::{Error, Refusal, Result};
@@ -18,13 +18,13 @@ use crate::id::{ApiId, MigrationId, RatelimitId};
 use crate::limiter::{Standing, Window};
 use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
-use crate::secret::KeyHash;
+use crate::secret::{KeyHash, Plaintext};
 use crate::store::cache::Cached;
 
 /// What is asked.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Verification {
-    pub key: String,
+    pub key: Plaintext,
     /// The API that it must be of. Absent: any.
     pub api: Option<ApiId>,
     /// What it must be allowed to do.
@@ -32,7 +32,7 @@ pub struct Verification {
     /// Credits to spend; 1 where the key is metered and nothing is said.
     pub cost: Option<i64>,
     pub ratelimits: Vec<Wanted>,
-    /// From where the key is used. Absent: not known.
+    /// From where the key is used. Absent: from where it is asked.
     pub address: Option<IpAddr>,
     /// A migration in which the key may be waiting.
     pub migration: Option<MigrationId>,
@@ -126,29 +126,30 @@ pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) ->
     if !app.settings.open_verification {
         return Err(Error::SwitchedOff(OPEN_VERIFICATION));
     }
-    let found = view::by_hash(app, KeyHash::of(&request.key), caller.origin.address).await?;
+    let found = strangers::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
     let verified = match found {
         Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
-        found => judged(app, found, request).await,
+        found => judged(app, caller, found, request).await,
     }?;
     verified.code.counter(&app.metrics.verifications).inc();
     Ok(verified)
 }
 
 async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
-    let hash = KeyHash::of(&request.key);
-    let mut found = view::by_hash(app, hash, None).await?;
+    let hash = KeyHash::of(request.key.expose());
+    let mut found = view::by_hash(app, hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
-        && Box::pin(migrate::adopt(app, caller, migration, &request.key)).await?
+        && Box::pin(migrate::adopt(app, caller, migration, request.key.expose())).await?
     {
-        found = view::by_hash(app, hash, None).await?;
+        found = view::by_hash(app, hash).await?;
     }
     let visible = found.filter(|view| view.value.is_visible_to(&caller.authority.value));
-    judged(app, visible, request).await
+    judged(app, caller, visible, request).await
 }
 
 async fn judged(
     app: &App,
+    caller: &Caller,
     found: Option<Arc<Cached<View>>>,
     request: Verification,
 ) -> Result<Verified> {
@@ -156,7 +157,8 @@ async fn judged(
         let code = Code::NotFound;
         return Ok(Verified { code, ..Verified::default() });
     };
-    let limits = match decide(app, &view.value, &request)? {
+    let address = request.address.or(caller.origin.address);
+    let limits = match decide(app, &view.value, &request, address)? {
         Ok(limits) => limits,
         Err(code) => {
             let credits = Box::pin(credits::known_balance(app, &view.value)).await;
@@ -187,6 +189,7 @@ fn decide(
     app: &App,
     view: &View,
     request: &Verification,
+    address: Option<IpAddr>,
 ) -> Result<std::result::Result<Vec<Planned>, Code>> {
     // A query that is wrong is an error, whatever else is to be said of the key.
     let required = request.permissions.as_ref();
@@ -201,7 +204,7 @@ fn decide(
         return Ok(Err(Code::Expired));
     }
     if let Some(networks) = &view.stored().allowed_networks
-        && !request.address.is_some_and(|address| networks.contain(address))
+        && !address.is_some_and(|address| networks.contain(address))
     {
         return Ok(Err(Code::Forbidden));
     }

@@ -4,13 +4,11 @@
 //! hash of its key, and made again, from the cached rows, when one of them has changed.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::super::caller::Authority;
 use super::super::permission::Action;
-use super::strangers;
 use crate::app::App;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
@@ -204,42 +202,26 @@ impl View {
 }
 
 /// The view of the key that has this hash, whosever it is.
-///
-/// `address` is where a stranger asks from: one that has asked for too many keys that do not exist is refused.
-pub async fn by_hash(
-    app: &App,
-    hash: KeyHash,
-    address: Option<IpAddr>,
-) -> Result<Option<Arc<Cached<View>>>> {
+pub async fn by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<View>>>> {
     app.caches
         .views
         .get(&hash, |stamp| async move {
-            let Some(row) = key(app, &hash, address).await? else { return Ok(None) };
+            let Some(row) = key(app, &hash).await? else { return Ok(None) };
             let (view, subjects) = assemble(app, row).await?;
             Ok(Some(Cached::new(view, stamp, subjects)))
         })
         .await
 }
 
-async fn key(
-    app: &App,
-    hash: &KeyHash,
-    address: Option<IpAddr>,
-) -> Result<Option<Arc<Cached<StoredKey>>>> {
+async fn key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
     app.caches
         .keys
         .get(hash, |stamp| async move {
-            if let Some(address) = address {
-                strangers::may_ask(app, address)?;
-            }
             let found = async { app.store.read().await?.key_by_hash(&hash.base64()).await };
             let found = match found.await {
                 Err(_) if Safeguard::Absent.is_off() => None,
                 found => found?,
             };
-            if let (None, Some(address)) = (&found, address) {
-                strangers::asked_in_vain(app, address);
-            }
             Ok(found.map(|stored| {
                 let subjects = key_subjects(&stored);
                 Cached::new(stored, stamp, subjects)

@@ -8,6 +8,8 @@ pub use permissions::{
 };
 pub use roles::{NewRole, create_role, delete_role, get_role, list_roles, set_role_permissions};
 
+use std::collections::HashSet;
+
 use super::audit::{Entries, Target};
 use super::caller::Caller;
 use super::permission::Action;
@@ -42,6 +44,22 @@ pub enum Missing {
     Ignored,
 }
 
+/// One of those that are there, as it may be picked.
+#[derive(PartialEq, Eq, Hash)]
+enum Named<'a> {
+    Id(&'a str),
+    Name(&'a str),
+}
+
+impl PickBy {
+    fn as_named(&self) -> Named<'_> {
+        match self {
+            Self::Id(id) => Named::Id(id),
+            Self::Name(name) => Named::Name(name),
+        }
+    }
+}
+
 impl Pick {
     /// Slugs or names, and what is done about those that do not exist.
     pub fn named(names: Vec<String>, missing: Missing) -> Vec<Self> {
@@ -73,11 +91,11 @@ impl Picked {
     /// The names to make, of those that are not known; an error for those that nobody may miss.
     fn to_make(
         &self,
-        is_known: impl Fn(&PickBy) -> bool,
+        known: &HashSet<Named<'_>>,
         subject: impl Fn(String) -> Subject,
     ) -> Result<Vec<String>> {
         let (mut refused, mut made) = (Vec::new(), Vec::new());
-        for pick in self.picks.iter().filter(|pick| !is_known(&pick.by)) {
+        for pick in self.picks.iter().filter(|pick| !known.contains(&pick.by.as_named())) {
             match (&pick.by, pick.missing) {
                 (_, Missing::Ignored) => {}
                 (PickBy::Name(name), Missing::Made) => made.push(name.clone()),
@@ -104,11 +122,8 @@ pub async fn picked_permissions(
     if !picked.ids.is_empty() {
         permissions.extend(tx.hold_permissions_of(caller.workspace(), &picked.ids).await?);
     }
-    let is_known = |by: &PickBy| match by {
-        PickBy::Id(id) => permissions.iter().any(|permission| permission.id.as_str() == id),
-        PickBy::Name(slug) => permissions.iter().any(|permission| permission.slug == *slug),
-    };
-    let to_make = picked.to_make(is_known, Subject::Permission)?;
+    let names = permissions.iter().flat_map(|p| [Named::Id(p.id.as_str()), Named::Name(&p.slug)]);
+    let to_make = picked.to_make(&names.collect(), Subject::Permission)?;
     if !to_make.is_empty() {
         caller.require(Action::CreatePermission)?;
         permissions.extend(make_permissions(tx, caller, to_make, entries, now).await?);
@@ -134,11 +149,8 @@ pub async fn picked_roles(
     if !picked.ids.is_empty() {
         roles.extend(tx.hold_roles_of(caller.workspace(), &picked.ids).await?);
     }
-    let is_known = |by: &PickBy| match by {
-        PickBy::Id(id) => roles.iter().any(|role| role.id.as_str() == id),
-        PickBy::Name(name) => roles.iter().any(|role| role.name == *name),
-    };
-    let to_make = picked.to_make(is_known, Subject::Role)?;
+    let names = roles.iter().flat_map(|r| [Named::Id(r.id.as_str()), Named::Name(&r.name)]);
+    let to_make = picked.to_make(&names.collect(), Subject::Role)?;
     if !to_make.is_empty() {
         caller.require(Action::CreateRole)?;
         roles.extend(make_roles(tx, caller, to_make, entries, now).await?);
@@ -199,13 +211,13 @@ pub async fn make_roles(
     }
     let names = without_doubles(names);
     let roles = tx.hold_roles(caller.workspace(), &names).await?;
-    let is_known = |name: &&String| roles.iter().any(|role| role.name == **name);
-    let missing = names.iter().filter(|name| !is_known(name));
-    let missing: Vec<_> = missing.map(|name| (RoleId::random(), name.clone())).collect();
+    let missing = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
+    let missing: Vec<_> = missing.into_iter().map(|name| (RoleId::random(), name)).collect();
     if missing.is_empty() {
         return Ok(roles);
     }
     let made = tx.insert_roles(caller.workspace(), &missing, now).await?;
+    let made: HashSet<String> = made.into_iter().collect();
     for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
         entries.add("role.create", &[Target::new("role", id.as_str()).named(Some(name))]);
     }
@@ -227,9 +239,10 @@ pub async fn existing(
         false => tx.hold_roles(caller.workspace(), &names).await?,
     };
     let permissions = held_permissions(tx, caller, &slugs).await?;
-    let unknown = names.into_iter().filter(|name| roles.iter().all(|role| role.name != *name));
+    let unknown = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
     let missing = permissions_missing(&slugs, &permissions).into_iter().map(Subject::Permission);
-    all_found(unknown.map(Subject::Role).chain(missing).collect()).map(|()| (roles, permissions))
+    let missing = unknown.into_iter().map(Subject::Role).chain(missing).collect();
+    all_found(missing).map(|()| (roles, permissions))
 }
 
 fn all_found(missing: Vec<Subject>) -> Result<()> {
@@ -254,8 +267,13 @@ async fn held_permissions(
 }
 
 fn permissions_missing(slugs: &[String], known: &[Permission]) -> Vec<String> {
-    let is_known = |slug: &str| known.iter().any(|permission| permission.slug == slug);
-    slugs.iter().filter(|slug| !is_known(slug)).cloned().collect()
+    beyond_names(slugs, known.iter().map(|permission| permission.slug.as_str()))
+}
+
+/// Those of `names` that are not known.
+fn beyond_names<'a>(names: &[String], known: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let known: HashSet<_> = known.collect();
+    names.iter().filter(|name| !known.contains(name.as_str())).cloned().collect()
 }
 
 /// Whether all of them were made; a slug may be taken.
@@ -267,6 +285,7 @@ async fn insert_permissions(
     now: Timestamp,
 ) -> Result<bool> {
     let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
+    let made: HashSet<String> = made.into_iter().collect();
     for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {
         entries.add("permission.create", &[permission_target(permission)]);
     }

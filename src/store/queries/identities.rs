@@ -167,6 +167,12 @@ impl IdentityWrites for Connection {
         Ok(())
     }
 
+    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()> {
+        let sql = "UPDATE keys SET identity_id = NULL WHERE identity_id = $1";
+        query(sql).bind(id).execute(self).await?;
+        Ok(())
+    }
+
     async fn delete_identity(&mut self, id: &IdentityId) -> Result<()> {
         query("DELETE FROM identities WHERE id = $1").bind(id).execute(self).await?;
         Ok(())

@@ -138,7 +138,10 @@ impl MigrationWrites for Connection {
             ON CONFLICT (hash) DO NOTHING
             RETURNING id"
         );
-        let rows: Vec<_> = keys.iter().map(|incoming| row(&incoming.key)).collect();
+        // In the order of their hashes: of two imports of the same keys one waits for the other.
+        let mut sorted: Vec<_> = keys.iter().map(|incoming| &incoming.key).collect();
+        sorted.sort_by(|a, b| a.hash.cmp(&b.hash));
+        let rows: Vec<_> = sorted.into_iter().map(row).collect();
         let made: Vec<KeyId> = query_scalar(sql)
             .bind(workspace)
             .bind(migration)

@@ -67,16 +67,21 @@ impl VaultWrites for Connection {
         Ok(())
     }
 
-    async fn insert_sealed_key(
+    async fn insert_sealed_keys(
         &mut self,
         workspace: &WorkspaceId,
-        key: &KeyId,
-        sealed: &str,
+        sealed: &[(KeyId, String)],
     ) -> Result<()> {
-        let sql = "
-            INSERT INTO sealed_keys (key_id, data_key_id, sealed)
-            SELECT $2, id, $3 FROM data_keys WHERE workspace_id = $1";
-        query(sql).bind(workspace).bind(key).bind(sealed).execute(self).await?;
+        let row = |(key, sealed): &(KeyId, String)| json!({ "key_id": key, "sealed": sealed });
+        let rows: Vec<_> = sealed.iter().map(row).collect();
+        let sql = concat!(
+            "INSERT INTO sealed_keys (key_id, data_key_id, sealed)
+            SELECT item ->> 'key_id', d.id, item ->> 'sealed'
+            FROM data_keys d CROSS JOIN ",
+            items!("$2"),
+            " WHERE d.workspace_id = $1"
+        );
+        query(sql).bind(workspace).bind(json!(rows).to_string()).execute(self).await?;
         Ok(())
     }
 }

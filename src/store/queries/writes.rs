@@ -222,6 +222,7 @@ impl Writes for Connection {
             SET deleted_at = $2
             WHERE id IN (
                 SELECT id FROM keys WHERE api_id = $1 AND deleted_at IS NULL ORDER BY id LIMIT $3)
+                AND deleted_at IS NULL
             RETURNING id";
         Ok(query_scalar(sql).bind(api).bind(now).bind(max).fetch_all(self).await?)
     }

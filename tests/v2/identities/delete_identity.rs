@@ -41,6 +41,21 @@ both! {
         assert_eq!(kw.verify(&key.key).await.data().get("identity"), None);
     }
 
+    async fn it_does_not_stand_in_the_way_of_who_changes_its_keys(kw) {
+        for _ in 0..5 {
+            let key = kw.key(json!({ "externalId": "user_1" })).await;
+            let delete = kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" }));
+            let reroll = kw.v2("keys.rerollKey", json!({ "keyId": key.id, "expiration": 0 }));
+            let link = kw.update_key(&key.id, json!({ "externalId": "user_1" }));
+
+            let (deleted, rerolled, linked) = tokio::join!(delete, reroll, link);
+
+            for reply in [deleted, rerolled, linked] {
+                assert!(reply.status.as_u16() < 500, "{}", reply.text);
+            }
+        }
+    }
+
     async fn errors_are_sent_as_problems(kw) {
         let reply = kw.v2("identities.deleteIdentity", json!({ "identity": "user_1" })).await;
 

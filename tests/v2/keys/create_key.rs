@@ -15,6 +15,14 @@ fn random_bytes(key: &str) -> usize {
 }
 
 both! {
+    async fn credits_without_a_number_are_refused(kw) {
+        let request = json!({ "apiId": kw.api().await, "credits": {} });
+
+        let message = kw.v2("keys.createKey", request).await.fault("/properties/credits/required");
+
+        assert!(message.contains("remaining"), "{message}");
+    }
+
     async fn the_reply_is_the_id_and_the_key(kw) {
         let api = kw.api().await;
 

@@ -10,6 +10,7 @@ use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
 use crate::rpc::shapes::{Positive, Unsigned};
 use crate::rpc::v1::shapes::{DEFAULT, KeyIdentity, Name};
+use crate::secret::Plaintext;
 
 /// Verify a key.
 ///
@@ -115,7 +116,7 @@ impl From<VerifyKey> for Verification {
         let permissions = request.authorization.0.and_then(|Object(a)| a.permissions);
         let permissions = permissions.map(|Permissions(tree)| tree);
         Self {
-            key: request.key.into_string(),
+            key: Plaintext::from(request.key.into_string()),
             api: request
                 .api_id
                 .0
