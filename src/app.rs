@@ -12,6 +12,7 @@ use crate::config::{Engines, Settings};
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
+use crate::domain::keys::uses::Uses;
 use crate::domain::ratelimits::NamespaceName;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
@@ -60,6 +61,8 @@ pub struct App {
     pub withdrawals: Withdrawals,
     /// What this process has spent from purses.
     pub spent: Spent,
+    /// Keys that were used lately.
+    pub uses: Uses,
     announcements: mpsc::Sender<String>,
 }
 
@@ -136,6 +139,7 @@ impl App {
             masters: ArcSwapOption::new(masters),
             withdrawals: Withdrawals::default(),
             spent: Spent::default(),
+            uses: Uses::default(),
             announcements,
         };
         Ok((app, waiting))

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::domain::credits;
+use crate::domain::keys::uses;
 use crate::error::{Error, Result};
 use crate::store::Change;
 
@@ -43,6 +44,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     let mut tasks = JoinSet::new();
     tasks.spawn(poll(app.clone()));
     tasks.spawn(prune(app.clone()));
+    tasks.spawn(note_uses(app.clone()));
     if app.redis.is_some() {
         tasks.spawn(announce_presence(app.clone()));
         tasks.spawn(settle(app.clone()));
@@ -135,6 +137,16 @@ async fn prune(app: Arc<App>) {
         };
         if let Err(e) = pruned.await {
             tracing::warn!(error = %e, "cannot prune the change log: {e}");
+        }
+    }
+}
+
+/// Notes which keys have been used.
+async fn note_uses(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(uses::NOTED_EVERY).await;
+        if let Err(e) = uses::note(&app).await {
+            tracing::debug!(error = %e, "cannot note which keys were used: {e}");
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::credits;
+use crate::domain::keys::uses;
 use crate::domain::root_keys::FirstStart;
 use crate::{http, stream};
 
@@ -43,6 +44,9 @@ pub async fn serve(settings: Settings) -> Done {
     }
     http::serve(app.clone(), listener, told_to_stop()).await;
     tasks.shutdown().await;
+    if let Err(e) = uses::note(&app).await {
+        tracing::debug!(error = %e, "cannot note which keys were used: {e}");
+    }
     go_back(&app).await;
     app.store.close().await;
     Ok(())

@@ -163,6 +163,8 @@ pub struct Row {
     pub status: u16,
     pub needs: Needs,
     pub writes: bool,
+    /// Whether an `Idempotency-Key` makes it safe to repeat.
+    pub repeatable: bool,
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
@@ -209,6 +211,7 @@ impl<V: Version> Rows<V> {
             status: O::STATUS,
             needs: O::NEEDS,
             writes: O::WRITES,
+            repeatable: O::REPEATABLE,
             body_max_bytes: O::BODY_MAX_BYTES,
             request: schema::<O>,
             reply: reply_schema::<O::Reply>,

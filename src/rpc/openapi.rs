@@ -1,9 +1,9 @@
 //! The OpenAPI 3.1 document, from the table of operations.
 
 use aide::openapi::{
-    Components, Contact, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData,
-    ParameterSchemaOrContent, PathItem, Paths, QueryStyle, ReferenceOr, RequestBody, Response,
-    Responses, SchemaObject, SecurityScheme, Server, StatusCode,
+    Components, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter,
+    ParameterData, ParameterSchemaOrContent, PathItem, Paths, QueryStyle, ReferenceOr, RequestBody,
+    Response, Responses, SchemaObject, SecurityScheme, Server, StatusCode,
 };
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn operation(table: &Table, row: &Row) -> Operation {
         tags: row.name.split('.').take(1).map(str::to_owned).collect(),
         summary: Some(summary.trim_end_matches('.').to_owned()),
         description: Some(format!("{description}\n\n{}", needs(row)).trim().to_owned()),
-        parameters: if row.verb == Verb::Get { parameters(&request, row) } else { Vec::new() },
+        parameters: parameters(&request, row),
         request_body: if row.verb == Verb::Post { Some(body(request, row)) } else { None },
         // Anybody may ask.
         security: if row.needs == Needs::Nothing { vec![IndexMap::default()] } else { Vec::new() },
@@ -103,8 +103,38 @@ fn body(request: Value, row: &Row) -> ReferenceOr<RequestBody> {
     })
 }
 
-/// The fields of a request as parameters of its query.
+/// What stands beside a body, or for it.
 fn parameters(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
+    match row.verb {
+        Verb::Get => query(request, row),
+        Verb::Post if row.repeatable => vec![idempotency_key()],
+        Verb::Post => Vec::new(),
+    }
+}
+
+fn idempotency_key() -> ReferenceOr<Parameter> {
+    let data = ParameterData {
+        name: "Idempotency-Key".into(),
+        description: Some(
+            "Your own name for this request. The same request under the same name is done once, and \
+            gets the same answer for a day."
+                .into(),
+        ),
+        required: false,
+        deprecated: None,
+        format: ParameterSchemaOrContent::Schema(schema(
+            json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+        )),
+        example: None,
+        examples: IndexMap::default(),
+        explode: None,
+        extensions: IndexMap::default(),
+    };
+    ReferenceOr::Item(Parameter::Header { parameter_data: data, style: HeaderStyle::Simple })
+}
+
+/// The fields of a request as parameters of its query.
+fn query(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
     let (example, required) = ((row.example)(), &request["required"]);
     let fields = request["properties"].as_object().into_iter().flatten();
     let parameter = |(name, field): (&String, &Value)| {

@@ -3,8 +3,8 @@
 //! Every query stands once, in `queries/`, in the subset of SQL that both engines speak; it is
 //! compiled for Postgres and for SQLite by two dialect files that hold what differs. Reads take a
 //! [`Reader`] or a [`Tx`], writes only a [`Tx`], so that a write outside a transaction does not
-//! compile. Every query is bounded by a workspace, but for the two that find out which one it is:
-//! a root key by its hash, and a key by its hash.
+//! compile. What a request names is looked up within its workspace; only a root key and a key are
+//! found by their hashes, whosever they are. What has been found is then changed by its id.
 
 mod audit;
 pub mod cache;
@@ -54,6 +54,8 @@ pub struct StoredKey {
     pub ratelimits: Vec<Ratelimit>,
     pub permissions: Vec<Permission>,
     pub role_ids: Vec<RoleId>,
+    /// When it was last used, as far as that has been noted.
+    pub last_used_at: Option<Timestamp>,
     /// Whether its workspace may do anything.
     pub workspace_enabled: bool,
     /// From where it may be used, as its API is set. Absent: from anywhere.
@@ -182,6 +184,8 @@ pub trait Writes:
     async fn update_key(&mut self, key: &Key) -> Result<()>;
     /// Marks it deleted; its hash stays taken.
     async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
+    /// Notes when keys were used, where that is later than what is known.
+    async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
     /// Removes it and all that hangs on it.
     async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
     /// Marks up to `max` keys of an API deleted; which they are.

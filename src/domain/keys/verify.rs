@@ -10,7 +10,7 @@ use super::super::caller::Caller;
 use super::super::credits::{self, Outcome};
 use super::super::query::Required;
 use super::view::{self, Limit, View};
-use super::{migrate, strangers};
+use super::{migrate, strangers, uses};
 use crate::app::App;
 use crate::config::OPEN_VERIFICATION;
 use crate::error::{Error, Refusal, Result};
@@ -148,6 +148,19 @@ async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<V
 }
 
 async fn judged(
+    app: &App,
+    caller: &Caller,
+    found: Option<Arc<Cached<View>>>,
+    request: Verification,
+) -> Result<Verified> {
+    let verified = judge(app, caller, found, request).await?;
+    if let (Code::Valid, Some(view)) = (verified.code, &verified.view) {
+        uses::used(app, view);
+    }
+    Ok(verified)
+}
+
+async fn judge(
     app: &App,
     caller: &Caller,
     found: Option<Arc<Cached<View>>>,

@@ -42,6 +42,8 @@ pub struct View {
     pub purse: PurseMemo,
     /// What version 2 tells of the key with every verification, as the first one wrote it.
     pub told: OnceLock<Box<str>>,
+    /// Whether it has been used since uses were last noted.
+    used: AtomicBool,
     /// The number of the last authority that was allowed to verify the key; 0: none yet.
     seen_by: AtomicU64,
 }
@@ -149,6 +151,7 @@ impl View {
             enabled,
             expires_at,
             told: OnceLock::new(),
+            used: AtomicBool::new(false),
             seen_by: AtomicU64::new(0),
         };
         let (stored, owner) = (view.stored(), view.stored().key.id.as_str());
@@ -182,6 +185,15 @@ impl View {
             self.seen_by.store(authority.number(), Ordering::Relaxed);
         }
         is_visible
+    }
+
+    /// Whether this is the first use since the last [`View::forget_use`].
+    pub fn is_first_use(&self) -> bool {
+        !self.used.load(Ordering::Relaxed) && !self.used.swap(true, Ordering::Relaxed)
+    }
+
+    pub fn forget_use(&self) {
+        self.used.store(false, Ordering::Relaxed);
     }
 
     pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {

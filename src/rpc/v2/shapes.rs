@@ -242,6 +242,9 @@ pub struct KeyReply {
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
+    /// When it last verified; late by up to a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used_at: Option<Timestamp>,
     /// Unix milliseconds; left out: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
@@ -277,6 +280,7 @@ impl From<Found> for KeyReply {
             meta: told(key.meta.as_ref()),
             created_at: key.created_at,
             updated_at: key.updated_at,
+            last_used_at: stored.last_used_at,
             expires: key.expires_at.filter(|at| at.0 != 0),
             permissions: permissions.clone(),
             roles: roles.clone(),

@@ -48,7 +48,8 @@ macro_rules! keys_where {
             permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
             ", (SELECT ",
             array!("kr.role_id"),
-            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids
+            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids,
+                (SELECT u.last_used_at FROM key_uses u WHERE u.key_id = k.id) AS last_used_at
             FROM keys k
             JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
             JOIN workspaces w ON w.id = k.workspace_id

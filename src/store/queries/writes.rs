@@ -211,8 +211,28 @@ impl Writes for Connection {
         Ok(())
     }
 
+    async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
+        let row = |(key, at): &(KeyId, Timestamp)| json!({ "key_id": key, "at": at });
+        let rows: Vec<_> = uses.iter().map(row).collect();
+        // Of those that are still there.
+        let sql = concat!(
+            "INSERT INTO key_uses (key_id, last_used_at)
+            SELECT k.id, CAST(item ->> 'at' AS BIGINT)
+            FROM ",
+            items!("$1"),
+            " JOIN keys k ON k.id = item ->> 'key_id'
+            WHERE TRUE
+            ORDER BY k.id
+            ON CONFLICT (key_id) DO UPDATE SET last_used_at = excluded.last_used_at
+            WHERE excluded.last_used_at > key_uses.last_used_at"
+        );
+        query(sql).bind(json!(rows).to_string()).execute(self).await?;
+        Ok(())
+    }
+
     async fn purge_key(&mut self, id: &KeyId) -> Result<()> {
-        query("DELETE FROM keys WHERE id = $1").bind(id).execute(self).await?;
+        query("DELETE FROM keys WHERE id = $1").bind(id).execute(&mut *self).await?;
+        query("DELETE FROM key_uses WHERE key_id = $1").bind(id).execute(self).await?;
         Ok(())
     }
 
@@ -232,7 +252,12 @@ impl Writes for Connection {
             DELETE FROM keys
             WHERE id IN (SELECT id FROM keys WHERE api_id = $1 ORDER BY id LIMIT $2)
             RETURNING id";
-        Ok(query_scalar(sql).bind(api).bind(max).fetch_all(self).await?)
+        let purged: Vec<KeyId> =
+            query_scalar(sql).bind(api).bind(max).fetch_all(&mut *self).await?;
+        let sql =
+            concat!("DELETE FROM key_uses WHERE key_id IN (SELECT item FROM ", texts!("$1"), ")");
+        query(sql).bind(json!(purged).to_string()).execute(self).await?;
+        Ok(purged)
     }
 
     async fn set_ratelimits(

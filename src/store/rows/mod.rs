@@ -113,6 +113,7 @@ pub struct KeyRow {
     credits: CreditsRow,
     created_at: Timestamp,
     updated_at: Option<Timestamp>,
+    last_used_at: Option<Timestamp>,
     workspace_enabled: bool,
     allowed_networks: Option<String>,
     ratelimits: String,
@@ -127,6 +128,7 @@ impl TryFrom<KeyRow> for StoredKey {
         Ok(Self {
             ratelimits: ratelimits(&row.ratelimits)?,
             permissions: permissions(&row.permissions)?,
+            last_used_at: row.last_used_at,
             workspace_enabled: row.workspace_enabled,
             allowed_networks: networks(row.allowed_networks.as_deref())?,
             role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),

@@ -1,12 +1,54 @@
-use serde_json::json;
+use keyward::domain::keys::uses;
+use keyward::store::Store;
+use serde_json::{Value, json};
 
 use crate::both;
 use crate::support::NOON;
+use crate::support::seed::Issued;
 
 /// The first minute of the day after [`NOON`].
 const MIDNIGHT_IN_MS: i64 = 12 * 3_600_000;
 
 both! {
+    async fn it_tells_when_a_key_was_last_used(kw) {
+        let key = kw.key(json!({})).await;
+        let refused = kw.key(json!({ "enabled": false })).await;
+        let used = async |key: &Issued| {
+            kw.verify(&key.key).await.data();
+            uses::note(&kw.app).await.unwrap();
+            kw.get_key(&key.id).await["lastUsedAt"].clone()
+        };
+        assert!(kw.get_key(&key.id).await.get("lastUsedAt").is_none());
+
+        assert_eq!(used(&key).await, NOON.0);
+        kw.clock.advance_ms(60_000);
+        let later = NOON.plus_ms(60_000);
+        assert_eq!(used(&key).await, later.0);
+        assert_eq!(used(&refused).await, Value::Null);
+        // Another replica, which notes what was before.
+        let other = kw.replica().await;
+        kw.clock.advance_ms(-30_000);
+        other.verify(&key.key).await.is("VALID");
+        uses::note(&other.app).await.unwrap();
+        assert_eq!(kw.get_key(&key.id).await["lastUsedAt"], later.0);
+    }
+
+    async fn a_key_that_is_purged_leaves_no_use(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let request = json!({ "keyId": key.id, "permanent": true });
+        kw.v2("keys.deleteKey", request).await.data();
+        uses::note(&kw.app).await.unwrap();
+
+        let sql = "SELECT COUNT(*) FROM key_uses";
+        let rows: i64 = match kw.store() {
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        };
+        assert_eq!(rows, 0);
+    }
+
     async fn a_disabled_or_expired_key_is_told(kw) {
         let disabled = kw.key(json!({ "enabled": false })).await;
         let expired = kw.key(json!({ "expires": NOON.0 - 1 })).await;
