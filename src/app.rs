@@ -16,9 +16,9 @@ use crate::domain::keys::uses::Uses;
 use crate::domain::ratelimits::NamespaceName;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
-use crate::limiter::Keyspace;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
+use crate::limiter::{Keyspace, Quick};
 use crate::metrics::Metrics;
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
@@ -61,6 +61,8 @@ pub struct App {
     pub withdrawals: Withdrawals,
     /// What this process has spent from purses.
     pub spent: Spent,
+    /// Windows that are answered from memory.
+    pub quick: Quick,
     /// Keys that were used lately.
     pub uses: Uses,
     announcements: mpsc::Sender<String>,
@@ -139,6 +141,7 @@ impl App {
             masters: ArcSwapOption::new(masters),
             withdrawals: Withdrawals::default(),
             spent: Spent::default(),
+            quick: Quick::default(),
             uses: Uses::default(),
             announcements,
         };

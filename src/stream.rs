@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::clock::Stopwatch;
+use crate::domain::counting;
 use crate::domain::credits;
 use crate::domain::keys::uses;
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How often purses are looked after.
 const SETTLE_EVERY: Duration = Duration::from_millis(500);
+/// How often what was taken quickly is sent.
+const QUICK_EVERY: Duration = Duration::from_millis(100);
 /// How often a replica says that it is there.
 const PRESENCE_EVERY: Duration = Duration::from_millis(500);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
@@ -48,6 +51,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     if app.redis.is_some() {
         tasks.spawn(announce_presence(app.clone()));
         tasks.spawn(settle(app.clone()));
+        tasks.spawn(send_quick(app.clone()));
         tasks.spawn(listen(app.clone()));
         tasks.spawn(announce(app.clone(), announcements));
     }
@@ -160,6 +164,14 @@ async fn announce_presence(app: Arc<App>) {
             tracing::debug!(error = %e, "cannot count the replicas: {e}");
         }
         tokio::time::sleep(PRESENCE_EVERY).await;
+    }
+}
+
+/// Sends what was taken quickly.
+async fn send_quick(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(QUICK_EVERY).await;
+        counting::send_quick(&app).await;
     }
 }
 

@@ -13,6 +13,7 @@ mod stack;
 mod store;
 mod table;
 mod v1 {
+    mod quick;
     mod table;
     mod wire;
 }

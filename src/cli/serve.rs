@@ -15,9 +15,9 @@ use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
-use crate::domain::credits;
 use crate::domain::keys::uses;
 use crate::domain::root_keys::FirstStart;
+use crate::domain::{counting, credits};
 use crate::{http, stream};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
@@ -47,6 +47,7 @@ pub async fn serve(settings: Settings) -> Done {
     if let Err(e) = uses::note(&app).await {
         tracing::debug!(error = %e, "cannot note which keys were used: {e}");
     }
+    counting::send_quick(&app).await;
     go_back(&app).await;
     app.store.close().await;
     Ok(())

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use futures_util::future::join_all;
+
 use crate::app::App;
 use crate::error::Result;
 use crate::limiter::{Standing, Take, Taken, Window};
@@ -44,6 +46,46 @@ pub async fn count(app: &App, windows: Vec<Window>, on_outage: OnOutage) -> Resu
         }
         Err(cause) => Err(cause),
     }
+}
+
+/// Takes from a window quickly rather than exactly: see [`crate::limiter::Quick`]. A server without Redis is both.
+pub async fn count_quickly(app: &App, window: Window, on_outage: OnOutage) -> Result<Tally> {
+    let Some(redis) = &app.redis else { return Ok(here(app, &[window], Act::Take)) };
+    if let Some((counted, taken)) = app.quick.take(&window) {
+        let taken = Taken { taken, windows: vec![counted], purse: None };
+        return Ok(Tally::of(&taken, &[window]));
+    }
+    let take = Take { windows: vec![window], spend: None };
+    match redis.take(&take, app.clock.fixed()).await {
+        Ok(taken) => {
+            for (window, counted) in take.windows.iter().zip(&taken.windows) {
+                app.quick.learn(window, *counted, taken.taken);
+            }
+            Ok(Tally::of(&taken, &take.windows))
+        }
+        Err(cause) if cause.is_counters_outage() => {
+            Ok(without_redis(app, &take.windows, on_outage, Act::Take))
+        }
+        Err(cause) => Err(cause),
+    }
+}
+
+/// How many windows are sent together.
+const SENT_TOGETHER: usize = 50;
+
+/// Sends what was taken quickly, and hears what the others have taken.
+pub async fn send_quick(app: &App) {
+    let Some(redis) = &app.redis else { return };
+    let due = app.quick.due();
+    let batches = due.chunks(SENT_TOGETHER).map(|windows| async move {
+        let take = Take { windows: windows.to_vec(), spend: None };
+        let taken = redis.take(&take, app.clock.fixed()).await.ok();
+        for (at, window) in windows.iter().enumerate() {
+            let counted = taken.as_ref().and_then(|taken| taken.windows.get(at));
+            app.quick.sent(window, counted.copied());
+        }
+    });
+    join_all(batches).await;
 }
 
 /// The windows of a server that has no Redis.

@@ -7,10 +7,12 @@
 
 mod keyspace;
 pub mod local;
+mod quick;
 pub mod redis;
 mod window;
 
 pub use keyspace::Keyspace;
+pub use quick::Quick;
 
 use std::sync::Arc;
 

@@ -118,7 +118,6 @@ where
     }
 
     /// What is known of this name without a load: the row, or that there is none. `None`: nothing.
-    #[expect(clippy::option_option, reason = "whether it is known, and what is")]
     pub async fn known(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
         if let Some(row) = self.front.get(name).filter(|row| self.is_fresh(row)) {
             return Some(Some(row));

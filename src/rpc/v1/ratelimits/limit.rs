@@ -25,9 +25,8 @@ pub struct Limit {
     /// What is taken. Left out: 1. 0 only looks.
     #[serde(default)]
     pub cost: Given<Unsigned>,
-    /// Whether a quick answer is preferred to an exact one. It is exact all the same.
+    /// Whether a quick answer is preferred to an exact one.
     #[serde(default)]
-    #[expect(dead_code, reason = "an exact answer is as good")]
     pub r#async: Given<bool>,
     /// Accepted, and not kept.
     #[serde(default)]
@@ -89,6 +88,7 @@ impl Operation for Limit {
             limit: self.limit.0,
             duration_ms: self.duration.0,
             cost: self.cost.0.map_or(1, |cost| cost.0),
+            is_quick: self.r#async.unwrap_or(false),
         };
         let (limited, degraded) = ratelimits::limit(app, caller, check).await?;
         let data = Limited {

@@ -71,6 +71,7 @@ impl Operation for Limit {
 impl From<Limit> for Check {
     fn from(request: Limit) -> Self {
         Self {
+            is_quick: false,
             namespace: request.namespace.into_string(),
             identifier: request.identifier.into_string(),
             limit: request.limit.0,
