@@ -34,7 +34,7 @@ impl Plaintext {
 
     /// The leading characters that may be shown: the prefix and four characters.
     pub fn start(&self, prefix: Option<&str>) -> String {
-        let shown = prefix.map_or(0, |prefix| prefix.len() + 1) + START_LENGTH;
+        let shown = prefix.map_or(0, |prefix| prefix.chars().count() + 1) + START_LENGTH;
         self.0.chars().take(shown).collect()
     }
 

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{ApiId, KeyId, MigrationId};
 use crate::model::{Algorithm, Key};
-use crate::secret::KeyHash;
+use crate::secret::{KeyHash, Plaintext};
 use crate::store::freshness;
 
 /// What came of it.
@@ -118,7 +118,7 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         return Ok(false);
     }
     let (head, long) = key.rsplit_once('_').ok_or_else(too_few_parts)?;
-    let (prefix, short) = head.rsplit_once('_').ok_or_else(too_few_parts)?;
+    let (prefix, _) = head.rsplit_once('_').ok_or_else(too_few_parts)?;
     let waiting = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
     drop(reader);
     let hash = KeyHash::of(key);
@@ -127,9 +127,8 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         Some(_) => return Ok(false),
         None => return was_adopted(app, &hash).await,
     };
-    let shown: String = format!("{short}_{long}").chars().take(4).collect();
+    let start = Plaintext::from(key.to_owned()).start(Some(prefix));
     let mut tx = app.store.begin().await?;
-    let start = format!("{prefix}_{shown}");
     let is_adopted = match tx.adopt_key(&key_id, &hash.base64(), &start, prefix).await {
         Err(e) if e.violates("keys_hash_unique") => false,
         outcome => outcome?,

@@ -226,6 +226,23 @@ both! {
         show(PREFIXED, &waits).await.is("VALID");
     }
 
+    async fn a_prefix_of_any_letters_hides_the_secret_as_any_other_does(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+        let key = PREFIXED.replace("my_company", "schlüssel_🔑🔑🔑🔑🔑🔑🔑🔑");
+        kw.verify_with(&key, json!({ "migrationId": migration })).await.is("VALID");
+
+        let rerolled = kw.v2("keys.rerollKey", json!({ "keyId": id, "expiration": 0 })).await;
+
+        let start = "schlüssel_🔑🔑🔑🔑🔑🔑🔑🔑_";
+        assert_eq!(kw.get_key(id).await["start"], format!("{start}BRTR"));
+        let told = kw.get_key(&rerolled.text_of("keyId")).await;
+        let shown = told["start"].as_str().unwrap();
+        assert!(rerolled.text_of("key").starts_with(shown));
+        assert_eq!(shown.strip_prefix(start).unwrap().len(), 4);
+    }
+
     async fn who_may_not_verify_adopts_nothing(kw) {
         let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
