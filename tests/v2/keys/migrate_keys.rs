@@ -243,6 +243,19 @@ both! {
         assert_eq!(shown.strip_prefix(start).unwrap().len(), 4);
     }
 
+    async fn a_prefixed_key_with_nul_in_it_was_never_issued(kw) {
+        let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
+        let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
+        let id = reply.data()["migrated"][0]["keyId"].as_str().unwrap();
+
+        for key in [format!("\0{PREFIXED}"), PREFIXED.replace("BRTRKFsL", "\0")] {
+            let shown = kw.verify_with(&key, json!({ "migrationId": migration })).await;
+            shown.is("NOT_FOUND");
+        }
+
+        assert_eq!(kw.get_key(id).await["start"], "");
+    }
+
     async fn who_may_not_verify_adopts_nothing(kw) {
         let (migration, api) = (migration(&kw, Algorithm::PrefixedApiKey).await, kw.api().await);
         let reply = migrate(&kw, &migration, &api, json!([{ "hash": prefixed_hash() }])).await;
