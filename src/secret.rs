@@ -130,6 +130,14 @@ pub fn hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
+/// The prefix, the short and the long token of a key as `prefixed-api-key` makes them. `None`: fewer than three parts
+/// stand between its underscores.
+pub fn prefixed_parts(key: &str) -> Option<(&str, &str, &str)> {
+    let (head, long) = key.rsplit_once('_')?;
+    let (prefix, short) = head.rsplit_once('_')?;
+    Some((prefix, short, long))
+}
+
 /// A part of a hash is a hash.
 impl Hash for KeyHash {
     fn hash<H: Hasher>(&self, state: &mut H) {

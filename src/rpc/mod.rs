@@ -30,6 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use address::PEER;
+pub use decode::decode;
 use openapi::bare;
 pub use openapi::document;
 

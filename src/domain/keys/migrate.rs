@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{ApiId, KeyId, MigrationId};
 use crate::model::{Algorithm, Key};
-use crate::secret::{KeyHash, Plaintext};
+use crate::secret::{KeyHash, Plaintext, prefixed_parts};
 use crate::store::freshness;
 
 /// What came of it.
@@ -117,8 +117,7 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         // Nothing that is kept has one.
         return Ok(false);
     }
-    let (head, long) = key.rsplit_once('_').ok_or_else(too_few_parts)?;
-    let (prefix, _) = head.rsplit_once('_').ok_or_else(too_few_parts)?;
+    let (prefix, _, long) = prefixed_parts(key).ok_or_else(too_few_parts)?;
     let waiting = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
     drop(reader);
     let hash = KeyHash::of(key);

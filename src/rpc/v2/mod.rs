@@ -1,6 +1,6 @@
 //! Version 2: every module, every row.
 
-mod shapes;
+pub mod shapes;
 mod wire;
 
 mod apis {
@@ -33,7 +33,7 @@ mod keys {
     pub mod verify_key;
     pub mod whoami;
 }
-mod permissions {
+pub mod permissions {
     pub mod create_permission;
     pub mod create_role;
     pub mod delete_permission;

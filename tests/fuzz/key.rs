@@ -1,0 +1,104 @@
+//! Keys: as they are made, as they are shown, and as their hashes are kept.
+
+use keyward::secret::{KeyHash, Plaintext, prefixed_parts};
+use ring::digest::{SHA256, digest};
+
+/// How many characters behind the prefix may be shown.
+const SHOWN: usize = 4;
+
+/// An input is a key.
+#[test]
+fn a_key_is_kept_as_the_hash_of_all_of_it_and_shown_up_to_four_characters() {
+    bolero::check!(name = "key").for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let key = Plaintext::from(text.clone());
+
+        assert_eq!(key.hash().bytes(), digest(&SHA256, text.as_bytes()).as_ref());
+        assert_eq!(key.hash(), KeyHash::of(&text));
+        assert_eq!(key.expose(), text);
+        assert_eq!(format!("{key:?}"), "Plaintext(…)");
+        hold_start(&text, None);
+        for (at, _) in text.match_indices('_') {
+            hold_start(&text, Some(&text[..at]));
+        }
+        hold_parts_against_whole(&text);
+    });
+}
+
+#[test]
+fn a_made_key_is_its_prefix_and_as_many_random_bytes_as_asked_for() {
+    bolero::check!(name = "key").for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let prefix = Some(&*text).filter(|prefix| !prefix.is_empty());
+        let byte_length = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+
+        let (key, other) =
+            (Plaintext::random(prefix, byte_length), Plaintext::random(prefix, byte_length));
+
+        let random = key.expose().strip_prefix(&*text).unwrap();
+        let random = if prefix.is_some() { random.strip_prefix('_').unwrap() } else { random };
+        assert_eq!(base58_bytes(random), usize::from(byte_length), "{random}");
+        assert!(byte_length < 16 || key.hash() != other.hash());
+        hold_start(key.expose(), prefix);
+    });
+}
+
+#[test]
+fn a_hash_is_read_from_what_it_is_written_as_and_from_nothing_else() {
+    bolero::check!(name = "key").for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let hash = KeyHash::of(bytes);
+
+        assert_eq!(hash.base64().len(), 44);
+        assert_eq!(KeyHash::from_base64(&hash.base64()), Some(hash));
+        assert_eq!(hash.hex().len(), 64);
+        assert_eq!(KeyHash::from_hex(&hash.hex()), Some(hash));
+        assert_eq!(KeyHash::from_hex(&hash.hex().to_uppercase()), Some(hash));
+        assert!(hash.hex().starts_with(&format!("{:016x}", hash.fingerprint())));
+        let read = KeyHash::from_base64(&text);
+        assert!(read.is_none_or(|hash| hash.base64() == *text), "{text}");
+        let is_hex = text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit());
+        let read = KeyHash::from_hex(&text).map(|hash| hash.hex());
+        assert_eq!(read, is_hex.then(|| text.to_lowercase()));
+    });
+}
+
+fn hold_start(key: &str, prefix: Option<&str>) {
+    let shown = Plaintext::from(key.to_owned()).start(prefix);
+
+    let behind = prefix.map_or(key, |prefix| key.strip_prefix(prefix).unwrap());
+    let behind = if prefix.is_some() { behind.strip_prefix('_').unwrap() } else { behind };
+    let hidden = key.strip_prefix(&shown).unwrap();
+    assert_eq!(hidden.chars().count(), behind.chars().count().saturating_sub(SHOWN), "{shown}");
+}
+
+/// As `prefixed-api-key` makes them, the long token is what stands last, and the prefix may have underscores.
+fn hold_parts_against_whole(key: &str) {
+    let words: Vec<&str> = key.split('_').collect();
+    match prefixed_parts(key) {
+        Some((prefix, short, long)) => {
+            assert_eq!(format!("{prefix}_{short}_{long}"), key);
+            assert!(!short.contains('_') && !long.contains('_'), "{key}");
+        }
+        None => assert!(words.len() < 3, "{key}"),
+    }
+}
+
+/// How many bytes a text in base58 is: a leading 1 for each that is zero, then the digits of a number.
+fn base58_bytes(text: &str) -> usize {
+    const DIGITS: &str = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    let zeros = text.len() - text.trim_start_matches('1').len();
+    let mut number: Vec<u8> = Vec::new();
+    for c in text.chars() {
+        let mut carry = DIGITS.find(c).unwrap();
+        for byte in &mut number {
+            carry += usize::from(*byte) * 58;
+            *byte = u8::try_from(carry % 256).unwrap();
+            carry /= 256;
+        }
+        if carry > 0 {
+            number.push(u8::try_from(carry).unwrap());
+        }
+    }
+    zeros + number.len()
+}
