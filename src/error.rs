@@ -184,6 +184,21 @@ impl Error {
         Self::Invalid(vec![Fault { location: location.into(), message: message.into(), fix: None }])
     }
 
+    /// The same faults in a part of a request: `place` is where the part stands in the schema, `field` how its fields
+    /// begin.
+    #[must_use]
+    pub fn within(self, place: &str, field: &str) -> Self {
+        let within = |fault: Fault| Fault {
+            location: format!("{place}{}", fault.location),
+            message: format!("{field}{}", fault.message),
+            ..fault
+        };
+        match self {
+            Self::Invalid(faults) => Self::Invalid(faults.into_iter().map(within).collect()),
+            other => other,
+        }
+    }
+
     /// How the error is called on the wire.
     pub fn code(&self) -> Code {
         match self {

@@ -71,20 +71,20 @@ impl Pattern {
         Some(Self { at, first: first.into(), middle, last: last.into(), literal })
     }
 
-    /// Whether the whole text is the pattern with each star replaced by some characters, or none. Each
+    /// Whether the whole text is the pattern with each star replaced by some characters of a line, or none. Each
     /// part is taken where it occurs first, so the text is walked through once.
     fn matches(&self, text: &str) -> bool {
         let rest = text.strip_prefix(&*self.first);
         let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(&*self.last)) else {
             return false;
         };
-        self.middle.iter().all(|part| match rest.find(&**part) {
-            Some(at) => {
-                rest = &rest[at + part.len()..];
-                true
+        for part in &self.middle {
+            match rest.find(&**part) {
+                Some(at) if !rest[..at].contains('\n') => rest = &rest[at + part.len()..],
+                Some(_) | None => return false,
             }
-            None => false,
-        })
+        }
+        !rest.contains('\n')
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(found("the_VIP!"), Some("*"));
         assert_eq!(found("u"), Some("u*"));
         assert_eq!(found("*er_*"), Some("*er_*"));
-        assert_eq!(found("line\nbreak"), Some("*"));
+        assert_eq!(found("line\nbreak"), None);
     }
 
     #[test]
@@ -137,5 +137,14 @@ mod tests {
         };
 
         assert_eq!([5, 6, 7].map(found), [Some("user_1"), Some("user_*"), Some("*")]);
+    }
+
+    #[test]
+    fn a_star_stands_for_what_is_in_one_line() {
+        let overrides = made(&["a*b", "x*\n*y"]);
+        let applies = |text: &str| overrides.applying_to(text, Timestamp(0)).is_some();
+
+        assert!(applies("a--b") && applies("x1\n2y"));
+        assert!(!applies("a\nb") && !applies("x\n\ny") && !applies("x1\n2\n3y"));
     }
 }

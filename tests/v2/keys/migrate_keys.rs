@@ -2,6 +2,7 @@ use futures_util::future::join_all;
 use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
 use keyward::model::Algorithm;
+use keyward::rpc::example;
 use keyward::secret::KeyHash;
 use serde_json::{Value, json};
 
@@ -30,6 +31,21 @@ async fn migrate(kw: &Keyward, migration: &str, api: &str, keys: Value) -> Reply
 }
 
 both! {
+    async fn a_fault_within_an_item_is_told_with_its_place(kw) {
+        kw.plant_examples().await;
+        let refill = json!({ "interval": "monthly", "amount": 1 });
+        let request = json!({
+            "migrationId": example::MIGRATION_ID, "apiId": example::API,
+            "keys": [{ "hash": "a" }, { "hash": "b", "credits": { "remaining": 1, "refill": refill } }],
+        });
+
+        let reply = kw.v2("keys.migrateKeys", request).await;
+
+        let refill = "/properties/keys/items/properties/credits/properties/refill";
+        let message = reply.fault(&format!("{refill}/properties/refillDay"));
+        assert!(message.starts_with("keys[1].credits.refill.refillDay"), "{message}");
+    }
+
     async fn a_key_whose_hash_was_taken_in_verifies_with_all_that_came_with_it(kw) {
         kw.verify("old_key_1").await.is("NOT_FOUND");
         let (migration, api) = (migration(&kw, Algorithm::Sha256).await, kw.api().await);

@@ -89,7 +89,11 @@ impl Operation for MigrateKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
         let migration = MigrationId::from(self.migration_id.into_string());
         let api = ApiId::from(self.api_id.into_string());
-        let keys = self.keys.0.into_iter().map(|Object(key)| key.try_into());
+        let keys = self.keys.0.into_iter().enumerate();
+        let keys = keys.map(|(at, Object(key))| {
+            ImportedKey::try_from(key)
+                .map_err(|e| e.within("/properties/keys/items", &format!("keys[{at}].")))
+        });
         let keys = keys.collect::<Result<_>>()?;
         Ok(keys::migrate(app, caller, &migration, &api, keys).await?.into())
     }
