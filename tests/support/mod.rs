@@ -257,9 +257,11 @@ impl Reply {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         let error = &self.body["error"];
         assert_eq!(error["code"], code, "{}", self.text);
-        assert_eq!(error["requestId"], self.headers["unkey-request-id"].to_str().unwrap());
-        assert!(error["docs"].as_str().unwrap().starts_with("http://docs.test/errors/"));
-        error["message"].as_str().unwrap().to_owned()
+        let id = self.headers["unkey-request-id"].to_str().expect("a text");
+        assert_eq!(error["requestId"], id);
+        let text = |field: &str| error[field].as_str().expect("a text").to_owned();
+        assert!(text("docs").starts_with("http://docs.test/errors/"), "{}", self.text);
+        text("message")
     }
 
     /// Fails unless the answer is this error; gives back its `error` object.

@@ -128,9 +128,10 @@ impl Keyward {
     pub async fn audit_entries(&self) -> i64 {
         let sql = "SELECT COUNT(*) FROM audit";
         match self.store() {
-            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await,
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await,
         }
+        .expect("the audit log")
     }
 
     /// What the audit log tells of the thing that has this id or name: events, sorted.
