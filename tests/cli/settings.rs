@@ -40,6 +40,8 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
         ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
         ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
+        ("KEYWARD_OPEN_VERIFICATION", "maybe", &["\"maybe\"", "on or off"]),
+        ("KEYWARD_UNKNOWN_KEYS_PER_MINUTE", "-1", &["whole number"]),
         ("KEYWARD_ROOT_KEY_FILE", "/does/not/exist", &["/does/not/exist"]),
     ] {
         let data = tempfile::tempdir().unwrap();

@@ -57,6 +57,11 @@ pub enum Place {
 
 impl Keyward {
     pub async fn start(stack: Stack) -> Self {
+        Self::start_with(stack, |_| {}).await
+    }
+
+    /// A server with other settings than tests have.
+    pub async fn start_with(stack: Stack, change: impl FnOnce(&mut Settings)) -> Self {
         let place = match stack {
             Stack::Embedded => Place::Directory(tempfile::tempdir().expect("a directory")),
             Stack::Replica => Place::Servers {
@@ -65,16 +70,22 @@ impl Keyward {
                 prefix: format!("t{}:", random()),
             },
         };
-        Self::on(stack, Arc::new(place), Clock::set_to(NOON)).await
+        Self::on(stack, Arc::new(place), Clock::set_to(NOON), change).await
     }
 
     /// A second server on the same data and the same clock.
     pub async fn replica(&self) -> Self {
-        Self::on(self.stack, self.place.clone(), self.clock.clone()).await
+        Self::on(self.stack, self.place.clone(), self.clock.clone(), |_| {}).await
     }
 
-    async fn on(stack: Stack, place: Arc<Place>, clock: Clock) -> Self {
-        let settings = settings(&place);
+    async fn on(
+        stack: Stack,
+        place: Arc<Place>,
+        clock: Clock,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let mut settings = settings(&place);
+        change(&mut settings);
         let store = App::open_store(&settings).await.expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
         let root_key = format!("root_{}", random());
