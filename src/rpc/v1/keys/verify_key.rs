@@ -98,7 +98,8 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
-        Ok(Outcome(keys::verify_openly(app, caller, self.into()).await?))
+        let wanted = Verification { address: caller.origin.address, ..self.into() };
+        Ok(Outcome(keys::verify_openly(app, caller, wanted).await?))
     }
 }
 
