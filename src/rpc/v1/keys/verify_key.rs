@@ -99,7 +99,8 @@ impl Operation for VerifyKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
         let wanted = Verification { address: caller.origin.address, ..self.into() };
-        Ok(Outcome(keys::verify_openly(app, caller, wanted).await?))
+        let asked = wanted.ratelimits.iter().map(|limit| limit.name.clone()).collect();
+        Ok(Outcome { verified: keys::verify_openly(app, caller, wanted).await?, asked })
     }
 }
 
@@ -193,7 +194,11 @@ impl JsonSchema for Permissions {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Outcome(Verified);
+pub struct Outcome {
+    verified: Verified,
+    /// The limits that were asked for, in the order of the request.
+    asked: Vec<String>,
+}
 
 /// What came of it. For `NOT_FOUND` there is nothing but the first three.
 #[derive(Serialize, JsonSchema)]
@@ -248,7 +253,7 @@ struct Standing {
 
 impl Outcome {
     fn told<'a>(&'a self, request_id: &'a str) -> Told<'a> {
-        let Verified { code, view, credits, .. } = &self.0;
+        let Verified { code, view, credits, .. } = &self.verified;
         let known = view.as_ref().map(|view| {
             let view = &view.value;
             let (key, identity) = (&view.stored().key, view.identity());
@@ -281,13 +286,29 @@ impl Outcome {
     }
 
     fn refusing(&self) -> Option<&Checked> {
-        self.0.ratelimits.iter().find(|checked| checked.standing.exceeded)
+        self.first(|checked| checked.standing.exceeded)
     }
 
     fn reported(&self) -> Option<&Checked> {
-        let checked = &self.0.ratelimits;
-        let default = || checked.iter().find(|checked| checked.limit.name == DEFAULT);
-        self.refusing().or_else(default).or(checked.first())
+        let default = || self.first(|checked| checked.limit.name == DEFAULT);
+        self.refusing().or_else(default).or_else(|| self.first(|_| true))
+    }
+
+    fn first(&self, is_meant: impl Fn(&&Checked) -> bool) -> Option<&Checked> {
+        let meant = self.verified.ratelimits.iter().filter(is_meant);
+        meant.min_by_key(|checked| self.place(&checked.limit.name))
+    }
+
+    /// Where a limit stands among those that were checked: first those that always are, the identity's before the
+    /// key's; then those that were asked for, in the order of the request.
+    fn place(&self, name: &str) -> usize {
+        let view = self.verified.view.as_ref().map(|view| &view.value);
+        let stored = view.and_then(|view| Some((view, view.limit(name)?)));
+        match stored.filter(|(_, limit)| limit.auto_apply) {
+            Some((view, _)) if view.shared_ratelimits().any(|limit| limit.name == name) => 0,
+            Some(_) => 1,
+            None => 2 + self.asked.iter().position(|asked| asked == name).unwrap_or_default(),
+        }
     }
 }
 
@@ -301,7 +322,7 @@ impl Reply for Outcome {
     }
 
     fn is_degraded(&self) -> bool {
-        self.0.degraded
+        self.verified.degraded
     }
 
     fn refused_by(&self) -> Option<&str> {
