@@ -107,7 +107,7 @@ pub enum Error {
     MalformedKey,
     #[error("{0}")]
     Unauthenticated(Unknown),
-    #[error("the workspace of this root key is disabled")]
+    #[error("the workspace is disabled")]
     WorkspaceDisabled,
     /// Holds the missing permission, or the alternatives, as one text.
     #[error("the root key lacks the permission {0}")]
