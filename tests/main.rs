@@ -16,6 +16,10 @@ mod v1 {
     mod quick;
     mod table;
     mod wire;
+
+    mod keys {
+        mod verify_key;
+    }
 }
 mod v2 {
     mod allowed_networks;

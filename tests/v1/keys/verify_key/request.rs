@@ -1,0 +1,164 @@
+//! What may be asked, and by whom.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Request};
+use serde_json::{Value, json};
+
+use super::{issued, verify_raw};
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+/// What is said of a request that is wrong.
+async fn fault(kw: &Keyward, key: &str, fields: Value) -> String {
+    kw.verify_v1(key, fields).await.error_v1(400, "BAD_REQUEST")
+}
+
+async fn verify_as(kw: &Keyward, authorization: HeaderValue, key: &str) -> Reply {
+    let request = Request::post("/v1/keys.verifyKey")
+        .header("content-type", "application/json")
+        .header("authorization", authorization)
+        .body(Body::from(json!({ "key": key }).to_string()))
+        .unwrap();
+    kw.send(request).await
+}
+
+both! {
+    async fn nobody_needs_a_root_key_and_none_is_read(kw) {
+        let key = issued(&kw, json!({})).await;
+        let (stranger, powerless) = (kw.other_workspace().await, kw.root_key([]).await);
+
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        for header in [
+            "", "Bearer", "Bearer public", "Bearer two words", "Basic dXNlcjpwYXNz", "nobody",
+            &*format!("Bearer {}", kw.root_key), &*format!("Bearer {powerless}"),
+            &*format!("Bearer {stranger}"), &*format!("Bearer {}", key.key),
+        ] {
+            let reply = verify_as(&kw, HeaderValue::from_str(header).unwrap(), &key.key).await;
+            reply.is_v1("VALID");
+        }
+        let no_text = HeaderValue::from_bytes(b"Bearer \xff\xfe").unwrap();
+        verify_as(&kw, no_text, &key.key).await.is_v1("VALID");
+    }
+
+    async fn a_key_must_be_given(kw) {
+        let missing = verify_raw(&kw, "{}".into()).await.error_v1(400, "BAD_REQUEST");
+        let empty = fault(&kw, "", json!({})).await;
+        let number = verify_raw(&kw, r#"{"key":5}"#.into()).await.error_v1(400, "BAD_REQUEST");
+
+        assert_eq!(missing, "key: Required");
+        assert_eq!(empty, "key: String must contain at least 1 character(s)");
+        assert_eq!(number, "key: Expected string, received number");
+        kw.verify_v1("x", json!({})).await.is_v1("NOT_FOUND");
+    }
+
+    async fn ten_tags_of_128_characters_are_taken_and_no_more(kw) {
+        let key = issued(&kw, json!({ "remaining": 9 })).await;
+        let tags =
+            |count: usize, length: usize| json!({ "tags": vec!["🦀".repeat(length); count] });
+
+        let (none, all) = (tags(0, 1), tags(10, 128));
+        kw.verify_v1(&key.key, none).await.is_v1("VALID");
+        kw.verify_v1(&key.key, all).await.is_v1("VALID");
+        let many = fault(&kw, &key.key, tags(11, 1)).await;
+        let long = fault(&kw, &key.key, tags(2, 129)).await;
+        let short = fault(&kw, &key.key, tags(1, 0)).await;
+
+        assert_eq!(many, "tags: Array must contain at most 10 element(s)");
+        assert_eq!(long, "tags.0: String must contain at most 128 character(s)");
+        assert_eq!(short, "tags.0: String must contain at least 1 character(s)");
+        assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID")["remaining"], 6);
+    }
+
+    async fn tags_influence_nothing(kw) {
+        let key = issued(&kw, json!({})).await;
+        let told = |reply: Reply| {
+            let mut body = reply.is_v1("VALID").clone();
+            body["requestId"] = Value::Null;
+            body
+        };
+
+        let plain = told(kw.verify_v1(&key.key, json!({})).await);
+        let tags = json!({ "tags": ["path=/documents", "path=/documents", "\u{0}🦀 \n"] });
+        let tagged = told(kw.verify_v1(&key.key, tags).await);
+
+        assert_eq!(plain, tagged);
+    }
+
+    async fn null_stands_for_nothing_that_may_be_left_out(kw) {
+        let key = issued(&kw, json!({})).await;
+
+        for (fields, said) in [
+            (json!({ "apiId": null }), "apiId: Expected string, received null"),
+            (json!({ "tags": null }), "tags: Expected array, received null"),
+            (json!({ "authorization": null }), "authorization: Expected object, received null"),
+            (json!({ "remaining": null }), "remaining: Expected object, received null"),
+            (json!({ "remaining": { "cost": null } }), "remaining.cost: Expected number, received null"),
+            (json!({ "ratelimit": null }), "ratelimit: Expected object, received null"),
+            (json!({ "ratelimits": null }), "ratelimits: Expected array, received null"),
+            (json!({ "ratelimits": [{ "name": "default", "limit": null, "duration": 1 }] }),
+                "ratelimits.0.limit: Expected number, received null"),
+        ] {
+            assert_eq!(fault(&kw, &key.key, fields).await, said);
+        }
+    }
+
+    async fn fields_that_nobody_knows_are_passed_over_wherever_they_stand(kw) {
+        let key = issued(&kw, json!({ "remaining": 9 })).await;
+
+        let reply = kw.verify_v1(&key.key, json!({
+            "surprise": 1,
+            "authorization": { "surprise": 1 },
+            "remaining": { "cost": 2, "surprise": null },
+            "ratelimit": { "surprise": {} },
+            "ratelimits": [{ "name": "x", "limit": 5, "duration": 60_000, "async": true }],
+        })).await;
+
+        reply.is_v1("VALID");
+        assert_eq!(reply.body["remaining"], 7);
+        assert_eq!(reply.body["ratelimit"]["remaining"], 4);
+    }
+
+    async fn a_number_without_fraction_is_a_whole_number(kw) {
+        let key = issued(&kw, json!({ "remaining": 100 })).await;
+        let body = format!(
+            r#"{{
+                "key": "{}", "remaining": {{ "cost": 15.0 }},
+                "ratelimits": [{{ "name": "x", "limit": 1e1, "duration": 60000.0, "cost": 2.0 }}]
+            }}"#,
+            key.key,
+        );
+
+        let reply = verify_raw(&kw, body).await;
+        let broken = fault(&kw, &key.key, json!({ "remaining": { "cost": 1.5 } })).await;
+        let past = format!(r#"{{ "key": "{}", "remaining": {{ "cost": 9223372036854775808 }} }}"#, key.key);
+        let past = verify_raw(&kw, past).await;
+
+        reply.is_v1("VALID");
+        assert_eq!((&reply.body["remaining"], &reply.body["ratelimit"]["remaining"]), (&json!(85), &json!(8)));
+        assert_eq!(broken, "remaining.cost: Expected integer, received float");
+        past.error_v1(400, "BAD_REQUEST");
+    }
+
+    async fn of_two_fields_with_one_name_the_last_counts(kw) {
+        let key = issued(&kw, json!({ "remaining": 9 })).await;
+        let body = format!(
+            r#"{{ "key": "nobody", "key": "{}", "remaining": {{ "cost": 1, "cost": 3 }} }}"#,
+            key.key,
+        );
+
+        let reply = verify_raw(&kw, body).await;
+
+        assert_eq!(reply.is_v1("VALID")["remaining"], 6);
+    }
+
+    async fn verifying_leaves_no_trace_in_the_audit_log(kw) {
+        let key = issued(&kw, json!({ "remaining": 1 })).await;
+        let before = kw.audit_entries().await;
+
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
+        kw.verify_v1("nobody", json!({})).await.is_v1("NOT_FOUND");
+
+        assert_eq!(kw.audit_entries().await, before);
+    }
+}

@@ -1,0 +1,255 @@
+//! What is told of a key, with each outcome.
+
+use keyward::secret::KeyHash;
+use serde_json::{Value, json};
+
+use super::{MINUTE, api_of, assert_unknown, issued, issued_by, update};
+use crate::both;
+use crate::support::{Keyward, NOON, Reply, Stack};
+
+fn fields(reply: &Reply) -> Vec<&str> {
+    reply.bare().as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// A key that carries something of everything.
+fn everything() -> Value {
+    json!({
+        "name": "for billing", "externalId": "user_1", "meta": { "plan": "pro" },
+        "environment": "production", "roles": ["zoo keeper", "Editor"], "permissions": ["b"],
+        "expires": NOON.0 + 1000, "remaining": 7,
+        "refill": { "interval": "daily", "amount": 9 },
+        "ratelimit": { "limit": 3, "duration": MINUTE },
+    })
+}
+
+async fn plant_roles(kw: &Keyward) {
+    kw.role("zoo keeper", ["b"]).await;
+    kw.role("Editor", ["a", "B"]).await;
+}
+
+both! {
+    async fn a_plain_key_is_valid_and_has_nothing_else_to_tell(kw) {
+        let key = issued(&kw, json!({})).await;
+
+        let reply = kw.verify_v1(&key.key, json!({})).await;
+
+        let id = reply.headers["unkey-request-id"].to_str().unwrap();
+        assert_eq!(*reply.bare(), json!({
+            "valid": true, "code": "VALID", "requestId": id,
+            "keyId": key.id, "enabled": true, "permissions": [], "roles": [],
+        }));
+        assert_eq!(reply.headers.get("unkey-ratelimit-triggered"), None);
+    }
+
+    async fn a_valid_key_tells_all_that_it_carries(kw) {
+        plant_roles(&kw).await;
+        let user = json!({ "externalId": "user_1", "meta": { "seats": 3 } });
+        let identity = kw.v1("identities.createIdentity", user).await.bare()["identityId"].clone();
+        let key = issued(&kw, everything()).await;
+
+        let reply = kw.verify_v1(&key.key, json!({})).await;
+
+        let id = reply.headers["unkey-request-id"].to_str().unwrap();
+        assert_eq!(*reply.bare(), json!({
+            "valid": true,
+            "code": "VALID",
+            "requestId": id,
+            "keyId": key.id,
+            "enabled": true,
+            "name": "for billing",
+            "ownerId": "user_1",
+            "meta": { "plan": "pro" },
+            "environment": "production",
+            "expires": NOON.0 + 1000,
+            "permissions": ["B", "a", "b"],
+            "roles": ["Editor", "zoo keeper"],
+            "identity": { "id": identity, "externalId": "user_1", "meta": { "seats": 3 } },
+            "remaining": 6,
+            "ratelimit": { "limit": 3, "remaining": 2, "reset": NOON.0 + MINUTE },
+        }));
+    }
+
+    async fn each_outcome_tells_the_key_and_what_was_counted(kw) {
+        plant_roles(&kw).await;
+        let key = issued(&kw, everything()).await;
+        let known = [
+            "code", "enabled", "environment", "expires", "identity", "keyId", "meta", "name",
+            "ownerId", "permissions", "requestId", "roles", "valid",
+        ];
+        let told = |counted: &[&'static str]| {
+            let mut told = [&known[..], counted].concat();
+            told.sort_unstable();
+            told
+        };
+        let verify = |request: Value| kw.verify_v1(&key.key, request);
+
+        let valid = verify(json!({})).await;
+        let refused = verify(json!({ "authorization": { "permissions": "z" } })).await;
+        let elsewhere = verify(json!({ "apiId": "api_another" })).await;
+        let spent = verify(json!({ "remaining": { "cost": 8 } })).await;
+        let limited = verify(json!({ "ratelimits": [{ "name": "default", "cost": 9 }] })).await;
+        kw.clock.advance_ms(1001);
+        let expired = verify(json!({})).await;
+        update(&kw, &key, json!({ "enabled": false })).await;
+        let disabled = verify(json!({})).await;
+
+        for (reply, code, counted) in [
+            (&valid, "VALID", &["ratelimit", "remaining"][..]),
+            (&refused, "INSUFFICIENT_PERMISSIONS", &[]),
+            (&elsewhere, "FORBIDDEN", &[]),
+            (&spent, "USAGE_EXCEEDED", &["ratelimit", "remaining"]),
+            (&limited, "RATE_LIMITED", &["ratelimit"]),
+            (&expired, "EXPIRED", &[]),
+            (&disabled, "DISABLED", &[]),
+        ] {
+            reply.is_v1(code);
+            assert_eq!(fields(reply), told(counted), "{code}");
+            for field in ["keyId", "name", "ownerId", "meta", "environment", "identity", "roles"] {
+                assert_eq!(reply.body[field], valid.body[field], "{code} {field}");
+            }
+            assert_eq!(reply.body["enabled"], code != "DISABLED");
+        }
+    }
+
+    async fn a_key_that_is_not_there_tells_nothing_else(kw) {
+        let deleted = issued(&kw, json!({})).await;
+        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.bare();
+        let gone = issued(&kw, json!({})).await;
+        kw.v1("keys.deleteKey", json!({ "keyId": gone.id, "permanent": true })).await.bare();
+        let of_no_api = issued(&kw, json!({})).await;
+        let api = api_of(&kw, &of_no_api).await;
+        kw.v1("apis.deleteApi", json!({ "apiId": api })).await.bare();
+        let made = kw.root_key(["api.*.verify_key"]).await;
+        let key = issued(&kw, json!({ "prefix": "prod" })).await;
+
+        for unknown in [
+            "prod_neverIssued".to_owned(),
+            deleted.key,
+            gone.key,
+            of_no_api.key,
+            kw.root_key.clone(),
+            made,
+            key.id,
+            key.key.to_uppercase(),
+            format!("{} ", key.key),
+            key.key["prod_".len()..].to_owned(),
+        ] {
+            assert_unknown(&kw.verify_v1(&unknown, json!({})).await);
+        }
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+    }
+
+    async fn each_request_has_a_name_of_its_own(kw) {
+        let key = issued(&kw, json!({})).await;
+
+        let mut names = Vec::new();
+        for key in [&*key.key, "nobody", &*key.key] {
+            let reply = kw.verify_v1(key, json!({})).await;
+            let name = reply.bare()["requestId"].as_str().unwrap().to_owned();
+            assert_eq!(reply.headers["unkey-request-id"].to_str().unwrap(), name);
+            assert!(name.starts_with("req_") && name.len() > 12, "{name}");
+            names.push(name);
+        }
+
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 3);
+    }
+
+    async fn the_owner_is_the_identity_or_else_the_name_that_is_kept(kw) {
+        let both = json!({ "ownerId": "older", "externalId": "newer" });
+        let both = issued(&kw, both).await;
+        let owner = issued(&kw, json!({ "ownerId": "user_1" })).await;
+        let item = json!([{
+            "apiId": api_of(&kw, &owner).await, "ownerId": "user_2",
+            "hash": { "value": KeyHash::of("old_1").base64(), "variant": "sha256_base64" },
+        }]);
+        kw.v1("migrations.createKeys", item).await.bare();
+        let nobody = issued(&kw, json!({})).await;
+
+        for (key, told, linked) in [
+            (&*both.key, json!("newer"), json!("newer")),
+            (&owner.key, json!("user_1"), json!("user_1")),
+            ("old_1", json!("user_2"), Value::Null),
+            (&nobody.key, Value::Null, Value::Null),
+        ] {
+            let reply = kw.verify_v1(key, json!({})).await;
+            reply.is_v1("VALID");
+            assert_eq!(reply.body["ownerId"], told, "{}", reply.text);
+            assert_eq!(reply.body["identity"]["externalId"], linked, "{}", reply.text);
+            assert_eq!(reply.body.get("identity").is_some(), !linked.is_null(), "{}", reply.text);
+        }
+    }
+
+    async fn a_key_whose_identity_is_gone_keeps_the_name_of_its_owner(kw) {
+        let key = issued(&kw, json!({ "externalId": "user_1" })).await;
+        let told = kw.verify_v1(&key.key, json!({})).await;
+        let identity = told.bare()["identity"]["id"].clone();
+
+        kw.v1("identities.deleteIdentity", json!({ "identityId": identity })).await.bare();
+        let orphan = kw.verify_v1(&key.key, json!({})).await;
+        update(&kw, &key, json!({ "externalId": null })).await;
+        let nobodys = kw.verify_v1(&key.key, json!({})).await;
+
+        orphan.is_v1("VALID");
+        assert_eq!(orphan.body["ownerId"], "user_1");
+        assert_eq!(orphan.body.get("identity"), None);
+        nobodys.is_v1("VALID");
+        assert_eq!(nobodys.body.get("ownerId"), None);
+    }
+
+    async fn a_meta_that_is_empty_is_left_out_but_never_that_of_an_identity(kw) {
+        let key = issued(&kw, json!({ "externalId": "user_1", "meta": {} })).await;
+        let meta = |meta: Value| json!({ "externalId": "user_1", "meta": meta });
+
+        let none = kw.verify_v1(&key.key, json!({})).await;
+        kw.v1("identities.updateIdentity", meta(json!({ "plan": { "seats": 3.5 } }))).await.bare();
+        let full = kw.verify_v1(&key.key, json!({})).await;
+        kw.v1("identities.updateIdentity", meta(json!({}))).await.bare();
+        let cleared = kw.verify_v1(&key.key, json!({})).await;
+
+        assert_eq!(none.is_v1("VALID").get("meta"), None);
+        assert_eq!(none.body["identity"]["meta"], json!({}));
+        assert_eq!(full.body["identity"]["meta"], json!({ "plan": { "seats": 3.5 } }));
+        assert_eq!(cleared.body["identity"]["meta"], json!({}));
+    }
+
+    async fn an_expiry_of_0_is_none(kw) {
+        let made = issued(&kw, json!({ "expires": 0 })).await;
+        let changed = issued(&kw, json!({ "expires": NOON.0 - 1 })).await;
+        update(&kw, &changed, json!({ "expires": 0 })).await;
+
+        for key in [made, changed] {
+            let reply = kw.verify_v1(&key.key, json!({})).await;
+            assert_eq!(reply.is_v1("VALID").get("expires"), None);
+        }
+    }
+
+    async fn a_key_is_told_whosever_it_is(kw) {
+        let stranger = kw.other_workspace().await;
+        let key = issued_by(&kw, &stranger, json!({ "name": "theirs", "remaining": 2 })).await;
+
+        let reply = kw.verify_v1(&key.key, json!({})).await;
+
+        reply.is_v1("VALID");
+        assert_eq!((&reply.body["name"], &reply.body["remaining"]), (&json!("theirs"), &json!(1)));
+        // Version 2 is asked by somebody, whose key it is not.
+        kw.verify(&key.key).await.is("NOT_FOUND");
+    }
+}
+
+#[tokio::test]
+async fn every_replica_tells_the_same() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let other = kw.replica().await;
+    plant_roles(&kw).await;
+    let key = issued(&kw, everything()).await;
+
+    let mut here = kw.verify_v1(&key.key, json!({})).await.is_v1("VALID").clone();
+    let there = other.verify_v1(&key.key, json!({})).await;
+
+    here["remaining"] = json!(5);
+    here["ratelimit"]["remaining"] = json!(1);
+    here["requestId"] = there.body["requestId"].clone();
+    assert_eq!(*there.is_v1("VALID"), here);
+}
