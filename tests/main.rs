@@ -14,6 +14,7 @@ mod store;
 mod table;
 mod v1 {
     mod quick;
+    mod parity;
     mod security;
     mod table;
     mod wire;
