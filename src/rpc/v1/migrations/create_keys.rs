@@ -9,15 +9,13 @@ use crate::rpc::v1::shapes::Name;
 /// By their hashes, or themselves; all of them, or none. Permissions and roles must exist.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct CreateKeys(List<Object<Item>, 0, 100>);
+pub struct CreateKeys(List<Object<Migrated<OfApi>>, 0, 100>);
 
-/// A key, and the API that it is to be of.
+/// The API that a key is to be of.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Item {
+pub struct OfApi {
     pub api_id: Name,
-    #[serde(flatten)]
-    pub key: Migrated,
 }
 
 /// Their ids, in the order of the request.
@@ -47,9 +45,10 @@ impl Operation for CreateKeys {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Created> {
-        let items = self.0.0.into_iter().enumerate();
-        let keys = items
-            .map(|(at, Object(item))| item.key.check(at, ApiId::from(item.api_id.into_string())));
+        let keys = self.0.0.into_iter().enumerate().map(|(at, Object(key))| {
+            let api_id = ApiId::from(key.of.api_id.as_str());
+            key.check(&at.to_string(), api_id)
+        });
         let keys = keys.collect::<Result<Vec<_>>>()?;
         Ok(Created { key_ids: keys::import(app, caller, keys, Doubles::Refused).await? })
     }

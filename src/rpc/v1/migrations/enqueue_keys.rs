@@ -15,8 +15,12 @@ pub struct EnqueueKeys {
     #[expect(dead_code, reason = "nothing waits, so nothing is to be told apart")]
     pub migration_id: Name,
     pub api_id: Name,
-    pub keys: List<Object<Migrated>, 0, 100>,
+    pub keys: List<Object<Migrated<OfRequest>>, 0, 100>,
 }
+
+/// The API is that of the request.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct OfRequest {}
 
 impl Operation for EnqueueKeys {
     const NAME: &'static str = "migrations.enqueueKeys";
@@ -39,7 +43,7 @@ impl Operation for EnqueueKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
         let api_id = ApiId::from(self.api_id.into_string());
         let keys = self.keys.0.into_iter().enumerate();
-        let keys = keys.map(|(at, Object(key))| key.check(at, api_id.clone()));
+        let keys = keys.map(|(at, Object(key))| key.check(&format!("keys.{at}"), api_id.clone()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         keys::import(app, caller, keys, Doubles::PassedOver).await?;
         Ok(Nothing)

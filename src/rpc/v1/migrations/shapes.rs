@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::domain::keys::{Brought, ImportedKey, NewRatelimit};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::shapes::{Positive, texts};
@@ -12,7 +12,10 @@ use crate::secret::{KeyHash, Plaintext};
 /// A key that was issued elsewhere.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Migrated {
+pub struct Migrated<Of> {
+    /// What an operation asks of each key besides.
+    #[serde(flatten)]
+    pub of: Of,
     /// The key itself; kept sealed where the API keeps recoverable keys.
     #[serde(default)]
     pub plaintext: Given<Text<1, 512>>,
@@ -74,27 +77,23 @@ enum Variant {
     Sha256Base64,
 }
 
-impl Migrated {
-    /// The key, to be taken in. `at` is its place in the request.
-    pub fn check(self, at: usize, api_id: ApiId) -> Result<Brought> {
+impl<Of> Migrated<Of> {
+    /// The key, to be taken in. `place` is where it stands in the request.
+    pub fn check(self, place: &str, api_id: ApiId) -> Result<Brought> {
+        self.brought(api_id).map_err(|e| at(place, e))
+    }
+
+    fn brought(self, api_id: ApiId) -> Result<Brought> {
         let plaintext = self.plaintext.0.map(|key| Plaintext::from(key.into_string()));
         let hash = match (&plaintext, self.hash.0) {
             (Some(key), _) => key.hash().base64(),
             (None, Some(Object(hash))) => {
-                let known = KeyHash::from_base64(hash.value.as_str()).ok_or_else(|| {
-                    let field = format!("{at}.hash");
-                    let message =
-                        format!("{field}: value must be the 32 bytes of SHA-256 in base64");
-                    Error::invalid(field, message)
-                })?;
-                known.base64()
+                let message = "hash: value must be the 32 bytes of SHA-256 in base64";
+                let known = KeyHash::from_base64(hash.value.as_str());
+                known.ok_or_else(|| Error::invalid("hash", message))?.base64()
             }
             (None, None) => {
-                let field = format!("{at}.hash");
-                return Err(Error::invalid(
-                    field.clone(),
-                    format!("{field}: needs a hash or a plaintext"),
-                ));
+                return Err(Error::invalid("hash", "hash: needs a hash or a plaintext"));
             }
         };
         let limit: Option<NewRatelimit> =
@@ -118,5 +117,18 @@ impl Migrated {
                 ratelimits: limit.into_iter().collect(),
             },
         })
+    }
+}
+
+/// What is wrong with a key, told with where it stands.
+fn at(place: &str, error: Error) -> Error {
+    let told = |fault: Fault| Fault {
+        location: format!("{place}.{}", fault.location),
+        message: format!("{place}.{}", fault.message),
+        fix: fault.fix,
+    };
+    match error {
+        Error::Invalid(faults) => Error::Invalid(faults.into_iter().map(told).collect()),
+        other => other,
     }
 }
