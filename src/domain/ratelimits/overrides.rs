@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::OverrideId;
-use crate::model::{Namespace, Override};
+use crate::model::{Namespace, Override, STARS_MAX};
 use crate::store::{Tx, freshness};
 
 /// How many overrides a namespace may have.
@@ -22,7 +22,7 @@ pub const OVERRIDES_MAX: i64 = 10_000;
 pub struct NewOverride {
     /// The id or the name of its namespace.
     pub namespace: String,
-    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    /// An identifier, or a pattern in which `*`, at most [`STARS_MAX`] times, stands for any run of characters.
     pub identifier: String,
     pub limit: i64,
     pub duration_ms: i64,
@@ -32,6 +32,12 @@ pub struct NewOverride {
 
 /// Makes an override, or replaces the one for the same identifier, which keeps its id.
 pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
+    if new.identifier.matches('*').count() > STARS_MAX {
+        return Err(Error::invalid(
+            "/properties/identifier",
+            format!("identifier must have at most {STARS_MAX} `*`"),
+        ));
+    }
     let now = app.clock.now();
     let named = new.namespace;
     let new = Override {

@@ -6,8 +6,8 @@ use crate::rpc::v1::shapes::namespace;
 
 /// Set an override.
 ///
-/// Another limit for an identifier, or for all that match a pattern in which `*` stands for any run of characters.
-/// One for the same identifier is replaced and keeps its id.
+/// Another limit for an identifier, or for all that match a pattern in which `*`, at most 8 times, stands for any
+/// run of characters. One for the same identifier is replaced and keeps its id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetOverride {

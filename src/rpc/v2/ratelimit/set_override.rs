@@ -1,8 +1,6 @@
 use crate::clock::Timestamp;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
-use crate::error::Error;
 use crate::id::OverrideId;
-use crate::model::STARS_MAX;
 use crate::rpc::prelude::*;
 use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
 use crate::rpc::v2::shapes::{Expires, LimitedName};
@@ -52,29 +50,20 @@ impl Operation for SetOverride {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Set> {
-        let override_id = overrides::set(app, caller, self.try_into()?).await?;
+        let override_id = overrides::set(app, caller, self.into()).await?;
         Ok(Set { override_id })
     }
 }
 
-impl TryFrom<SetOverride> for NewOverride {
-    type Error = Error;
-
-    fn try_from(request: SetOverride) -> Result<Self> {
-        let identifier = request.identifier.into_string();
-        if identifier.matches('*').count() > STARS_MAX {
-            return Err(Error::invalid(
-                "/properties/identifier",
-                format!("identifier must have at most {STARS_MAX} `*`"),
-            ));
-        }
-        Ok(Self {
+impl From<SetOverride> for NewOverride {
+    fn from(request: SetOverride) -> Self {
+        Self {
             is_async: false,
             namespace: request.namespace.into_string(),
-            identifier,
+            identifier: request.identifier.into_string(),
             limit: request.limit.0,
             duration_ms: request.duration.0,
             expires_at: request.expires.0.map(|expires| Timestamp(expires.0)),
-        })
+        }
     }
 }
