@@ -13,14 +13,50 @@ mod stack;
 mod store;
 mod table;
 mod v1 {
-    mod quick;
+    mod liveness;
     mod parity;
+    mod quick;
     mod security;
     mod table;
     mod wire;
 
+    mod apis {
+        mod create_api;
+        mod delete_api;
+        mod delete_keys;
+        mod get_api;
+        mod list_keys;
+    }
+    mod identities {
+        mod create_identity;
+        mod delete_identity;
+        mod get_identity;
+        mod list_identities;
+        mod update_identity;
+    }
     mod keys {
         mod verify_key;
+    }
+    mod migrations {
+        mod create_keys;
+        mod enqueue_keys;
+    }
+    mod permissions {
+        mod create_permission;
+        mod create_role;
+        mod delete_permission;
+        mod delete_role;
+        mod get_permission;
+        mod get_role;
+        mod list_permissions;
+        mod list_roles;
+    }
+    mod ratelimits {
+        mod delete_override;
+        mod get_override;
+        mod limit;
+        mod list_overrides;
+        mod set_override;
     }
 }
 mod v2 {

@@ -1,0 +1,77 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+async fn list(kw: &Keyward, query: &str) -> Reply {
+    kw.v1_get("identities.listIdentities", query).await
+}
+
+async fn create(kw: &Keyward, external_id: &str) -> String {
+    let request = json!({
+        "externalId": external_id, "meta": { "plan": "pro" },
+        "ratelimits": [{ "name": "one", "limit": 1, "duration": 60_000 }],
+    });
+    let reply = kw.v1("identities.createIdentity", request).await;
+    reply.bare()["identityId"].as_str().unwrap().to_owned()
+}
+
+fn ids(reply: &Reply) -> Vec<String> {
+    let id = |identity: &Value| identity["id"].as_str().unwrap().to_owned();
+    reply.bare()["identities"].as_array().unwrap().iter().map(id).collect()
+}
+
+both! {
+    async fn there_may_be_none(kw) {
+        let reply = list(&kw, "").await;
+
+        assert_eq!(*reply.bare(), json!({ "identities": [], "total": 0 }));
+    }
+
+    async fn an_identity_is_listed_with_its_limits_and_without_its_meta(kw) {
+        let id = create(&kw, "user_1").await;
+
+        for query in ["", "environment=default"] {
+            let reply = list(&kw, query).await;
+
+            let limits = json!([{ "name": "one", "limit": 1, "duration": 60_000 }]);
+            let listed = json!({ "id": id, "externalId": "user_1", "ratelimits": limits });
+            assert_eq!(*reply.bare(), json!({ "identities": [listed], "total": 1 }));
+        }
+    }
+
+    async fn pages_go_by_id_and_the_last_one_has_no_cursor(kw) {
+        let mut all = Vec::new();
+        for n in 0..4 {
+            all.push(create(&kw, &format!("user_{n}")).await);
+        }
+        all.sort();
+
+        let first = list(&kw, "limit=2").await;
+        let cursor = first.bare()["cursor"].as_str().unwrap();
+        let second = list(&kw, &format!("limit=2&cursor={cursor}")).await;
+        let three = list(&kw, "limit=3").await;
+        let beyond = list(&kw, "cursor=zzz").await;
+
+        assert!(cursor.starts_with("id_"), "{cursor}");
+        assert_eq!([ids(&first), ids(&second)].concat(), all);
+        assert_eq!(second.body.get("cursor"), None);
+        assert_eq!((ids(&three).len(), three.bare()["cursor"].is_string()), (3, true));
+        assert_eq!(*beyond.bare(), json!({ "identities": [], "total": 4 }));
+        for page in [first, second, three] {
+            assert_eq!(page.bare()["total"], 4);
+        }
+    }
+
+    async fn the_total_is_of_those_that_are_there_in_the_workspace(kw) {
+        let gone = create(&kw, "user_1").await;
+        create(&kw, "user_2").await;
+        let stranger = kw.other_workspace().await;
+
+        kw.v1("identities.deleteIdentity", json!({ "identityId": gone })).await.bare();
+
+        assert_eq!(list(&kw, "").await.bare()["total"], 1);
+        let elsewhere = kw.v1_get_as(&stranger, "identities.listIdentities", "").await;
+        assert_eq!(*elsewhere.bare(), json!({ "identities": [], "total": 0 }));
+    }
+}

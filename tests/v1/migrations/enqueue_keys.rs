@@ -1,0 +1,114 @@
+use keyward::secret::KeyHash;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+fn hash(key: &str) -> Value {
+    json!({ "value": KeyHash::of(key).base64(), "variant": "sha256_base64" })
+}
+
+async fn enqueue(kw: &Keyward, api: &str, keys: Value) -> Reply {
+    let request = json!({ "migrationId": "the old shop", "apiId": api, "keys": keys });
+    kw.v1("migrations.enqueueKeys", request).await
+}
+
+#[track_caller]
+fn is_accepted(reply: &Reply) {
+    assert_eq!((reply.status.as_u16(), &reply.body), (202, &json!({})), "{}", reply.text);
+}
+
+both! {
+    async fn the_keys_are_there_when_the_answer_comes(kw) {
+        kw.permission("docs.read").await;
+        let api = kw.api().await;
+        kw.verify_v1("old_key", json!({})).await.is_v1("NOT_FOUND");
+        let keys = json!([
+            {
+                "hash": hash("old_key"), "name": "the old one", "ownerId": "user_1",
+                "permissions": ["docs.read"], "meta": { "a": 1 }, "remaining": 2,
+                "refill": { "interval": "monthly", "amount": 9 },
+                "ratelimit": { "limit": 1, "duration": 1000 }, "environment": "test",
+            },
+            { "plaintext": "another", "externalId": "user_2" },
+        ]);
+
+        is_accepted(&enqueue(&kw, &api, keys).await);
+
+        let verified = kw.verify_v1("old_key", json!({ "apiId": api })).await;
+        let told = verified.is_v1("VALID");
+        assert_eq!((&told["name"], &told["ownerId"]), (&json!("the old one"), &json!("user_1")));
+        assert_eq!((&told["remaining"], &told["meta"]), (&json!(1), &json!({ "a": 1 })));
+        assert_eq!(told["permissions"], json!(["docs.read"]));
+        assert_eq!(told["ratelimit"]["remaining"], 0);
+        assert_eq!(told["environment"], "test");
+        kw.verify_v1("old_key", json!({})).await.is_v1("RATE_LIMITED");
+        let query = format!("keyId={}", told["keyId"].as_str().unwrap());
+        let refill = kw.v1_get("keys.getKey", &query).await.bare()["refill"].clone();
+        assert_eq!((&refill["interval"], &refill["refillDay"]), (&json!("monthly"), &json!(1)));
+        let another = kw.verify_v1("another", json!({})).await;
+        assert_eq!(another.is_v1("VALID")["identity"]["externalId"], "user_2");
+    }
+
+    async fn those_that_are_there_are_passed_over_as_they_are(kw) {
+        let api = kw.api().await;
+        let known = kw.key_in(&api, json!({ "name": "known" })).await;
+        let keys = json!([
+            { "hash": hash(&known.key), "name": "changed" },
+            { "hash": hash("a"), "name": "first" },
+            { "hash": hash("a"), "name": "second" },
+            { "hash": hash("b") },
+        ]);
+
+        is_accepted(&enqueue(&kw, &api, keys.clone()).await);
+        is_accepted(&enqueue(&kw, &api, keys).await);
+
+        assert_eq!(kw.verify_v1(&known.key, json!({})).await.is_v1("VALID")["name"], "known");
+        assert_eq!(kw.verify_v1("a", json!({})).await.is_v1("VALID")["name"], "first");
+        kw.verify_v1("b", json!({})).await.is_v1("VALID");
+        assert_eq!(kw.rows("keys").await, 3);
+    }
+
+    async fn there_may_be_none(kw) {
+        is_accepted(&enqueue(&kw, &kw.api().await, json!([])).await);
+    }
+
+    async fn one_fault_takes_in_nothing(kw) {
+        let api = kw.api().await;
+        let good = json!({ "hash": hash("a") });
+
+        let nameless = enqueue(&kw, &api, json!([good, { "name": "neither" }])).await;
+        let role = enqueue(&kw, &api, json!([good, { "hash": hash("b"), "roles": ["x"] }])).await;
+        let nowhere = enqueue(&kw, "api_nowhere", json!([good])).await;
+
+        let message = nameless.error_v1(400, "BAD_REQUEST");
+        assert!(message.starts_with("keys.1.hash: "), "{message}");
+        role.error_v1(412, "PRECONDITION_FAILED");
+        nowhere.error_v1(404, "NOT_FOUND");
+        assert_eq!(kw.rows("keys").await, 0);
+    }
+
+    async fn keys_themselves_take_the_right_to_encrypt_too(kw) {
+        let api = kw.api().await;
+        let root_key = kw.root_key_with(vec![format!("api.{api}.create_key")]).await;
+        let ask = async |key: Value| {
+            let request = json!({ "migrationId": "m", "apiId": api, "keys": [key] });
+            kw.v1_as(&root_key, "migrations.enqueueKeys", request).await
+        };
+
+        let refused = ask(json!({ "plaintext": "a" })).await;
+        is_accepted(&ask(json!({ "hash": hash("b") })).await);
+
+        let message = refused.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        assert!(message.contains("encrypt_key"), "{message}");
+        assert_eq!(kw.rows("keys").await, 1);
+    }
+
+    async fn each_key_is_in_the_audit_log(kw) {
+        let api = kw.api().await;
+        is_accepted(&enqueue(&kw, &api, json!([{ "hash": hash("a") }])).await);
+
+        let id = kw.verify_v1("a", json!({})).await.is_v1("VALID")["keyId"].clone();
+        assert_eq!(kw.events_of(id.as_str().unwrap()).await, ["key.create"]);
+    }
+}

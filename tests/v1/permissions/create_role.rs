@@ -1,0 +1,73 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+async fn create(kw: &Keyward, fields: Value) -> Reply {
+    kw.v1("permissions.createRole", fields).await
+}
+
+/// What is told of the role that was made.
+async fn told(kw: &Keyward, made: &Reply) -> Value {
+    let query = format!("roleId={}", made.bare()["roleId"].as_str().unwrap());
+    kw.v1_get("permissions.getRole", &query).await.bare().clone()
+}
+
+both! {
+    async fn the_reply_is_the_id_and_nothing_else(kw) {
+        let reply = create(&kw, json!({ "name": "editor" })).await;
+
+        let id = reply.bare()["roleId"].as_str().unwrap();
+        assert_eq!(*reply.bare(), json!({ "roleId": id }));
+        assert!(id.starts_with("role_") && id.len() >= 21, "{id}");
+    }
+
+    async fn a_key_can_be_given_it(kw) {
+        let api = kw.api().await;
+        create(&kw, json!({ "name": "editor" })).await.bare();
+
+        let key = kw.v1("keys.createKey", json!({ "apiId": api, "roles": ["editor"] })).await;
+
+        let verified = kw.verify_v1(key.bare()["key"].as_str().unwrap(), json!({})).await;
+        assert_eq!(verified.is_v1("VALID")["roles"], json!(["editor"]));
+        assert_eq!(verified.body["permissions"], json!([]));
+    }
+
+    async fn its_name_may_have_any_characters(kw) {
+        let name = "Chefredakteur:in 'Süd' 🖋 *";
+
+        let made = create(&kw, json!({ "name": name })).await;
+
+        assert_eq!(told(&kw, &made).await["name"], name);
+    }
+
+    async fn a_description_is_empty_or_three_characters_or_more(kw) {
+        let empty = create(&kw, json!({ "name": "editor", "description": "" })).await;
+        let short = create(&kw, json!({ "name": "short", "description": "ab" })).await;
+        let some = create(&kw, json!({ "name": "reader", "description": "«ü»" })).await;
+
+        assert_eq!(told(&kw, &empty).await.get("description"), None);
+        assert!(short.error_v1(400, "BAD_REQUEST").starts_with("description: "));
+        assert_eq!(told(&kw, &some).await["description"], "«ü»");
+    }
+
+    async fn a_name_is_taken_once_in_a_workspace(kw) {
+        create(&kw, json!({ "name": "editor" })).await.bare();
+        let stranger = kw.other_workspace().await;
+
+        let again = create(&kw, json!({ "name": "editor", "description": "another" })).await;
+        let request = json!({ "name": "editor" });
+        let elsewhere = kw.v1_as(&stranger, "permissions.createRole", request).await;
+
+        let message = again.error_v1(409, "CONFLICT");
+        assert!(message.contains("editor"), "{message}");
+        elsewhere.bare();
+        assert_eq!(kw.rows("roles").await, 2);
+    }
+
+    async fn the_creation_is_in_the_audit_log(kw) {
+        let reply = create(&kw, json!({ "name": "editor" })).await;
+
+        assert_eq!(kw.events_of(reply.bare()["roleId"].as_str().unwrap()).await, ["role.create"]);
+    }
+}

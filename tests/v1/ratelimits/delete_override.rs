@@ -1,0 +1,58 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+async fn delete(kw: &Keyward, fields: Value) -> Reply {
+    kw.v1("ratelimits.deleteOverride", fields).await
+}
+
+async fn applied(kw: &Keyward) -> Value {
+    let reply = kw.limit("email.send", "user_1", json!({ "cost": 0 })).await;
+    reply.data()["limit"].clone()
+}
+
+both! {
+    async fn it_applies_no_more_at_once(kw) {
+        applied(&kw).await;
+        let id = kw.set_override("email.send", "user_1", json!({ "limit": 3 })).await;
+        assert_eq!(applied(&kw).await, 3);
+        let request = json!({ "namespaceName": "email.send", "identifier": "user_1" });
+
+        let reply = delete(&kw, request.clone()).await;
+
+        assert_eq!(*reply.bare(), json!({}));
+        assert_eq!(applied(&kw).await, 10);
+        let message = delete(&kw, request).await.error_v1(404, "NOT_FOUND");
+        assert!(message.contains("user_1"), "{message}");
+        let events = ["ratelimit.delete_override", "ratelimit.set_override"];
+        assert_eq!(kw.events_of(&id).await, events);
+    }
+
+    async fn a_pattern_goes_by_its_own_text_only(kw) {
+        applied(&kw).await;
+        kw.set_override("email.send", "user_*", json!({ "limit": 3 })).await;
+        let ask = async |identifier: &str| {
+            delete(&kw, json!({ "namespaceName": "email.send", "identifier": identifier })).await
+        };
+
+        for other in ["user_1", "*", "user_**"] {
+            ask(other).await.error_v1(404, "NOT_FOUND");
+        }
+        assert_eq!(applied(&kw).await, 3);
+        ask("user_*").await.bare();
+
+        assert_eq!(applied(&kw).await, 10);
+    }
+
+    async fn a_namespace_is_needed_and_must_be_there(kw) {
+        let neither = delete(&kw, json!({ "identifier": "user_1", "namespaceName": "" })).await;
+        let request = json!({ "identifier": "user_1", "namespaceName": "nowhere" });
+        let missing = delete(&kw, request).await;
+
+        let message = neither.error_v1(400, "BAD_REQUEST");
+        assert_eq!(message, "You must provide a namespaceId or a namespaceName");
+        let message = missing.error_v1(404, "NOT_FOUND");
+        assert!(message.contains("nowhere"), "{message}");
+    }
+}

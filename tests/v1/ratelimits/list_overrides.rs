@@ -1,0 +1,100 @@
+use keyward::domain::root_keys::default_workspace;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, Reply};
+
+async fn list(kw: &Keyward, query: &str) -> Reply {
+    kw.v1_get("ratelimits.listOverrides", query).await
+}
+
+/// Overrides of four identifiers in `email.send` and of one elsewhere; the ids of the four.
+async fn planted(kw: &Keyward) -> Vec<String> {
+    kw.limit("email.send", "nobody", json!({})).await.data();
+    kw.limit("sms.send", "nobody", json!({})).await.data();
+    kw.set_override("sms.send", "user_1", json!({})).await;
+    let mut ids = Vec::new();
+    for n in 0..4 {
+        ids.push(kw.set_override("email.send", &format!("user_{n}"), json!({})).await);
+    }
+    ids.sort();
+    ids
+}
+
+fn ids(reply: &Reply) -> Vec<String> {
+    let id = |known: &Value| known["id"].as_str().unwrap().to_owned();
+    reply.bare()["overrides"].as_array().unwrap().iter().map(id).collect()
+}
+
+both! {
+    async fn there_may_be_none(kw) {
+        kw.limit("email.send", "nobody", json!({})).await.data();
+
+        let reply = list(&kw, "namespaceName=email.send").await;
+
+        assert_eq!(*reply.bare(), json!({ "overrides": [], "total": 0 }));
+    }
+
+    async fn each_is_told_as_get_override_tells_it(kw) {
+        let all = planted(&kw).await;
+
+        let reply = list(&kw, "namespaceName=email.send").await;
+
+        assert_eq!(ids(&reply), all);
+        for known in reply.bare()["overrides"].as_array().unwrap() {
+            let identifier = known["identifier"].as_str().unwrap();
+            let query = format!("namespaceName=email.send&identifier={identifier}");
+            assert_eq!(known, kw.v1_get("ratelimits.getOverride", &query).await.bare());
+        }
+    }
+
+    async fn pages_go_by_id_and_the_last_one_has_no_cursor(kw) {
+        let all = planted(&kw).await;
+
+        let first = list(&kw, "namespaceName=email.send&limit=2").await;
+        let cursor = first.bare()["cursor"].as_str().unwrap();
+        let query = format!("namespaceName=email.send&limit=2&cursor={cursor}");
+        let second = list(&kw, &query).await;
+        let three = list(&kw, "namespaceName=email.send&limit=3").await;
+        let beyond = list(&kw, "namespaceName=email.send&cursor=zzz").await;
+
+        assert!(cursor.starts_with("rlor_"), "{cursor}");
+        assert_eq!([ids(&first), ids(&second)].concat(), all);
+        assert_eq!(second.body.get("cursor"), None);
+        assert_eq!((ids(&three).len(), three.bare()["cursor"].is_string()), (3, true));
+        assert_eq!(*beyond.bare(), json!({ "overrides": [], "total": 4 }));
+        for page in [first, second, three] {
+            assert_eq!(page.bare()["total"], 4);
+        }
+    }
+
+    async fn deleted_ones_are_neither_told_nor_counted(kw) {
+        planted(&kw).await;
+        let request = json!({ "namespaceName": "email.send", "identifier": "user_2" });
+
+        kw.v1("ratelimits.deleteOverride", request).await.bare();
+
+        let reply = list(&kw, "namespaceName=email.send").await;
+        assert_eq!((ids(&reply).len(), &reply.body["total"]), (3, &json!(3)));
+    }
+
+    async fn the_namespace_goes_by_its_id_before_its_name_and_must_be_there(kw) {
+        planted(&kw).await;
+        let mut reader = kw.store().read().await.unwrap();
+        let found = reader.bare_namespace(&default_workspace(), "sms.send").await.unwrap();
+        let id = found.unwrap().id;
+        drop(reader);
+
+        let both = list(&kw, &format!("namespaceId={id}&namespaceName=email.send")).await;
+        let neither = list(&kw, "namespaceId=&namespaceName=").await;
+        let missing = list(&kw, "namespaceName=nowhere").await;
+
+        assert_eq!(both.bare()["total"], 1);
+        assert_eq!(
+            neither.error_v1(400, "BAD_REQUEST"),
+            "You must provide a namespaceId or a namespaceName"
+        );
+        let message = missing.error_v1(404, "NOT_FOUND");
+        assert!(message.contains("nowhere"), "{message}");
+    }
+}
