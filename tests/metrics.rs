@@ -87,7 +87,7 @@ fn risen(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTree
 }
 
 fn requests(operation: &str, status: &str) -> String {
-    let version = if operation == "other" { "" } else { "v2" };
+    let version = if operation == "other" { "none" } else { "v2" };
     format!(
         "keyward_requests_total{{version=\"{version}\",operation=\"{operation}\",status=\"{status}\"}}"
     )

@@ -66,6 +66,7 @@ impl Operation {
 
 /// How paths that are no operation are called in the metrics.
 const OTHER: &str = "other";
+const NO_VERSION: &str = "none";
 
 impl Paths {
     pub fn new(app: Arc<App>) -> Self {
@@ -82,7 +83,7 @@ impl Paths {
             }
         }
         let operations = Arc::new(operations);
-        let other = endpoint("", OTHER);
+        let other = endpoint(NO_VERSION, OTHER);
         Self { operations, others: others(app), other }
     }
 

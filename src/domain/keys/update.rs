@@ -96,9 +96,16 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
         RatelimitsChange::Keep => None,
         RatelimitsChange::All(limits) => Some(ratelimits(limits)),
         RatelimitsChange::One { name, limit } => {
+            let known = before.ratelimits.iter().find(|known| known.name == name);
+            // One that is there goes on applying by itself, or not.
+            let auto_apply = known.map(|known| known.auto_apply);
+            let put = limit.map(|limit| NewRatelimit {
+                auto_apply: auto_apply.unwrap_or(limit.auto_apply),
+                ..limit
+            });
             let mut limits = before.ratelimits;
             limits.retain(|known| known.name != name);
-            limits.extend(ratelimits(limit.into_iter().collect()));
+            limits.extend(ratelimits(put.into_iter().collect()));
             Some(limits)
         }
     };

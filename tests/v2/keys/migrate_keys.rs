@@ -36,7 +36,7 @@ both! {
         let refill = json!({ "interval": "monthly", "amount": 1 });
         let request = json!({
             "migrationId": example::MIGRATION_ID, "apiId": example::API,
-            "keys": [{ "hash": "a" }, { "hash": "b", "credits": { "remaining": 1, "refill": refill } }],
+            "keys": [{ "hash": "abc" }, { "hash": "abd", "credits": { "remaining": 1, "refill": refill } }],
         });
 
         let reply = kw.v2("keys.migrateKeys", request).await;

@@ -98,7 +98,7 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
-        let wanted = Verification { address: caller.origin.address, ..self.into() };
+        let wanted = Verification::from(self);
         let asked = wanted.ratelimits.iter().map(|limit| limit.name.clone()).collect();
         Ok(Outcome { verified: keys::verify_openly(app, caller, wanted).await?, asked })
     }
