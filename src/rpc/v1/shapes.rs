@@ -273,7 +273,8 @@ pub struct Item {
     pub create: Given<bool>,
 }
 
-/// The items of the field `list`. `missing` is what is done about one that does not exist and is not to be made.
+/// The items of the field `list`. `missing` is what is done about one that does not exist and is not to be made;
+/// where such are ignored, none is ever made.
 pub fn picks<const MIN: usize, const MAX: usize>(
     list: &str,
     items: List<Object<Item>, MIN, MAX>,
@@ -290,7 +291,10 @@ pub fn picks<const MIN: usize, const MAX: usize>(
                 return Err(Error::invalid(field, message));
             }
         };
-        let missing = if item.create.unwrap_or(false) { Missing::Made } else { missing };
+        let missing = match missing {
+            Missing::Refused if item.create.unwrap_or(false) => Missing::Made,
+            missing => missing,
+        };
         Ok(Pick { by, missing })
     };
     items.0.into_iter().enumerate().map(pick).collect()
