@@ -31,6 +31,9 @@ const ANYBODY: HeaderValue = HeaderValue::from_static("*");
 const METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
 const KEYWARD_VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
+/// How many characters of a value that is none are told back.
+const ECHO_MAX: usize = 64;
+
 /// Version 1.
 #[derive(Debug)]
 pub struct V1;
@@ -250,7 +253,13 @@ fn wrong(e: &ValidationError<'_>) -> String {
         ValidationErrorKind::Enum { options } => {
             let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
             let options: Vec<_> = options.map(|option| format!("'{option}'")).collect();
-            format!("Invalid enum value. Expected {}", options.join(" | "))
+            let received = match e.instance().as_ref() {
+                Value::String(text) => {
+                    format!("'{}'", text.chars().take(ECHO_MAX).collect::<String>())
+                }
+                other => received(other).to_owned(),
+            };
+            format!("Invalid enum value. Expected {}, received {received}", options.join(" | "))
         }
         ValidationErrorKind::Type { kind } => {
             let wanted = match kind {
