@@ -35,7 +35,19 @@ mod v1 {
         mod update_identity;
     }
     mod keys {
+        mod add_permissions;
+        mod add_roles;
+        mod create_key;
+        mod delete_key;
+        mod get_key;
+        mod remove_permissions;
+        mod remove_roles;
+        mod set_permissions;
+        mod set_roles;
+        mod update_key;
+        mod update_remaining;
         mod verify_key;
+        mod whoami;
     }
     mod migrations {
         mod create_keys;

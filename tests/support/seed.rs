@@ -45,6 +45,13 @@ impl Keyward {
         Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
     }
 
+    /// A new key in an API, with these fields of `keys.createKey` of version 1.
+    pub async fn key_v1(&self, api: &str, fields: Value) -> Issued {
+        let reply = self.v1("keys.createKey", with(json!({ "apiId": api }), fields)).await;
+        let text = |field: &str| reply.bare()[field].as_str().expect("a text").to_owned();
+        Issued { id: text("keyId"), key: text("key") }
+    }
+
     /// Sets an API to something else, as an operator does.
     pub async fn set_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
         let workspace = root_keys::default_workspace();
@@ -83,6 +90,11 @@ impl Keyward {
     /// What `keys.getKey` tells of a key.
     pub async fn get_key(&self, id: &str) -> Value {
         self.v2("keys.getKey", json!({ "keyId": id })).await.data().clone()
+    }
+
+    /// What `keys.getKey` of version 1 tells of a key.
+    pub async fn get_key_v1(&self, id: &str) -> Value {
+        self.v1_get("keys.getKey", &format!("keyId={id}")).await.bare().clone()
     }
 
     /// What `identities.getIdentity` tells of an identity.

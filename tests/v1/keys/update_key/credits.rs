@@ -1,0 +1,112 @@
+//! What becomes of the uses left and of when they come back.
+
+use serde_json::{Value, json};
+
+use super::update;
+use crate::both;
+
+const DAY: i64 = 24 * 3_600_000;
+
+fn daily(amount: i64) -> Value {
+    json!({ "interval": "daily", "amount": amount })
+}
+
+both! {
+    async fn uses_are_set_at_once_and_never_below_0(kw) {
+        for (remaining, code, left) in
+            [(2, "VALID", 1), (0, "USAGE_EXCEEDED", 0), (-5, "USAGE_EXCEEDED", 0)]
+        {
+            let key = kw.key(json!({ "credits": { "remaining": 5_000 } })).await;
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+
+            update(&kw, &key, json!({ "remaining": remaining })).await.bare();
+
+            assert_eq!(kw.get_key_v1(&key.id).await["remaining"], remaining.max(0));
+            assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1(code)["remaining"], left);
+        }
+    }
+
+    async fn null_makes_it_unlimited(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
+        kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
+
+        update(&kw, &key, json!({ "remaining": null })).await.bare();
+
+        assert_eq!(kw.verify_v1(&key.key, json!({})).await.is_v1("VALID").get("remaining"), None);
+        assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
+    }
+
+    async fn a_daily_refill_has_no_day_and_comes_each_day(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+
+        update(&kw, &key, json!({ "refill": daily(9) })).await.bare();
+
+        let told = kw.get_key_v1(&key.id).await;
+        assert_eq!(told["remaining"], 5);
+        assert_eq!(told["refill"], json!({ "interval": "daily", "amount": 9, "refillDay": null }));
+        assert_eq!(kw.get_key(&key.id).await["credits"]["refill"], daily(9));
+        for _ in 0..2 {
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+            kw.clock.advance_ms(DAY);
+            assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+        }
+    }
+
+    async fn a_monthly_refill_is_on_the_first_where_no_day_is_said(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+        for (day, told) in [(json!({}), 1), (json!({ "refillDay": 31.0 }), 31)] {
+            let mut refill = day;
+            refill["interval"] = json!("monthly");
+            refill["amount"] = json!(9);
+
+            update(&kw, &key, json!({ "refill": refill })).await.bare();
+
+            let refill = json!({ "interval": "monthly", "amount": 9, "refillDay": told });
+            assert_eq!(kw.get_key_v1(&key.id).await["refill"], refill);
+        }
+    }
+
+    async fn null_ends_the_refill_and_what_is_left_stays(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+
+        update(&kw, &key, json!({ "refill": null })).await.bare();
+        kw.clock.advance_ms(DAY);
+
+        let told = kw.get_key_v1(&key.id).await;
+        assert_eq!((told["remaining"].clone(), told.get("refill")), (json!(5), None));
+    }
+
+    async fn uses_are_set_and_the_refill_stays(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+
+        update(&kw, &key, json!({ "remaining": 3 })).await.bare();
+
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 3);
+        kw.clock.advance_ms(DAY);
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+    }
+
+    async fn what_makes_no_sense_is_refused_and_nothing_changes(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
+        for (change, told) in [
+            (
+                json!({ "remaining": null, "refill": daily(9) }),
+                "refill: needs remaining: null means unlimited",
+            ),
+            (
+                json!({ "refill": { "interval": "daily", "amount": 9, "refillDay": 1 } }),
+                "refill: refillDay goes with the interval monthly only",
+            ),
+            (json!({ "remaining": 1.5 }), "remaining: Expected integer, received float"),
+        ] {
+            let mut change = change;
+            change["name"] = json!("renamed");
+
+            let message = update(&kw, &key, change).await.error_v1(400, "BAD_REQUEST");
+
+            assert_eq!(message, told);
+        }
+        let told = kw.get_key_v1(&key.id).await;
+        assert_eq!((told["remaining"].clone(), told.get("name")), (json!(5), None));
+    }
+}

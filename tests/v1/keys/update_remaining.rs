@@ -1,0 +1,169 @@
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::seed::Issued;
+use crate::support::{Keyward, Reply, Stack};
+
+const DAY: i64 = 24 * 3_600_000;
+
+async fn update(kw: &Keyward, key: &Issued, op: &str, value: impl Into<Value>) -> Reply {
+    let request = json!({ "keyId": key.id, "op": op, "value": value.into() });
+    kw.v1("keys.updateRemaining", request).await
+}
+
+async fn metered(kw: &Keyward, remaining: i64) -> Issued {
+    kw.key(json!({ "credits": { "remaining": remaining } })).await
+}
+
+both! {
+    async fn uses_are_set_raised_and_lowered(kw) {
+        for before in [5, 5_000] {
+            let key = metered(&kw, before).await;
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+
+            let set = update(&kw, &key, "set", 10).await;
+            let raised = update(&kw, &key, "increment", 5_000).await;
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+            let lowered = update(&kw, &key, "decrement", 9).await;
+
+            assert_eq!(*set.bare(), json!({ "remaining": 10 }));
+            assert_eq!(*raised.bare(), json!({ "remaining": 5_010 }));
+            assert_eq!(*lowered.bare(), json!({ "remaining": 5_000 }));
+            let reply = kw.verify_v1(&key.key, json!({})).await;
+            assert_eq!(reply.is_v1("VALID")["remaining"], 4_999);
+            assert_eq!(kw.verify(&key.key).await.data()["credits"], 4_998);
+        }
+    }
+
+    async fn a_negative_step_goes_the_other_way(kw) {
+        let key = metered(&kw, 5).await;
+
+        let lowered = update(&kw, &key, "increment", -2).await;
+        let raised = update(&kw, &key, "decrement", -7).await;
+
+        assert_eq!(*lowered.bare(), json!({ "remaining": 3 }));
+        assert_eq!(*raised.bare(), json!({ "remaining": 10 }));
+    }
+
+    async fn there_is_nothing_below_0(kw) {
+        for (op, value) in [
+            ("decrement", json!(6)), ("decrement", json!(i64::MAX)), ("increment", json!(-6)),
+            ("increment", json!(i64::MIN)), ("set", json!(0)), ("set", json!(-3)),
+        ] {
+            let key = metered(&kw, 5).await;
+
+            let reply = update(&kw, &key, op, value).await;
+
+            assert_eq!(*reply.bare(), json!({ "remaining": 0 }), "{op}");
+            kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
+            update(&kw, &key, "increment", 1).await.bare();
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        }
+    }
+
+    async fn null_makes_it_unlimited_and_a_number_metered_again(kw) {
+        let key = metered(&kw, 0).await;
+        kw.verify_v1(&key.key, json!({})).await.is_v1("USAGE_EXCEEDED");
+
+        let unlimited = update(&kw, &key, "set", Value::Null).await;
+        let verified = kw.verify_v1(&key.key, json!({})).await;
+        let metered = update(&kw, &key, "set", 3.0).await;
+
+        assert_eq!(*unlimited.bare(), json!({ "remaining": null }));
+        assert_eq!(verified.is_v1("VALID").get("remaining"), None);
+        assert_eq!(*metered.bare(), json!({ "remaining": 3 }));
+        assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 3);
+    }
+
+    async fn the_refill_stays_where_a_number_is_set(kw) {
+        let refill = json!({ "interval": "daily", "amount": 9 });
+        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": refill } })).await;
+
+        update(&kw, &key, "set", 3).await.bare();
+
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 3);
+        kw.clock.advance_ms(DAY);
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+    }
+
+    async fn what_makes_no_sense_is_refused_and_changes_nothing(kw) {
+        let key = metered(&kw, 5).await;
+        for (request, told) in [
+            (json!({ "op": "set" }), "value: Required"),
+            (json!({ "value": 1 }), "op: Required"),
+            (
+                json!({ "op": "multiply", "value": 1 }),
+                "op: Invalid enum value. Expected 'increment' | 'decrement' | 'set', \
+                received 'multiply'",
+            ),
+            (
+                json!({ "op": "increment", "value": null }),
+                "value: a number is needed to increment or decrement",
+            ),
+            (
+                json!({ "op": "decrement", "value": null }),
+                "value: a number is needed to increment or decrement",
+            ),
+        ] {
+            let mut request = request;
+            request["keyId"] = json!(key.id);
+
+            let message = kw.v1("keys.updateRemaining", request).await.error_v1(400, "BAD_REQUEST");
+
+            assert_eq!(message, told);
+        }
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 5);
+    }
+
+    async fn an_unlimited_key_has_nothing_to_step_from(kw) {
+        let key = kw.key(json!({})).await;
+
+        for op in ["increment", "decrement"] {
+            let message = update(&kw, &key, op, 1).await.error_v1(400, "BAD_REQUEST");
+            assert!(message.contains("unlimited"), "{message}");
+        }
+        assert_eq!(kw.get_key_v1(&key.id).await.get("remaining"), None);
+    }
+
+    async fn more_than_can_be_counted_is_refused(kw) {
+        let key = metered(&kw, 5).await;
+
+        update(&kw, &key, "increment", i64::MAX - 4).await.error_v1(400, "BAD_REQUEST");
+        let most = update(&kw, &key, "increment", i64::MAX - 5).await;
+
+        assert_eq!(*most.bare(), json!({ "remaining": i64::MAX }));
+    }
+
+    async fn a_change_is_audited(kw) {
+        let key = metered(&kw, 5).await;
+
+        update(&kw, &key, "set", 7).await.bare();
+
+        assert_eq!(kw.events_of(&key.id).await, ["key.create", "key.update"]);
+    }
+
+    async fn a_key_that_is_not_there_is_named(kw) {
+        let deleted = metered(&kw, 5).await;
+        kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.bare();
+
+        let message = update(&kw, &deleted, "set", 1).await.error_v1(404, "NOT_FOUND");
+
+        assert!(message.contains(&deleted.id), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn what_one_replica_sets_binds_the_other_at_once() {
+    let kw = Keyward::start(Stack::Replica).await;
+    let other = kw.replica().await;
+    for (before, set) in [(5, 2), (5_000, 2), (2, 5_000)] {
+        let key = metered(&kw, before).await;
+        other.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+
+        update(&kw, &key, "set", set).await.bare();
+
+        let cost = |cost: i64| json!({ "remaining": { "cost": cost } });
+        other.verify_v1(&key.key, cost(set + 1)).await.is_v1("USAGE_EXCEEDED");
+        other.verify_v1(&key.key, cost(set)).await.is_v1("VALID");
+    }
+}
