@@ -189,7 +189,7 @@ await section("verifyKey with migrationId", async (check) => {
 await section("migrateKeys of many", async (check) => {
   const migrationId = migration("sha256");
   const { apiId } = await data(unkey.apis.createApi({ name: fresh("many") }));
-  const [all, batch] = [5_000, 100];
+  const [all, batch] = [100_000, 100];
   const keys = Array.from({ length: all }, (_, i) => fresh(`many-${i}`));
   const migrate = (from) => data(unkey.keys.migrateKeys({
     migrationId, apiId,
@@ -201,7 +201,7 @@ await section("migrateKeys of many", async (check) => {
       const { migrated, failed } = await migrate(from);
       assert.deepStrictEqual([migrated.length, failed], [batch, []]);
       ids.push(...migrated.map((one) => one.keyId));
-      if (ids.length % 1_000 === 0) console.log(`... ${ids.length} of ${all} keys taken in`);
+      if (ids.length % 10_000 === 0) console.log(`... ${ids.length} of ${all} keys taken in`);
     }
   });
   await check("the API has each of them once", async () => {
