@@ -295,7 +295,8 @@ both! {
             ("user_1", 2),
             ("uber_1", 6),
             ("User_1", 1),
-            ("user_\n_vip", 4),
+            // Nothing that applies: a star stands for what is in one line.
+            ("user_\n_vip", 10),
             ("user_vip", 2),
             ("user_*", 2),
             ("usr_", 7),
