@@ -1,7 +1,8 @@
 //! What operations of both versions take or give back.
 
 use crate::domain::keys::IssuedKey;
-use crate::id::KeyId;
+use crate::id::{KeyId, PermissionId};
+use crate::model;
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
 use crate::secret::Plaintext;
@@ -49,4 +50,23 @@ pub struct Empty {}
 /// An empty object is as good as none, and is left out.
 pub fn told(meta: Option<&Meta>) -> Option<Meta> {
     meta.filter(|meta| !meta.is_empty()).cloned()
+}
+
+/// Something a key may be allowed to do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct PermissionReply {
+    id: PermissionId,
+    name: String,
+    slug: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl From<model::Permission> for PermissionReply {
+    fn from(permission: model::Permission) -> Self {
+        let model::Permission { id, slug, name, description } = permission;
+        Self { id, name, slug, description }
+    }
 }

@@ -19,6 +19,7 @@ mod identities {
     pub mod delete_identity;
     pub mod get_identity;
     pub mod list_identities;
+    mod shapes;
     pub mod update_identity;
 }
 mod keys {
@@ -50,6 +51,7 @@ mod permissions {
     pub mod get_role;
     pub mod list_permissions;
     pub mod list_roles;
+    mod shapes;
 }
 mod ratelimits {
     pub mod delete_override;
@@ -57,6 +59,7 @@ mod ratelimits {
     pub mod limit;
     pub mod list_overrides;
     pub mod set_override;
+    mod shapes;
 }
 
 use super::{Rows, Table};

@@ -1,16 +1,14 @@
 //! What several operations of version 1 take or give back.
 
 use crate::clock::Timestamp;
-use crate::domain::identities::Called;
 use crate::domain::keys::{Found, NewCredits, NewRatelimit};
-use crate::domain::page::{Page, Paging};
+use crate::domain::page::Paging;
 use crate::domain::rbac::{Missing, Pick, PickBy};
 use crate::error::{Error, Result};
-use crate::id::{ApiId, IdentityId, KeyId, OverrideId, PermissionId, RoleId, WorkspaceId};
+use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::{self, RefillInterval};
-use crate::rpc::bounds::Alphabet;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, Interval, Positive, told};
+use crate::rpc::shapes::{Interval, Positive, told};
 use crate::secret::Plaintext;
 
 /// The limit that `ratelimit` means.
@@ -207,7 +205,7 @@ impl From<&model::Identity> for KeyIdentity {
 }
 
 /// An object, and an empty one where there is none: a client rejects null.
-fn or_empty(meta: Option<&Meta>) -> Option<Meta> {
+pub fn or_empty(meta: Option<&Meta>) -> Option<Meta> {
     meta.cloned().or_else(|| Meta::stored("{}".to_owned()))
 }
 
@@ -318,221 +316,5 @@ impl From<model::Permission> for Connected {
 impl From<model::Role> for Connected {
     fn from(role: model::Role) -> Self {
         Self { id: role.id.to_string(), name: role.name }
-    }
-}
-
-/// What a permission may be called.
-pub type Identifier = Text<3, 256, Identifying>;
-/// Empty, or a sentence.
-pub type Description = Text<0, 256>;
-
-/// Letters, digits, `_`, `.`, `:` and `-`.
-#[derive(Debug)]
-pub struct Identifying;
-
-impl Alphabet for Identifying {
-    const PATTERN: &'static str = "^[a-zA-Z0-9_.:-]+$";
-    fn has(c: char) -> bool {
-        c.is_ascii_alphanumeric() || "_.:-".contains(c)
-    }
-}
-
-/// A description; an empty one is none.
-pub fn described(description: Given<Description>) -> Result<Option<String>> {
-    let text = description.0.map(Text::into_string).filter(|text| !text.is_empty());
-    match text {
-        Some(text) if text.chars().count() < 3 => Err(Error::invalid(
-            "description",
-            "description: String must contain at least 3 character(s), or none",
-        )),
-        text => Ok(text),
-    }
-}
-
-/// Something a key may be allowed to do.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-pub struct PermissionReply {
-    id: PermissionId,
-    name: String,
-    slug: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-}
-
-impl From<model::Permission> for PermissionReply {
-    fn from(permission: model::Permission) -> Self {
-        let model::Permission { id, slug, name, description } = permission;
-        Self { id, name, slug, description }
-    }
-}
-
-/// A named set of permissions.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-pub struct RoleReply {
-    id: RoleId,
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-}
-
-impl From<model::Role> for RoleReply {
-    fn from(role: model::Role) -> Self {
-        Self { id: role.id, name: role.name, description: role.description }
-    }
-}
-
-/// The whole of a list that version 1 does not page.
-pub async fn whole<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
-where
-    F: Future<Output = Result<Page<T>>>,
-{
-    let mut paging = Paging { limit: WHOLE_PAGE, ..Paging::default() };
-    let mut whole = Vec::new();
-    loop {
-        let Page { items, next } = page(paging.clone()).await?;
-        whole.extend(items);
-        match next {
-            Some(next) if whole.len() < WHOLE_MAX => paging.from = next,
-            _ => return Ok(whole),
-        }
-    }
-}
-
-/// How many are read at once of a list that is not paged, and how many are told at most.
-const WHOLE_PAGE: usize = 1000;
-const WHOLE_MAX: usize = 100_000;
-
-/// A limit that all keys of an identity share.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SharedRatelimit {
-    pub name: Text<1, 128>,
-    pub limit: Positive,
-    /// Milliseconds.
-    pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
-}
-
-pub type SharedRatelimits = List<Object<SharedRatelimit>, 0, 50>;
-
-/// Limits as they are asked for; verification checks them when it is asked to.
-pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
-    let mut shared: Vec<NewRatelimit> = Vec::with_capacity(limits.0.len());
-    for Object(limit) in limits.0 {
-        let name = limit.name.into_string();
-        if shared.iter().any(|known| known.name == name) {
-            return Err(Error::Doubled(name));
-        }
-        shared.push(NewRatelimit {
-            name,
-            limit: limit.limit.0,
-            duration_ms: limit.duration.0,
-            auto_apply: false,
-            is_async: false,
-        });
-    }
-    Ok(shared)
-}
-
-/// What the meta of an identity may have, in characters as it is written.
-const IDENTITY_META_MAX: usize = 64_000;
-
-/// The meta of an identity.
-pub fn identity_meta(meta: Given<Meta>) -> Result<Option<Meta>> {
-    let length = meta.0.as_ref().map_or(0, |meta| meta.as_str().chars().count());
-    match length <= IDENTITY_META_MAX {
-        true => Ok(meta.0),
-        false => {
-            let message =
-                format!("meta: has {length} characters: it may have at most {IDENTITY_META_MAX}");
-            Err(Error::invalid("meta", message))
-        }
-    }
-}
-
-/// How a request names an identity; the id counts.
-pub fn called(id: Given<Name>, external_id: Given<Name>) -> Result<Called> {
-    match (id.0, external_id.0) {
-        (Some(id), _) => Ok(Called::Id(id.into_string())),
-        (None, Some(id)) => Ok(Called::ExternalId(id.into_string())),
-        (None, None) => {
-            Err(Error::invalid("identityId", "Provide either identityId or externalId"))
-        }
-    }
-}
-
-/// One of your own users.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct IdentityReply {
-    id: IdentityId,
-    external_id: String,
-    meta: Option<Meta>,
-    ratelimits: Vec<SharedRatelimitReply>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-pub struct SharedRatelimitReply {
-    name: String,
-    limit: i64,
-    /// Milliseconds.
-    duration: i64,
-}
-
-pub fn shared_replies(limits: Vec<model::Ratelimit>) -> Vec<SharedRatelimitReply> {
-    let reply = |limit: model::Ratelimit| SharedRatelimitReply {
-        name: limit.name,
-        limit: limit.limit,
-        duration: limit.duration_ms,
-    };
-    limits.into_iter().map(reply).collect()
-}
-
-impl From<model::Identity> for IdentityReply {
-    fn from(identity: model::Identity) -> Self {
-        Self {
-            meta: or_empty(identity.meta.as_ref()),
-            id: identity.id,
-            external_id: identity.external_id,
-            ratelimits: shared_replies(identity.ratelimits),
-        }
-    }
-}
-
-/// The namespace that a request names; the id counts.
-pub fn namespace(id: Given<Text<0, 512>>, name: Given<Text<0, 512>>) -> Result<String> {
-    let given = |text: Given<Text<0, 512>>| text.0.map(Text::into_string).filter(|t| !t.is_empty());
-    given(id).or_else(|| given(name)).ok_or_else(|| {
-        Error::invalid("namespaceId", "You must provide a namespaceId or a namespaceName")
-    })
-}
-
-/// A limit that stands in for the one given with a check.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-pub struct OverrideReply {
-    id: OverrideId,
-    identifier: String,
-    limit: i64,
-    /// Milliseconds.
-    duration: i64,
-    r#async: bool,
-}
-
-impl From<model::Override> for OverrideReply {
-    fn from(known: model::Override) -> Self {
-        Self {
-            id: known.id,
-            identifier: known.identifier,
-            limit: known.limit,
-            duration: known.duration_ms,
-            r#async: known.is_async,
-        }
     }
 }

@@ -4,10 +4,10 @@ use crate::clock::Timestamp;
 use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
 use crate::domain::page::Paging;
 use crate::error::{Error, Result};
-use crate::id::{IdentityId, KeyId, OverrideId, PermissionId, RatelimitId, RoleId};
+use crate::id::{IdentityId, KeyId, OverrideId, RatelimitId, RoleId};
 use crate::model::{self, RefillInterval};
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, Interval, Positive, Unsigned, told};
+use crate::rpc::shapes::{DURATION_MIN_MS, Interval, PermissionReply, Positive, Unsigned, told};
 use crate::secret::Plaintext;
 
 /// The moment up to which keys may expire: the year 2100.
@@ -292,25 +292,6 @@ impl From<Found> for KeyReply {
             ratelimits: stored.ratelimits.iter().map(RatelimitReply::from).collect(),
             plaintext: found.plaintext,
         }
-    }
-}
-
-/// Something a key may be allowed to do.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(inline)]
-pub struct PermissionReply {
-    id: PermissionId,
-    name: String,
-    slug: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-}
-
-impl From<model::Permission> for PermissionReply {
-    fn from(permission: model::Permission) -> Self {
-        let model::Permission { id, slug, name, description } = permission;
-        Self { id, name, slug, description }
     }
 }
 

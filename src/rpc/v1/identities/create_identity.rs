@@ -1,7 +1,7 @@
+use super::shapes::{SharedRatelimits, identity_meta, shared};
 use crate::domain::identities::{self, NewIdentity};
 use crate::id::IdentityId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{SharedRatelimits, identity_meta, shared};
 
 /// Create an identity.
 ///

@@ -1,6 +1,7 @@
+use super::shapes::{IdentityReply, called};
 use crate::domain::identities;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{IdentityReply, Name, called};
+use crate::rpc::v1::shapes::Name;
 
 /// Look at an identity.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,8 +1,9 @@
+use super::shapes::{SharedRatelimitReply, shared_replies};
 use crate::domain::identities;
 use crate::id::IdentityId;
 use crate::model;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{PageLimit, SharedRatelimitReply, paging, shared_replies};
+use crate::rpc::v1::shapes::{PageLimit, paging};
 
 /// List identities.
 ///

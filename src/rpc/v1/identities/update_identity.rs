@@ -1,8 +1,7 @@
+use super::shapes::{IdentityReply, SharedRatelimits, called, identity_meta, shared};
 use crate::domain::identities::{self, IdentityChange};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{
-    IdentityReply, Name, SharedRatelimits, called, identity_meta, shared,
-};
+use crate::rpc::v1::shapes::Name;
 
 /// Change an identity.
 ///

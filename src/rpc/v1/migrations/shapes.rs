@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::domain::keys::{Brought, ImportedKey, NewRatelimit};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Result};
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::shapes::{Positive, texts};
@@ -80,7 +80,8 @@ enum Variant {
 impl<Of> Migrated<Of> {
     /// The key, to be taken in. `place` is where it stands in the request.
     pub fn check(self, place: &str, api_id: ApiId) -> Result<Brought> {
-        self.brought(api_id).map_err(|e| at(place, e))
+        let place = format!("{place}.");
+        self.brought(api_id).map_err(|e| e.within(&place, &place))
     }
 
     fn brought(self, api_id: ApiId) -> Result<Brought> {
@@ -117,18 +118,5 @@ impl<Of> Migrated<Of> {
                 ratelimits: limit.into_iter().collect(),
             },
         })
-    }
-}
-
-/// What is wrong with a key, told with where it stands.
-fn at(place: &str, error: Error) -> Error {
-    let told = |fault: Fault| Fault {
-        location: format!("{place}.{}", fault.location),
-        message: format!("{place}.{}", fault.message),
-        fix: fault.fix,
-    };
-    match error {
-        Error::Invalid(faults) => Error::Invalid(faults.into_iter().map(told).collect()),
-        other => other,
     }
 }

@@ -1,7 +1,7 @@
+use super::shapes::{Description, Identifier, described};
 use crate::domain::rbac::{self, NewPermission};
 use crate::id::PermissionId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Description, Identifier, described};
 
 /// Create a permission.
 #[derive(Debug, Deserialize, JsonSchema)]

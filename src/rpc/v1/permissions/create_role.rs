@@ -1,7 +1,7 @@
+use super::shapes::{Description, described};
 use crate::domain::rbac::{self, NewRole};
 use crate::id::RoleId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Description, described};
 
 /// Create a role.
 #[derive(Debug, Deserialize, JsonSchema)]

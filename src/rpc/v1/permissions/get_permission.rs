@@ -1,6 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Name, PermissionReply};
+use crate::rpc::shapes::PermissionReply;
+use crate::rpc::v1::shapes::Name;
 
 /// Look at a permission.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,6 +1,7 @@
+use super::shapes::RoleReply;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Name, RoleReply};
+use crate::rpc::v1::shapes::Name;
 
 /// Look at a role.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,6 +1,7 @@
+use super::shapes::whole;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{PermissionReply, whole};
+use crate::rpc::shapes::PermissionReply;
 
 /// List all permissions.
 #[derive(Debug, Deserialize, JsonSchema)]

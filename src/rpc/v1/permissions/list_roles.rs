@@ -1,6 +1,6 @@
+use super::shapes::{RoleReply, whole};
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{RoleReply, whole};
 
 /// List all roles.
 #[derive(Debug, Deserialize, JsonSchema)]

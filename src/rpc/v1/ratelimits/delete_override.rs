@@ -1,7 +1,8 @@
+use super::shapes::namespace;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::{Name, namespace};
+use crate::rpc::v1::shapes::Name;
 
 /// Delete an override.
 ///

@@ -1,6 +1,7 @@
+use super::shapes::{OverrideReply, namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Name, OverrideReply, namespace};
+use crate::rpc::v1::shapes::Name;
 
 /// Look at an override.
 ///

@@ -1,6 +1,7 @@
+use super::shapes::{OverrideReply, namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{OverrideReply, PageLimit, namespace, paging};
+use crate::rpc::v1::shapes::{PageLimit, paging};
 
 /// List the overrides of a namespace.
 ///

@@ -1,8 +1,8 @@
+use super::shapes::namespace;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
-use crate::rpc::v1::shapes::namespace;
 
 /// Set an override.
 ///

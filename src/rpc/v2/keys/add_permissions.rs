@@ -2,8 +2,7 @@ use crate::domain::keys::{Rights, permissions};
 use crate::domain::rbac::{Missing, Pick};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::texts;
-use crate::rpc::v2::shapes::PermissionReply;
+use crate::rpc::shapes::{PermissionReply, texts};
 
 /// Add permissions to a key.
 ///

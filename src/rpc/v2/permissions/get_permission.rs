@@ -1,6 +1,6 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::PermissionReply;
+use crate::rpc::shapes::PermissionReply;
 
 /// Get a permission.
 #[derive(Debug, Deserialize, JsonSchema)]

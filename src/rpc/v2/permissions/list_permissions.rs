@@ -1,7 +1,8 @@
 use crate::domain::page::Page;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Cursor, PageLimit, PermissionReply, Search, searched};
+use crate::rpc::shapes::PermissionReply;
+use crate::rpc::v2::shapes::{Cursor, PageLimit, Search, searched};
 
 /// List permissions.
 ///

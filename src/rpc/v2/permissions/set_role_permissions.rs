@@ -1,8 +1,7 @@
 use crate::domain::rbac;
 use crate::id::RoleId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::texts;
-use crate::rpc::v2::shapes::PermissionReply;
+use crate::rpc::shapes::{PermissionReply, texts};
 
 /// Set the permissions of a role.
 ///
