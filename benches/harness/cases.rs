@@ -11,10 +11,15 @@ pub enum Group {
     Several,
     /// One key that everybody asks for.
     Hot,
+    /// The same verification through both versions of the interface.
+    Versions,
+    /// The standalone limiter, exact and from memory.
+    Quick,
 }
 
 impl Group {
-    pub const ALL: [Self; 4] = [Self::Memory, Self::Redis, Self::Several, Self::Hot];
+    pub const ALL: [Self; 6] =
+        [Self::Memory, Self::Redis, Self::Several, Self::Hot, Self::Versions, Self::Quick];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -22,6 +27,8 @@ impl Group {
             Self::Redis => "Decided in Redis, against an echo with one script call (#3)",
             Self::Several => "Five limits, against an echo with five script calls in turn",
             Self::Hot => "One key that everybody asks for: with credits, against without",
+            Self::Versions => "Verification through version 1, against version 2",
+            Self::Quick => "Counted in Redis a moment later (`async`), against at once",
         }
     }
 }
@@ -56,6 +63,10 @@ pub enum KeySet {
     FiveLimitsAndCredits,
     /// No keys: who is counted by the standalone limiter.
     Identifiers,
+    /// Likewise, a hundred that are asked for all the time.
+    FewIdentifiers,
+    /// The same, counted quickly rather than exactly.
+    QuickIdentifiers,
     /// A single key.
     HotLimit,
     /// A single key.
@@ -70,13 +81,15 @@ pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "docume
 pub const ROLE: &str = "editor";
 
 impl KeySet {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Plain,
         Self::Permitted,
         Self::OneLimit,
         Self::FiveLimits,
         Self::FiveLimitsAndCredits,
         Self::Identifiers,
+        Self::FewIdentifiers,
+        Self::QuickIdentifiers,
         Self::HotLimit,
         Self::HotCredits,
     ];
@@ -89,6 +102,8 @@ impl KeySet {
             Self::FiveLimits => "five-limits",
             Self::FiveLimitsAndCredits => "five-limits-and-credits",
             Self::Identifiers => "identifiers",
+            Self::FewIdentifiers => "few-identifiers",
+            Self::QuickIdentifiers => "quick-identifiers",
             Self::HotLimit => "hot-limit",
             Self::HotCredits => "hot-credits",
         }
@@ -124,11 +139,20 @@ impl KeySet {
                 r#"{"key":""#,
                 r#"","permissions":"documents.read AND (documents.write OR documents.admin)"}"#,
             ),
-            Self::Identifiers => (
+            Self::Identifiers | Self::FewIdentifiers => (
                 r#"{"namespace":"bench","limit":1000000000,"duration":60000,"identifier":""#,
                 r#""}"#,
             ),
-            _ => (r#"{"key":""#, r#""}"#),
+            Self::QuickIdentifiers => (
+                r#"{"async":true,"namespace":"bench","limit":1000000000,"duration":60000,"identifier":""#,
+                r#""}"#,
+            ),
+            Self::Plain
+            | Self::OneLimit
+            | Self::FiveLimits
+            | Self::FiveLimitsAndCredits
+            | Self::HotLimit
+            | Self::HotCredits => (r#"{"key":""#, r#""}"#),
         }
     }
 
@@ -140,17 +164,21 @@ impl KeySet {
 
     /// What the body of every right answer holds.
     pub fn marker(self) -> &'static str {
-        if self == Self::Identifiers { r#""success":true"# } else { r#""code":"VALID""# }
+        if self.is_made() { r#""code":"VALID""# } else { r#""success":true"# }
     }
 
     /// Whether the server has to know them.
     pub fn is_made(self) -> bool {
-        self != Self::Identifiers
+        !matches!(self, Self::Identifiers | Self::FewIdentifiers | Self::QuickIdentifiers)
     }
 
     pub fn limits(self) -> usize {
         match self {
-            Self::Plain | Self::Permitted | Self::Identifiers => 0,
+            Self::Plain
+            | Self::Permitted
+            | Self::Identifiers
+            | Self::FewIdentifiers
+            | Self::QuickIdentifiers => 0,
             Self::OneLimit | Self::HotLimit | Self::HotCredits => 1,
             Self::FiveLimits | Self::FiveLimitsAndCredits => 5,
         }
@@ -162,7 +190,16 @@ impl KeySet {
 
     /// How many keys there are, where a case usually has so many.
     pub fn count(self, usual: usize) -> usize {
-        if matches!(self, Self::HotLimit | Self::HotCredits) { 1 } else { usual }
+        match self {
+            Self::HotLimit | Self::HotCredits => 1,
+            Self::FewIdentifiers | Self::QuickIdentifiers => usual.min(100),
+            Self::Plain
+            | Self::Permitted
+            | Self::OneLimit
+            | Self::FiveLimits
+            | Self::FiveLimitsAndCredits
+            | Self::Identifiers => usual,
+        }
     }
 }
 
@@ -192,10 +229,12 @@ impl Case {
 }
 
 pub const VERIFY: &str = "/v2/keys.verifyKey";
+const VERIFY_V1: &str = "/v1/keys.verifyKey";
 const LIMIT: &str = "/v2/ratelimit.limit";
+const LIMIT_V1: &str = "/v1/ratelimits.limit";
 
 /// The ceilings come first in their group.
-pub const CASES: [Case; 16] = [
+pub const CASES: [Case; 22] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
     verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
@@ -232,6 +271,12 @@ pub const CASES: [Case; 16] = [
     ),
     verify("verify hot key, one limit", Group::Hot, Place::Replica, KeySet::HotLimit),
     verify("verify hot key, one limit + credits", Group::Hot, Place::Replica, KeySet::HotCredits),
+    verify("v2 verify, cached", Group::Versions, Place::Replica, KeySet::Plain),
+    v1("v1 verify, cached", Group::Versions, VERIFY_V1, KeySet::Plain),
+    verify("v2 verify, one limit", Group::Versions, Place::Replica, KeySet::OneLimit),
+    v1("v1 verify, one limit", Group::Versions, VERIFY_V1, KeySet::OneLimit),
+    v1("v1 limit, exact", Group::Quick, LIMIT_V1, KeySet::FewIdentifiers),
+    v1("v1 limit, async", Group::Quick, LIMIT_V1, KeySet::QuickIdentifiers),
 ];
 
 const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
@@ -244,6 +289,10 @@ const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) ->
 
 const fn limit(name: &'static str, group: Group, place: Place) -> Case {
     Case { name, group, place, path: LIMIT, keys: KeySet::Identifiers }
+}
+
+const fn v1(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
+    Case { name, group, place: Place::Replica, path, keys }
 }
 
 /// The cases whose name holds `only`, each with the ceiling of its group: a figure without its

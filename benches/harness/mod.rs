@@ -9,6 +9,7 @@ mod cold_start;
 mod lists;
 mod load;
 mod machine;
+mod quick;
 mod report;
 mod servers;
 
@@ -23,7 +24,7 @@ use std::time::Instant;
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
-                     [--keys 10000] [--json FILE] | --lists";
+                     [--keys 10000] [--json FILE] | --lists | --quick";
 
 pub struct Options {
     pub reps: u32,
@@ -63,11 +64,17 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
         eprintln!("not run: this is a benchmark; usage: {USAGE}");
         return Ok(());
     }
-    if arguments.iter().any(|argument| argument == "--lists") {
+    let named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let run: Option<fn(Cores) -> Outcome<()>> = match () {
+        () if named("--lists") => Some(lists::run),
+        () if named("--quick") => Some(quick::run),
+        () => None,
+    };
+    if let Some(run) = run {
         let cores = Cores::choose()?;
         servers::require_tools()?;
         servers::pin_self(cores)?;
-        return lists::run(cores);
+        return run(cores);
     }
     let options = Options::parse(arguments)?;
     let cases = cases::selected(&options.only);

@@ -257,6 +257,12 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
             Target::at_least(format!("{name}: throughput of #3"), throughput, 1.0),
             Target::at_most(format!("{name}: CPU of #3, server and Redis"), cpu, 1.0),
         ],
+        (Group::Versions, KeySet::Plain) => {
+            vec![Target::at_least(format!("{name}: throughput of version 2"), throughput, 1.0)]
+        }
+        (Group::Quick, _) => {
+            vec![Target::at_least(format!("{name}: throughput of exact"), throughput, 1.0)]
+        }
         _ => Vec::new(),
     }
 }

@@ -3,8 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use futures_util::future::join_all;
-
 use crate::app::App;
 use crate::error::Result;
 use crate::limiter::{Standing, Take, Taken, Window};
@@ -76,16 +74,15 @@ const SENT_TOGETHER: usize = 50;
 /// Sends what was taken quickly, and hears what the others have taken.
 pub async fn send_quick(app: &App) {
     let Some(redis) = &app.redis else { return };
-    let due = app.quick.due();
-    let batches = due.chunks(SENT_TOGETHER).map(|windows| async move {
+    // One after the other: who waits for an exact answer finds a place between them.
+    for windows in app.quick.due().chunks(SENT_TOGETHER) {
         let take = Take { windows: windows.to_vec(), spend: None };
         let taken = redis.take(&take, app.clock.fixed()).await.ok();
         for (at, window) in windows.iter().enumerate() {
             let counted = taken.as_ref().and_then(|taken| taken.windows.get(at));
             app.quick.sent(window, counted.copied());
         }
-    });
-    join_all(batches).await;
+    }
 }
 
 /// The windows of a server that has no Redis.
