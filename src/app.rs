@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
+use crate::domain::analytics::Buffer;
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
@@ -24,11 +25,13 @@ use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Gate, Store, StoredKey, StoredNamespace, Tx};
+use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace, Tx};
 use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
+/// The file of what happened, beside it.
+pub const EVENTS_FILE: &str = "keyward-events.db";
 /// How many announcements may wait for Redis. When there are more, the change log must do: every
 /// replica reads it twice a second.
 const ANNOUNCEMENTS_MAX: usize = 1024;
@@ -40,6 +43,10 @@ pub struct App {
     pub settings: Settings,
     pub clock: Clock,
     pub store: Gate,
+    /// What happened, as far as it has been written.
+    pub events: Events,
+    /// What happened, and waits to be written.
+    pub happened: Buffer,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
     /// The counters that all replicas share; absent in an embedded server.
@@ -109,6 +116,7 @@ impl App {
     /// other replicas; see [`crate::stream`].
     pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
         let metrics = Metrics::default();
+        let events = Self::events(&settings)?;
         let (keyspace, redis) = match &settings.engines {
             Engines::Embedded { .. } => (Keyspace::new(""), None),
             Engines::Replica { redis_url, .. } => {
@@ -122,11 +130,14 @@ impl App {
         let freshness = Arc::new(Freshness::new(grace_ms));
         let caches = Caches::new(&freshness, settings.cached_keys_max);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
+        let happened = Buffer::new(settings.events_waiting_max);
         let draining = AtomicBool::new(false);
         let masters = settings.master_keys.clone().map(Arc::new);
         let app = Self {
             settings,
             store: Gate::default(),
+            events,
+            happened,
             freshness,
             caches,
             redis,
@@ -146,6 +157,14 @@ impl App {
             announcements,
         };
         Ok((app, waiting))
+    }
+
+    /// Where what happened is kept. Nothing is opened yet.
+    pub fn events(settings: &Settings) -> Result<Events> {
+        match &settings.engines {
+            Engines::Embedded { data_dir } => Ok(Events::open(&data_dir.join(EVENTS_FILE))),
+            Engines::Replica { database_url, .. } => Events::connect(database_url),
+        }
     }
 
     /// Opens the database that the settings name.

@@ -13,6 +13,7 @@ use serde::Serialize;
     Debug,
     Clone,
     Copy,
+    Default,
     PartialEq,
     Eq,
     PartialOrd,
@@ -91,6 +92,10 @@ impl Stopwatch {
 
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
+    }
+
+    pub fn elapsed_us(&self) -> i64 {
+        i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
     pub fn elapsed_ms(&self) -> i64 {

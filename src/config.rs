@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::model::{Networks, OnOutage};
+use crate::model::{Kept, Networks, OnOutage, Retention};
 use crate::secret::Plaintext;
 use crate::vault::{MasterKey, MasterKeys};
 
@@ -93,6 +93,20 @@ pub struct Config {
     /// After how many seconds without a spend credits go back from Redis to the database [default: 60]
     #[arg(long, env = "KEYWARD_PURSE_IDLE_SECONDS", global = true)]
     purse_idle_seconds: Option<String>,
+    /// How this replica's region is called in analytics [default: none]
+    #[arg(long, env = "KEYWARD_REGION", global = true)]
+    region: Option<String>,
+    /// How many days verifications are kept, and their sums
+    /// [default: raw=90,minute=90,hour=90,day=365,month=1095]
+    #[arg(long, env = "KEYWARD_VERIFICATIONS_KEPT", global = true)]
+    verifications_kept: Option<String>,
+    /// How many days checks of the standalone limiter are kept, and their sums
+    /// [default: raw=30,minute=7,hour=30,day=100,month=1095]
+    #[arg(long, env = "KEYWARD_RATELIMITS_KEPT", global = true)]
+    ratelimits_kept: Option<String>,
+    /// How many events may wait to be written before others are dropped [default: 100000]
+    #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
+    events_waiting: Option<String>,
     /// How many keys are cached [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
@@ -139,7 +153,16 @@ pub struct Settings {
     pub cached_keys_max: u64,
     pub keys_on_outage: OnOutage,
     pub purse_idle_seconds: u64,
+    /// Empty: none.
+    pub region: String,
+    pub events_waiting_max: usize,
+    pub kept: Kept,
 }
+
+const VERIFICATIONS_KEPT: Retention =
+    Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 };
+const RATELIMITS_KEPT: Retention =
+    Retention { raw: 30, minute: 7, hour: 30, day: 100, month: 1095 };
 
 impl Settings {
     /// With the address that is really listened on, where the port was left to the machine.
@@ -221,6 +244,9 @@ impl Config {
                 1,
                 86_400,
             )?,
+            region: self.region()?,
+            events_waiting_max: self.events_waiting_max()?,
+            kept: self.kept()?,
             listen,
         })
     }
@@ -331,6 +357,36 @@ impl Config {
         text.parse().map_err(|fault| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {fault}"))
     }
 
+    fn events_waiting_max(&self) -> Result<usize, String> {
+        let (name, text) = ("KEYWARD_EVENTS_WAITING", self.events_waiting.as_deref());
+        let max = number(name, text, 100_000, 100, 10_000_000)?;
+        Ok(usize::try_from(max).unwrap_or(usize::MAX))
+    }
+
+    fn kept(&self) -> Result<Kept, String> {
+        let (verifications, ratelimits) = (&self.verifications_kept, &self.ratelimits_kept);
+        Ok(Kept {
+            verifications: retention(
+                "KEYWARD_VERIFICATIONS_KEPT",
+                verifications.as_deref(),
+                VERIFICATIONS_KEPT,
+            )?,
+            ratelimits: retention(
+                "KEYWARD_RATELIMITS_KEPT",
+                ratelimits.as_deref(),
+                RATELIMITS_KEPT,
+            )?,
+        })
+    }
+
+    fn region(&self) -> Result<String, String> {
+        let region = self.region.clone().unwrap_or_default();
+        if region.len() <= 64 && region.chars().all(|c| c.is_ascii_graphic()) {
+            return Ok(region);
+        }
+        Err("KEYWARD_REGION must be at most 64 printable ASCII characters without spaces".into())
+    }
+
     fn redis_prefix(&self) -> Result<String, String> {
         let prefix = self.redis_prefix.clone().unwrap_or_else(|| "kw:".into());
         // A brace would move the hash tag; the rest would merely be hard to read.
@@ -368,6 +424,34 @@ fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{name} is not a URL that begins with {}", schemes.join(" or ")))
+}
+
+/// The longest that anything is kept: ten years.
+const DAYS_MAX: u32 = 3650;
+
+/// Days by unit, such as `raw=7,hour=30`; units that are not named keep their default.
+fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Retention, String> {
+    let mut kept = default;
+    for part in value.into_iter().flat_map(|text| text.split(',')) {
+        let fault = || {
+            format!(
+                "{name} has {part:?}: it must be a list such as raw=7,minute=7,hour=30,day=365,month=1095, \
+                each with 1 to {DAYS_MAX} days"
+            )
+        };
+        let (unit, days) = part.trim().split_once('=').ok_or_else(fault)?;
+        let days = days.parse().ok().filter(|days| (1..=DAYS_MAX).contains(days));
+        let days = days.ok_or_else(fault)?;
+        match unit {
+            "raw" => kept.raw = days,
+            "minute" => kept.minute = days,
+            "hour" => kept.hour = days,
+            "day" => kept.day = days,
+            "month" => kept.month = days,
+            _ => return Err(fault()),
+        }
+    }
+    Ok(kept)
 }
 
 fn number(

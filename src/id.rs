@@ -12,24 +12,72 @@ const LENGTH: usize = 22;
 const LETTERS: usize = 10;
 const NUMBERS: u64 = 58_u64.pow(10);
 
-/// Makes `prefix` followed by random characters, each as likely as any other.
+/// Random characters, each as likely as any other.
 #[expect(clippy::disallowed_methods, reason = "identifiers are made here")]
-fn random(prefix: &str) -> String {
+fn letters() -> [u8; LENGTH] {
     let mut rng = rand::rng();
-    let mut id = String::with_capacity(prefix.len() + LENGTH);
-    id.push_str(prefix);
-    while id.len() < prefix.len() + LENGTH {
+    let mut letters = [0; LENGTH];
+    let mut made = 0;
+    while made < LENGTH {
         let mut bits = rng.next_u64();
         if bits >= u64::MAX / NUMBERS * NUMBERS {
             // The last, broken round of the numbers would make some of them likelier.
             continue;
         }
-        for _ in 0..LETTERS.min(prefix.len() + LENGTH - id.len()) {
-            id.push(char::from(ALPHABET[(bits % 58) as usize]));
+        for letter in letters.iter_mut().skip(made).take(LETTERS) {
+            *letter = ALPHABET[(bits % 58) as usize];
             bits /= 58;
         }
+        made += LETTERS;
     }
+    letters
+}
+
+fn random(prefix: &str) -> String {
+    let mut id = String::with_capacity(prefix.len() + LENGTH);
+    id.push_str(prefix);
+    id.extend(letters().map(char::from));
     id
+}
+
+/// A request, in every answer and in the log. Every request has one, so it needs no memory of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RequestId([u8; REQUEST.len() + LENGTH]);
+
+const REQUEST: &[u8; 4] = b"req_";
+
+impl RequestId {
+    /// A new one.
+    pub fn random() -> Self {
+        let mut id = [0; REQUEST.len() + LENGTH];
+        let (prefix, rest) = id.split_at_mut(REQUEST.len());
+        prefix.copy_from_slice(REQUEST);
+        rest.copy_from_slice(&letters());
+        Self(id)
+    }
+
+    pub fn as_str(&self) -> &str {
+        // It was made of ASCII.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl serde::Serialize for RequestId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 macro_rules! id {
@@ -111,8 +159,6 @@ id! {
     NamespaceId "rlns_",
     /// An override in a namespace.
     OverrideId "rlor_",
-    /// A request, in every answer and in the log.
-    RequestId "req_",
     /// An audit entry.
     AuditId "log_",
     /// What all audit entries of one act share.

@@ -11,7 +11,8 @@
 //! | [`store`], [`limiter`] | what lasts, and what is counted |
 //! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`sabotage`] | the alphabet that all share |
 //!
-//! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true.
+//! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
+//! happened.
 
 pub mod app;
 pub mod cli;
@@ -24,6 +25,7 @@ pub mod id;
 pub mod limiter;
 pub mod metrics;
 pub mod model;
+pub mod recorder;
 pub mod rpc;
 pub mod sabotage;
 pub mod secret;

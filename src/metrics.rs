@@ -61,6 +61,37 @@ labelled! {
     DegradedAnswers: "policy" { local "local", open "open", closed "closed", }
 }
 
+/// Events of one kind: verifications, or checks of the standalone limiter.
+#[derive(Debug)]
+pub struct EventCounts {
+    /// Put into the database.
+    pub written: Counter,
+    /// Found the buffer full, and are gone.
+    pub dropped: Counter,
+}
+
+/// Events of both kinds.
+#[derive(Debug)]
+pub struct Events {
+    pub verifications: EventCounts,
+    pub ratelimits: EventCounts,
+}
+
+impl Events {
+    fn new(registry: &mut Registry) -> Self {
+        let written = family(registry, "events_written", "Events written, by kind");
+        let dropped =
+            family(registry, "events_dropped", "Events lost because too many waited, by kind");
+        let of = |kind| {
+            let of = |family: &Family<[Label; 1], Counter>| {
+                family.get_or_create_owned(&[("kind", kind)])
+            };
+            EventCounts { written: of(&written), dropped: of(&dropped) }
+        };
+        Self { verifications: of("verification"), ratelimits: of("ratelimit") }
+    }
+}
+
 impl Requests {
     /// Counts an answer with this status.
     pub fn count(&self, status: u16) {
@@ -82,6 +113,7 @@ pub struct Metrics {
     pub verifications: Verifications,
     pub ratelimit_checks: RatelimitChecks,
     pub degraded_answers: DegradedAnswers,
+    pub events: Events,
     /// Calls to the counters that replicas share.
     pub counters_calls: Counter,
     /// Those that failed, or were not answered in time.
@@ -118,6 +150,7 @@ impl Default for Metrics {
                 &family(all, "degraded_answers", "Answers without the counters, by policy"),
                 |policy| [policy],
             ),
+            events: Events::new(all),
             counters_calls: counter(all, "counters_calls", "Calls to Redis for counters"),
             counters_failures: counter(
                 all,

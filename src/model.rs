@@ -1,7 +1,9 @@
 //! The nouns: plain records that the domain and the store share. No behaviour but invariants.
 
+mod events;
 mod overrides;
 
+pub use events::{EventKind, Kept, Retention, Unit};
 pub use overrides::{Overrides, STARS_MAX};
 
 use std::net::IpAddr;

@@ -13,14 +13,15 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/error.rs", LAYERS),
     ("src/config.rs", LAYERS),
     ("src/metrics.rs", LAYERS),
-    ("src/store", &["app", "cli", "http", "rpc", "domain", "limiter", "stream"]),
-    ("src/limiter", &["app", "cli", "http", "rpc", "domain", "store", "stream"]),
-    ("src/domain", &["cli", "http", "rpc", "stream"]),
-    ("src/http", &["cli", "store", "limiter", "stream"]),
-    ("src/rpc", &["cli", "http", "store", "limiter", "stream"]),
+    ("src/store", &["app", "cli", "http", "rpc", "domain", "limiter", "stream", "recorder"]),
+    ("src/limiter", &["app", "cli", "http", "rpc", "domain", "store", "stream", "recorder"]),
+    ("src/domain", &["cli", "http", "rpc", "stream", "recorder"]),
+    ("src/http", &["cli", "store", "limiter", "stream", "recorder"]),
+    ("src/rpc", &["cli", "http", "store", "limiter", "stream", "recorder"]),
 ];
 
-const LAYERS: &[&str] = &["app", "cli", "http", "rpc", "domain", "store", "limiter", "stream"];
+const LAYERS: &[&str] =
+    &["app", "cli", "http", "rpc", "domain", "store", "limiter", "stream", "recorder"];
 
 /// A crate, and where alone it may be named.
 const CONFINED: &[(&str, &[&str])] = &[

@@ -4,6 +4,13 @@
 mod support;
 
 mod cli;
+mod events {
+    mod buffer;
+    mod kept;
+    mod ratelimits;
+    mod sums;
+    mod verifications;
+}
 mod invalidation;
 mod layers;
 mod limiter;

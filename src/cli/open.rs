@@ -43,13 +43,16 @@ impl From<Unopened> for Failure {
     }
 }
 
-/// Opens and migrates the database that the settings name.
+/// Opens and migrates the database that the settings name, and that of events.
 pub async fn open(settings: &Settings) -> Result<Store, Unopened> {
     if let Engines::Embedded { data_dir } = &settings.engines {
         make(data_dir)?;
     }
     let store = App::open_store(settings).await.map_err(|error| unopened(settings, &error))?;
     store.migrate().await.map_err(|fault| unmigrated(&fault))?;
+    let events = App::events(settings).map_err(|error| unopened(settings, &error))?;
+    events.migrate().await.map_err(|fault| unmigrated(&fault))?;
+    events.close().await;
     Ok(store)
 }
 

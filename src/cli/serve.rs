@@ -15,10 +15,11 @@ use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
+use crate::domain::analytics::writer;
 use crate::domain::keys::uses;
 use crate::domain::root_keys::FirstStart;
 use crate::domain::{counting, credits};
-use crate::{http, stream};
+use crate::{http, recorder, stream};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
 /// or find them idle, where that is too short.
@@ -39,6 +40,7 @@ pub async fn serve(settings: Settings) -> Done {
     greet(&app, address, first.as_ref());
 
     let mut tasks = stream::start(&app, announcements);
+    recorder::start(&app, &mut tasks);
     if first.is_none() {
         tasks.spawn(open_later(app.clone(), address));
     }
@@ -47,8 +49,12 @@ pub async fn serve(settings: Settings) -> Done {
     if let Err(e) = uses::note(&app).await {
         tracing::debug!(error = %e, "cannot note which keys were used: {e}");
     }
+    if let Err(e) = writer::write(&app).await {
+        tracing::warn!(error = %e, "the last events are lost: {e}");
+    }
     counting::send_quick(&app).await;
     go_back(&app).await;
+    app.events.close().await;
     app.store.close().await;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::once::Once;
 use super::permission::{Action, Grants};
 use crate::error::{Error, Result};
-use crate::id::WorkspaceId;
+use crate::id::{RequestId, WorkspaceId};
 use crate::model::RootKey;
 pub use crate::store::cache::Cached;
 
@@ -48,6 +48,9 @@ pub struct Caller {
     pub origin: Origin,
     /// How the request is told from others, where it may be asked again.
     pub once: Option<Arc<Once>>,
+    pub request: RequestId,
+    /// Whether the request is to leave no event.
+    pub is_unrecorded: bool,
 }
 
 impl Caller {

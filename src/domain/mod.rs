@@ -5,6 +5,7 @@
 //! writes takes one transaction, records its audit entry in it, commits last, and only then tells
 //! the caches.
 
+pub mod analytics;
 pub mod apis;
 pub mod audit;
 pub mod caller;

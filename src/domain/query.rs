@@ -4,6 +4,8 @@
 //! included. Parsing and evaluating are one pass with a stack of its own, so that no query, however
 //! deeply nested, can exhaust the thread's.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 
 /// What a key must be allowed to do.
@@ -40,6 +42,31 @@ impl Tree {
             Self::All(parts) => parts.iter().all(|part| part.holds(has)),
             Self::Any(parts) => parts.iter().any(|part| part.holds(has)),
         }
+    }
+}
+
+impl fmt::Display for Required {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Query(query) => f.write_str(query),
+            Self::Tree(tree) => tree.fmt(f),
+        }
+    }
+}
+
+/// As a query, with parentheses around what has several parts.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (parts, word) = match self {
+            Self::Has(slug) => return f.write_str(slug),
+            Self::All(parts) => (parts, " AND "),
+            Self::Any(parts) => (parts, " OR "),
+        };
+        for (at, part) in parts.iter().enumerate() {
+            f.write_str(if at == 0 { "(" } else { word })?;
+            part.fmt(f)?;
+        }
+        f.write_str(")")
     }
 }
 

@@ -142,6 +142,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const IS_LIST: bool = false;
     /// Whether an `Idempotency-Key` makes it safe to repeat.
     const REPEATABLE: bool = false;
+    /// Whether a caller may ask that it leaves no event.
+    const MAY_GO_UNRECORDED: bool = false;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
     /// Whether its errors are sent as `application/problem+json`, which the official clients expect of some.

@@ -28,6 +28,8 @@ use crate::id::RequestId;
 
 /// How long a body may take to arrive.
 const BODY_SECONDS: u64 = 30;
+/// With `disabled`, a request leaves no event where it may ask for that.
+const METRICS: &str = "x-unkey-metrics";
 /// By which a client names a request that it may send again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
@@ -49,7 +51,7 @@ pub async fn serve<V: Version, O: Operation>(
     let request_id = RequestId::random();
     // A panic is our fault and ends this request, not those that share its connection.
     let (head, body) = request.into_parts();
-    let answer = pin!(answer::<V, O>(app, &head, body));
+    let answer = pin!(answer::<V, O>(app, request_id, &head, body));
     let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let answered =
         answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
@@ -74,7 +76,12 @@ pub async fn serve<V: Version, O: Operation>(
     response
 }
 
-async fn answer<V: Version, O: Operation>(app: &App, head: &Parts, body: Body) -> Result<O::Reply> {
+async fn answer<V: Version, O: Operation>(
+    app: &App,
+    request_id: RequestId,
+    head: &Parts,
+    body: Body,
+) -> Result<O::Reply> {
     let (bearer, authority) = match O::NEEDS {
         Needs::Nothing => (&[][..], root_keys::nobody(app)),
         Needs::Permission(_) | Needs::Hidden(_) => match authenticated::<V>(app, head).await {
@@ -102,7 +109,9 @@ async fn answer<V: Version, O: Operation>(app: &App, head: &Parts, body: Body) -
         true => once(&head.headers, bearer, O::NAME, &body)?,
         false => None,
     };
-    let caller = Caller { authority, origin, once };
+    let is_unrecorded =
+        O::MAY_GO_UNRECORDED && head.headers.get(METRICS).is_some_and(|value| value == "disabled");
+    let caller = Caller { authority, origin, once, request: request_id, is_unrecorded };
     // Counters have a limit of their own, so this is the database's.
     within(RUN_TIMEOUT, pin!(request.run(app, &caller)))
         .await

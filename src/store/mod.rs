@@ -9,10 +9,12 @@
 mod audit;
 pub mod cache;
 mod credits;
+pub mod events;
 pub mod freshness;
 mod gate;
 mod identities;
 mod migrations;
+mod parts;
 mod postgres;
 mod ratelimits;
 mod rbac;
@@ -35,6 +37,7 @@ use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use crate::model::{Api, Key, Networks, Permission, Ratelimit, RootKey};
 pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
 pub use credits::{CreditReads, CreditWrites};
+pub use events::Events;
 use freshness::Subject;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
@@ -118,6 +121,13 @@ pub trait Reads:
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Not the deleted ones, nor those of a deleted API.
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
+    /// Up to `max` keys of a workspace that this is the owner of, with their APIs. Not the deleted ones.
+    async fn keys_owned(
+        &mut self,
+        workspace: &WorkspaceId,
+        owner: &str,
+        max: i64,
+    ) -> Result<Vec<(KeyId, ApiId)>>;
     /// A page of the keys of an API. Not the deleted ones.
     async fn keys_of(
         &mut self,
@@ -229,6 +239,16 @@ pub enum Unmigrated {
     Failed(MigrateError),
 }
 
+impl From<MigrateError> for Unmigrated {
+    fn from(error: MigrateError) -> Self {
+        match error {
+            MigrateError::VersionMissing(version) => Self::Newer(version),
+            MigrateError::VersionMismatch(version) => Self::Other(version),
+            other => Self::Failed(other),
+        }
+    }
+}
+
 impl Unmigrated {
     /// Whether the database went out of reach, as against a schema that this keyward cannot use.
     pub fn is_outage(&self) -> bool {
@@ -270,11 +290,7 @@ impl Store {
             Self::Postgres(pool) => POSTGRES.run(pool).await,
             Self::Sqlite(pool) => SQLITE.run(pool).await,
         };
-        done.map_err(|e| match e {
-            MigrateError::VersionMissing(version) => Unmigrated::Newer(version),
-            MigrateError::VersionMismatch(version) => Unmigrated::Other(version),
-            other => Unmigrated::Failed(other),
-        })
+        done.map_err(Unmigrated::from)
     }
 
     /// A connection that only reads.
@@ -338,6 +354,16 @@ enum Inner {
     Sqlite(Transaction<'static, Sqlite>),
 }
 
+impl Inner {
+    async fn commit(self) -> Result<()> {
+        match self {
+            Self::Postgres(tx) => tx.commit().await?,
+            Self::Sqlite(tx) => tx.commit().await?,
+        }
+        Ok(())
+    }
+}
+
 impl Tx {
     /// Says that a cache may hold something that this transaction makes untrue.
     pub fn changed(&mut self, subject: Subject) {
@@ -351,10 +377,7 @@ impl Tx {
             let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
             self.insert_changes(&subjects).await?;
         }
-        match self.inner {
-            Inner::Postgres(tx) => tx.commit().await?,
-            Inner::Sqlite(tx) => tx.commit().await?,
-        }
+        self.inner.commit().await?;
         Ok(self.changed)
     }
 }

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::STATEMENT_TIMEOUT;
+use super::events::SCHEMA;
 
 /// The items of a JSON list as rows with one column, `item`.
 macro_rules! items {
@@ -66,6 +67,29 @@ macro_rules! locked {
     };
 }
 
+/// The bytes that a text tells in hexadecimal.
+macro_rules! bytes {
+    ($text:literal) => {
+        concat!("decode(", $text, ", 'hex')")
+    };
+}
+/// The truth of `true` and `false`.
+macro_rules! flag {
+    ($text:literal) => {
+        concat!("CAST(", $text, " AS BOOLEAN)")
+    };
+}
+/// The beginning of the month (UTC) of a time, both in unix milliseconds.
+macro_rules! month_of {
+    ($time:literal) => {
+        concat!(
+            "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(",
+            $time,
+            " / 1000.0) AT TIME ZONE 'UTC')) * 1000 AS BIGINT)"
+        )
+    };
+}
+
 #[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
 #[path = "queries/mod.rs"]
 mod queries;
@@ -99,6 +123,31 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
             return answered.unwrap_or(Err(sqlx::Error::WorkerCrashed));
         }
     }
+}
+
+/// How many connections write events and sum them up, and how many answer questions about them.
+const EVENT_WRITERS: u32 = 2;
+const EVENT_READERS: u32 = 2;
+/// How long a statement about events may run: summing up what has gathered in an outage takes its time.
+const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Connections that write events, and such that only read them. They are made when they are first needed.
+pub fn event_pools(url: &str) -> sqlx::Result<(PgPool, PgPool)> {
+    let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
+    let options = options(url)?.options([
+        ("search_path", SCHEMA),
+        ("statement_timeout", timeout_ms.as_str()),
+        ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
+    ]);
+    let pool = |connections_max, options| {
+        PgPoolOptions::new()
+            .max_connections(connections_max)
+            .acquire_timeout(Duration::from_secs(3))
+            .idle_timeout(Duration::from_mins(10))
+            .connect_lazy_with(options)
+    };
+    let reading = options.clone().options([("default_transaction_read_only", "on")]);
+    Ok((pool(EVENT_WRITERS, options), pool(EVENT_READERS, reading)))
 }
 
 pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {

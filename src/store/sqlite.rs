@@ -54,6 +54,29 @@ macro_rules! locked {
     };
 }
 
+/// The bytes that a text tells in hexadecimal.
+macro_rules! bytes {
+    ($text:literal) => {
+        concat!("unhex(", $text, ")")
+    };
+}
+/// The truth of `true` and `false`, in JSON or as a text.
+macro_rules! flag {
+    ($text:literal) => {
+        concat!("(", $text, " IN (1, 'true'))")
+    };
+}
+/// The beginning of the month (UTC) of a time, both in unix milliseconds.
+macro_rules! month_of {
+    ($time:literal) => {
+        concat!(
+            "CAST(strftime('%s', ",
+            $time,
+            " / 1000, 'unixepoch', 'start of month') AS INTEGER) * 1000"
+        )
+    };
+}
+
 #[expect(clippy::duplicate_mod, reason = "compiled once for each engine")]
 #[path = "queries/mod.rs"]
 mod queries;
@@ -75,6 +98,24 @@ pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
         .test_before_acquire(false)
         .connect_with(options)
         .await
+}
+
+/// One connection that writes events, and some that only read them. They are made when they are first needed. What
+/// was written last may be gone after a power cut, though never after a crash of the process.
+pub fn event_pools(path: &Path) -> (SqlitePool, SqlitePool) {
+    let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5));
+    let pool = |connections_max, options| {
+        SqlitePoolOptions::new()
+            .max_connections(connections_max)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_lazy_with(options)
+    };
+    let writing = options
+        .clone()
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal);
+    (pool(1, writing), pool(2, options.read_only(true)))
 }
 
 /// Takes the write lock at once: a transaction that reads first and wants it later fails when

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use keyward::store::Store;
+use keyward::store::{Events, Store};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
@@ -71,9 +71,11 @@ fn url_of(name: &str) -> String {
 /// so that a changed migration makes another one.
 async fn template(admin: &mut PgConnection) -> String {
     let mut hasher = DefaultHasher::new();
-    for entry in std::fs::read_dir("migrations/postgres").expect("the migrations") {
-        let path = entry.expect("an entry").path();
-        std::fs::read_to_string(path).expect("a migration").hash(&mut hasher);
+    for folder in ["migrations/postgres", "migrations/events/postgres"] {
+        for entry in std::fs::read_dir(folder).expect("the migrations") {
+            let path = entry.expect("an entry").path();
+            std::fs::read_to_string(path).expect("a migration").hash(&mut hasher);
+        }
     }
     let name = format!("kw_tmpl_{:016x}", hasher.finish());
     let lock = format!("SELECT pg_advisory_lock({LOCK})");
@@ -92,6 +94,9 @@ async fn template(admin: &mut PgConnection) -> String {
         let store = Store::connect(&url_of(&draft), 2).await.expect("the template answers");
         store.migrate().await.expect("the template is migrated");
         store.close().await;
+        let events = Events::connect(&url_of(&draft)).expect("an address");
+        events.migrate().await.expect("the template is migrated");
+        events.close().await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");
         admin.execute(AssertSqlSafe(sql)).await.expect("the template is named");
     }

@@ -13,10 +13,11 @@ use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::clock::{Clock, Timestamp};
 use keyward::config::{Config, Engines, Settings};
+use keyward::domain::analytics::writer;
 use keyward::domain::root_keys;
 use keyward::http::Paths;
 use keyward::secret::Plaintext;
-use keyward::store::Store;
+use keyward::store::{Events, Store};
 use keyward::stream;
 use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::Value;
@@ -152,6 +153,21 @@ impl Keyward {
             .body(Body::from(fields.to_string()))
             .expect("a request");
         self.send(request).await
+    }
+
+    /// Writes what has happened, as a server does every second.
+    pub async fn write_events(&self) {
+        self.app.events.migrate().await.expect("the schema of events is migrated");
+        writer::write(&self.app).await.expect("events are written");
+    }
+
+    /// What a question about events yields: texts, one for each row.
+    pub async fn events(&self, sql: &'static str) -> Vec<String> {
+        let rows = match &self.app.events {
+            Events::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+            Events::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+        };
+        rows.expect("an answer")
     }
 
     /// Sends any request.

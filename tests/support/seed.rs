@@ -216,6 +216,7 @@ impl Keyward {
 
     /// Everything that the examples of the documentation name.
     pub async fn plant_examples(&self) {
+        self.app.events.migrate().await.expect("the schema of events is migrated");
         let workspace_id = root_keys::default_workspace();
         let api = Api {
             id: ApiId::from(example::API),

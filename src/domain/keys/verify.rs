@@ -6,12 +6,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
 use super::super::credits::{self, Outcome};
 use super::super::query::Required;
 use super::view::{self, Limit, View};
 use super::{migrate, strangers, uses};
 use crate::app::App;
+use crate::clock::Stopwatch;
 use crate::config::OPEN_VERIFICATION;
 use crate::error::{Error, Refusal, Result};
 use crate::id::{ApiId, MigrationId, RatelimitId};
@@ -36,6 +38,8 @@ pub struct Verification {
     pub address: Option<IpAddr>,
     /// A migration in which the key may be waiting.
     pub migration: Option<MigrationId>,
+    /// The caller's own labels, for analytics.
+    pub tags: Vec<String>,
 }
 
 /// A limit to check.
@@ -72,6 +76,20 @@ pub enum Code {
 }
 
 impl Code {
+    /// As callers know it, in every version.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "VALID",
+            Self::NotFound => "NOT_FOUND",
+            Self::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
+            Self::UsageExceeded => "USAGE_EXCEEDED",
+            Self::RateLimited => "RATE_LIMITED",
+            Self::Disabled => "DISABLED",
+            Self::Expired => "EXPIRED",
+            Self::Forbidden => "FORBIDDEN",
+        }
+    }
+
     fn counter(self, verifications: &Verifications) -> &Counter {
         match self {
             Self::Valid => &verifications.valid,
@@ -115,7 +133,8 @@ struct Planned {
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify,
 /// is as unknown as one that was never issued.
 pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
-    let verified = verified(app, caller, request).await?;
+    let watch = Stopwatch::new();
+    let verified = verified(app, caller, request, watch).await?;
     verified.code.counter(&app.metrics.verifications).inc();
     Ok(verified)
 }
@@ -123,19 +142,25 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
 /// Verifies a key for anybody who shows it, whosever it is. Who shows too many that do not exist is refused
 /// before the database is asked.
 pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+    let watch = Stopwatch::new();
     if !app.settings.open_verification {
         return Err(Error::SwitchedOff(OPEN_VERIFICATION));
     }
     let found = strangers::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
     let verified = match found {
         Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
-        found => judged(app, caller, found, request).await,
+        found => judged(app, caller, found, request, watch).await,
     }?;
     verified.code.counter(&app.metrics.verifications).inc();
     Ok(verified)
 }
 
-async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+async fn verified(
+    app: &App,
+    caller: &Caller,
+    request: Verification,
+    watch: Stopwatch,
+) -> Result<Verified> {
     let hash = KeyHash::of(request.key.expose());
     let mut found = view::by_hash(app, hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
@@ -144,7 +169,7 @@ async fn verified(app: &App, caller: &Caller, request: Verification) -> Result<V
         found = view::by_hash(app, hash).await?;
     }
     let visible = found.filter(|view| view.value.is_visible_to(&caller.authority.value));
-    judged(app, caller, visible, request).await
+    judged(app, caller, visible, request, watch).await
 }
 
 async fn judged(
@@ -152,26 +177,85 @@ async fn judged(
     caller: &Caller,
     found: Option<Arc<Cached<View>>>,
     request: Verification,
+    watch: Stopwatch,
 ) -> Result<Verified> {
-    let verified = judge(app, caller, found, request).await?;
-    if let (Code::Valid, Some(view)) = (verified.code, &verified.view) {
-        uses::used(app, view);
+    let verified = judge(app, caller, found, &request).await?;
+    if let Some(view) = &verified.view {
+        if verified.code == Code::Valid {
+            uses::used(app, view);
+        }
+        let event = analytics::Verification {
+            request: caller.request,
+            at: app.clock.now(),
+            view: view.clone(),
+            outcome: verified.code,
+            spent_credits: verified.spent(&request),
+            reason: why(&verified, &request, caller),
+            tags: request.tags,
+            latency_us: watch.elapsed_us(),
+        };
+        analytics::record(app, Event::Verification(event));
     }
     Ok(verified)
+}
+
+impl Verified {
+    fn spent(&self, request: &Verification) -> i64 {
+        let is_metered = self.view.as_ref().is_some_and(|view| view.value.is_metered);
+        if self.code == Code::Valid && is_metered { request.cost.unwrap_or(1) } else { 0 }
+    }
+}
+
+/// What there is to say of a refusal to whoever asks for its reason later.
+fn why(verified: &Verified, request: &Verification, caller: &Caller) -> Option<Box<str>> {
+    let view = &verified.view.as_ref()?.value;
+    let reason = match verified.code {
+        Code::Valid | Code::NotFound => return None,
+        Code::Disabled => "the key is disabled".to_owned(),
+        Code::Expired => "the key has expired".to_owned(),
+        Code::Forbidden => match &request.api {
+            Some(api) if *api != view.stored().key.api_id => {
+                format!("the key was shown for another API, {}", api.as_str())
+            }
+            Some(_) | None => match request.address.or(caller.origin.address) {
+                Some(address) => format!("the key may not be used from {address}"),
+                None => {
+                    "the key may be used from some networks only, and from where it was is unknown"
+                        .to_owned()
+                }
+            },
+        },
+        Code::InsufficientPermissions => match &request.permissions {
+            Some(required) => format!("the key lacks what was required: {required}"),
+            None => "the key lacks a permission".to_owned(),
+        },
+        Code::RateLimited => {
+            let exceeded = verified.ratelimits.iter().filter(|checked| checked.standing.exceeded);
+            let told = exceeded.map(|Checked { limit, .. }| {
+                format!("{}: {} in {} ms", limit.name, limit.limit, limit.duration_ms)
+            });
+            format!("over the limit {}", told.collect::<Vec<_>>().join(", "))
+        }
+        Code::UsageExceeded => {
+            let cost = request.cost.unwrap_or(1);
+            format!("{} credits were left, and {cost} asked for", verified.credits.unwrap_or(0))
+        }
+    };
+    Some(reason.into())
 }
 
 async fn judge(
     app: &App,
     caller: &Caller,
     found: Option<Arc<Cached<View>>>,
-    request: Verification,
+    request: &Verification,
 ) -> Result<Verified> {
     let Some(view) = found else {
         let code = Code::NotFound;
         return Ok(Verified { code, ..Verified::default() });
     };
     let address = request.address.or(caller.origin.address);
-    let limits = match decide(app, &view.value, &request, address)? {
+    let limits = match decide(app, &view.value, request, address)? {
         Ok(limits) => limits,
         Err(code) => {
             let credits = Box::pin(credits::known_balance(app, &view.value)).await;

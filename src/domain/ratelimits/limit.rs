@@ -1,14 +1,19 @@
 //! The check itself. Of a namespace that has been used lately it asks nothing but the counters.
 
+use std::sync::Arc;
+
+use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
 use super::super::counting::{self, Tally};
 use super::namespaces::{self, NamespaceName};
 use crate::app::App;
+use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::id::OverrideId;
 use crate::limiter::{Standing, Window};
 use crate::model::OnOutage;
 use crate::store::StoredNamespace;
+use crate::store::cache::Cached;
 
 /// What is asked.
 #[derive(Debug)]
@@ -47,6 +52,7 @@ struct Planned {
 ///
 /// The answer says too whether it was decided without Redis.
 pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limited, bool)> {
+    let watch = Stopwatch::new();
     let name = NamespaceName::new(caller, std::mem::take(&mut check.namespace));
     let namespace = match namespaces::find(app, &name).await? {
         Some(namespace) => namespaces::usable(caller, namespace)?,
@@ -63,7 +69,12 @@ pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limi
     };
     let standing = standings.into_iter().next();
     let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
-    Ok((planned.told(standing), degraded))
+    let limited = planned.told(standing);
+    if !caller.is_unrecorded {
+        let Check { identifier, cost, .. } = check;
+        record(app, caller, namespace, identifier, cost, &limited, watch.elapsed_us());
+    }
+    Ok((limited, degraded))
 }
 
 /// Takes from all windows, or nothing; windows of one counter add up. The answers are in the order of
@@ -73,15 +84,48 @@ pub async fn limit_all(
     caller: &Caller,
     checks: &[Check],
 ) -> Result<(Vec<Limited>, bool)> {
+    let watch = Stopwatch::new();
     let name = |check: &Check| NamespaceName::new(caller, check.namespace.clone());
     let names: Vec<_> = checks.iter().map(name).collect();
     let namespaces = namespaces::find_or_make(app, caller, &names).await?;
-    let namespaces = namespaces.iter().map(|found| &found.value);
+    let found = namespaces.iter().map(|found| &found.value);
     let plan = |(namespace, check)| Planned::new(app, namespace, check);
-    let planned: Vec<_> = namespaces.zip(checks).map(plan).collect();
+    let planned: Vec<_> = found.zip(checks).map(plan).collect();
     let Tally { standings, degraded, .. } = take(app, &planned).await?;
     let told = |(planned, standing): (Planned, _)| planned.told(standing);
-    Ok((planned.into_iter().zip(standings).map(told).collect(), degraded))
+    let limited: Vec<_> = planned.into_iter().zip(standings).map(told).collect();
+    let each_us = watch.elapsed_us() / i64::try_from(checks.len().max(1)).unwrap_or(1);
+    for ((namespace, check), limited) in namespaces.into_iter().zip(checks).zip(&limited) {
+        let identifier = check.identifier.clone();
+        record(app, caller, namespace, identifier, check.cost, limited, each_us);
+    }
+    Ok((limited, degraded))
+}
+
+fn record(
+    app: &App,
+    caller: &Caller,
+    namespace: Arc<Cached<StoredNamespace>>,
+    identifier: String,
+    tokens: i64,
+    limited: &Limited,
+    latency_us: i64,
+) {
+    let Limited { limit, standing, override_id } = limited;
+    let event = analytics::Ratelimit {
+        request: caller.request,
+        at: app.clock.now(),
+        namespace,
+        identifier,
+        passed: !standing.exceeded,
+        latency_us,
+        override_id: override_id.clone(),
+        limit: *limit,
+        remaining: standing.remaining,
+        reset_at: standing.reset,
+        tokens,
+    };
+    analytics::record(app, Event::Ratelimit(event));
 }
 
 /// Counts, and says the same of all while Redis is away: what the strictest namespace says.

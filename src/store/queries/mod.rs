@@ -30,13 +30,48 @@ macro_rules! ratelimits_of {
     };
 }
 
+/// The columns in which latencies are counted, as `LATENCY_BUCKETS_US` has them.
+macro_rules! latencies {
+    () => {
+        "latency_le_100us, latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, \
+        latency_le_100ms"
+    };
+}
+
+/// The sum that an item of a list is.
+macro_rules! sum_of_item {
+    () => {
+        "CAST(item ->> 'count' AS BIGINT), CAST(item ->> 'amount' AS BIGINT),
+        CAST(item ->> 'latency_us' AS BIGINT),
+        CAST(item -> 'latencies' ->> 0 AS BIGINT), CAST(item -> 'latencies' ->> 1 AS BIGINT),
+        CAST(item -> 'latencies' ->> 2 AS BIGINT), CAST(item -> 'latencies' ->> 3 AS BIGINT),
+        CAST(item -> 'latencies' ->> 4 AS BIGINT), CAST(item -> 'latencies' ->> 5 AS BIGINT)"
+    };
+}
+
+/// Adds a sum to the one that is there.
+macro_rules! added {
+    ($table:literal, $amount:literal) => {
+        added!(@ $table, "count", $amount, "latency_us", "latency_le_100us", "latency_le_500us",
+            "latency_le_1ms", "latency_le_5ms", "latency_le_25ms", "latency_le_100ms")
+    };
+    (@ $table:literal, $first:literal $(, $column:literal)*) => {
+        concat!(
+            $first, " = ", $table, ".", $first, " + excluded.", $first
+            $(, ", ", $column, " = ", $table, ".", $column, " + excluded.", $column)*
+        )
+    };
+}
+
 mod audit;
 mod credits;
+mod events;
 mod identities;
 mod migrations;
 mod ratelimits;
 mod rbac;
 mod reads;
+mod sums;
 mod vault;
 mod writes;
 

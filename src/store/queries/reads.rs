@@ -135,6 +135,22 @@ impl Reads for Connection {
         all::<KeyRow, _>(self, query).await
     }
 
+    async fn keys_owned(
+        &mut self,
+        workspace: &WorkspaceId,
+        owner: &str,
+        max: i64,
+    ) -> Result<Vec<(KeyId, ApiId)>> {
+        let sql = "
+            SELECT k.id, k.api_id
+            FROM apis a JOIN keys k ON k.api_id = a.id
+            WHERE a.workspace_id = $1 AND a.deleted_at IS NULL
+                AND k.owner_id = $2 AND k.deleted_at IS NULL
+            ORDER BY k.id
+            LIMIT $3";
+        Ok(query_as(sql).bind(workspace).bind(owner).bind(max).fetch_all(self).await?)
+    }
+
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64> {
         let sql = "
             SELECT COUNT(*)

@@ -8,7 +8,7 @@ use crate::id::{ApiId, KeyId, RequestId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::shapes::{Positive, Unsigned};
+use crate::rpc::shapes::{Positive, Unsigned, texts};
 use crate::rpc::v1::shapes::{DEFAULT, KeyIdentity, Name};
 use crate::secret::Plaintext;
 
@@ -132,6 +132,7 @@ impl From<VerifyKey> for Verification {
             ratelimits: older.into_iter().chain(limits).collect(),
             address: None,
             migration: None,
+            tags: request.tags.0.map_or_else(Vec::new, texts),
         }
     }
 }
@@ -273,7 +274,7 @@ impl Outcome {
         let counted = matches!(code, Code::Valid | Code::UsageExceeded);
         Told {
             valid: *code == Code::Valid,
-            code: name(*code),
+            code: code.as_str(),
             request_id,
             known,
             ratelimit: self.reported().map(|checked| Standing {
@@ -336,18 +337,5 @@ impl JsonSchema for Outcome {
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         Told::json_schema(generator)
-    }
-}
-
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Valid => "VALID",
-        Code::NotFound => "NOT_FOUND",
-        Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
-        Code::UsageExceeded => "USAGE_EXCEEDED",
-        Code::RateLimited => "RATE_LIMITED",
-        Code::Disabled => "DISABLED",
-        Code::Expired => "EXPIRED",
-        Code::Forbidden => "FORBIDDEN",
     }
 }

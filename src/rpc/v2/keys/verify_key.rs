@@ -8,7 +8,7 @@ use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned, texts};
 use crate::rpc::v2::shapes::IdentityReply;
 use crate::secret::Plaintext;
 
@@ -100,6 +100,7 @@ impl TryFrom<VerifyKey> for Verification {
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),
             migration: request.migration_id.0.map(|id| MigrationId::from(id.into_string())),
+            tags: request.tags.0.map_or_else(Vec::new, texts),
         })
     }
 }
@@ -216,7 +217,8 @@ struct KnownLimit<'a> {
 impl Reply for Outcome {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         let Verified { code, view, credits, ratelimits, degraded: _ } = &self.0;
-        let verdict = Verdict { valid: *code == Code::Valid, code: name(*code), credits: *credits };
+        let verdict =
+            Verdict { valid: *code == Code::Valid, code: code.as_str(), credits: *credits };
         serde_json::to_writer(&mut *into, &verdict)?;
         if !ratelimits.is_empty() {
             into.pop();
@@ -304,18 +306,5 @@ impl<'a> From<&'a keys::Limit> for KnownLimit<'a> {
             duration: limit.duration_ms,
             auto_apply: limit.auto_apply,
         }
-    }
-}
-
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Valid => "VALID",
-        Code::NotFound => "NOT_FOUND",
-        Code::InsufficientPermissions => "INSUFFICIENT_PERMISSIONS",
-        Code::UsageExceeded => "USAGE_EXCEEDED",
-        Code::RateLimited => "RATE_LIMITED",
-        Code::Disabled => "DISABLED",
-        Code::Expired => "EXPIRED",
-        Code::Forbidden => "FORBIDDEN",
     }
 }

@@ -50,6 +50,7 @@ impl Operation for Limit {
     const NAME: &'static str = "ratelimit.limit";
     const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
+    const MAY_GO_UNRECORDED: bool = true;
     type Reply = Counted<Outcome>;
 
     fn example() -> Value {

@@ -1,0 +1,229 @@
+//! Events as a batch: what they have in common under one name, and what they come to.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Event, Ratelimit, Verification};
+use crate::clock::Timestamp;
+use crate::domain::keys::View;
+use crate::model::Unit;
+use crate::store::cache::Cached;
+use crate::store::events::{
+    Batch, RatelimitEvent, RatelimitSeries, SeriesId, Sum, Total, TotalOf, VerificationEvent,
+    VerificationSeries,
+};
+
+/// How many series of the day are remembered as written. When there are more, all are written once again.
+const KNOWN_MAX: usize = 500_000;
+
+/// What makes batches of events.
+#[derive(Default)]
+pub struct Gatherer {
+    /// The series that this process has written on this day.
+    known: HashSet<SeriesId>,
+    day: Timestamp,
+}
+
+/// What verifications of one batch have in common: the same view, the same outcome, the same tags.
+#[derive(PartialEq, Eq, Hash)]
+struct Alike {
+    view: *const Cached<View>,
+    outcome: &'static str,
+    tags: Vec<String>,
+}
+
+impl Gatherer {
+    /// A batch of these events. They are all in it, in their order.
+    pub fn batch(&mut self, replica: &str, region: &str, events: &[Event]) -> Batch {
+        let mut batch =
+            Batch { replica: replica.to_owned(), region: region.to_owned(), ..Batch::default() };
+        let mut totals = Totals::default();
+        let mut alike = HashMap::new();
+        for event in events {
+            match event {
+                Event::Verification(event) => {
+                    let series = self.verification_series(&mut batch, &mut alike, event);
+                    batch.verifications.push(VerificationEvent {
+                        time: event.at,
+                        series,
+                        request_id: event.request.as_str().to_owned(),
+                        spent_credits: event.spent_credits,
+                        latency_us: event.latency_us,
+                        reason: kept(event.reason.as_deref().unwrap_or_default()),
+                    });
+                    totals.add_verification(event);
+                }
+                Event::Ratelimit(event) => {
+                    let series = self.ratelimit_series(&mut batch, event);
+                    batch.ratelimits.push(RatelimitEvent {
+                        time: event.at,
+                        series,
+                        request_id: event.request.as_str().to_owned(),
+                        latency_us: event.latency_us,
+                        override_id: event
+                            .override_id
+                            .as_ref()
+                            .map_or_else(String::new, |id| id.as_str().to_owned()),
+                        limit: event.limit,
+                        remaining: event.remaining,
+                        reset_at: event.reset_at,
+                        tokens: event.tokens,
+                    });
+                    totals.add_ratelimit(event);
+                }
+            }
+        }
+        batch.verification_series.sort_by(|a, b| a.id.cmp(&b.id));
+        batch.ratelimit_series.sort_by(|a, b| a.id.cmp(&b.id));
+        batch.verification_totals = told(totals.verifications);
+        batch.ratelimit_totals = told(totals.ratelimits);
+        batch
+    }
+
+    /// The batch was not written: what was new in it still is.
+    pub fn forget(&mut self, batch: &Batch) {
+        for series in &batch.verification_series {
+            self.known.remove(&series.id);
+        }
+        for series in &batch.ratelimit_series {
+            self.known.remove(&series.id);
+        }
+    }
+
+    fn verification_series(
+        &mut self,
+        batch: &mut Batch,
+        alike: &mut HashMap<Alike, SeriesId>,
+        event: &Verification,
+    ) -> SeriesId {
+        let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
+        tags.sort();
+        tags.dedup();
+        let outcome = event.outcome.as_str();
+        let same = Alike { view: Arc::as_ptr(&event.view), outcome, tags };
+        if let Some(id) = alike.get(&same) {
+            return id.clone();
+        }
+        let view = &event.view.value;
+        let (key, identity) = (&view.stored().key, view.identity());
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let identity_id = identity.map_or("", |identity| identity.id.as_str());
+        let external_id = identity.map_or("", |identity| identity.external_id.as_str());
+        let tags = serde_json::json!(same.tags).to_string();
+        let fields =
+            [workspace, api, key.id.as_str(), identity_id, external_id, outcome, tags.as_str()];
+        let (id, is_new) = self.named("verification", &fields, event.at);
+        if is_new {
+            batch.verification_series.push(VerificationSeries {
+                id: id.clone(),
+                workspace_id: workspace.to_owned(),
+                api_id: api.to_owned(),
+                key_id: key.id.as_str().to_owned(),
+                identity_id: identity_id.to_owned(),
+                external_id: external_id.to_owned(),
+                outcome,
+                tags,
+                seen_at: self.day,
+            });
+        }
+        alike.insert(same, id.clone());
+        id
+    }
+
+    fn ratelimit_series(&mut self, batch: &mut Batch, event: &Ratelimit) -> SeriesId {
+        let (workspace, namespace) = place(event);
+        let identifier = kept(&event.identifier);
+        let fields = [workspace, namespace, &identifier, passed(event)];
+        let (id, is_new) = self.named("ratelimit", &fields, event.at);
+        if is_new {
+            batch.ratelimit_series.push(RatelimitSeries {
+                id: id.clone(),
+                workspace_id: workspace.to_owned(),
+                namespace_id: namespace.to_owned(),
+                identifier,
+                passed: event.passed,
+                seen_at: self.day,
+            });
+        }
+        id
+    }
+
+    /// The name of a series, and whether it has yet to be written on this day.
+    fn named(&mut self, kind: &str, fields: &[&str], at: Timestamp) -> (SeriesId, bool) {
+        let day = Unit::Day.beginning(at);
+        if day != self.day || self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+            self.day = day;
+        }
+        let mut hash = Sha256::new();
+        hash.update(kind);
+        for field in fields {
+            // With its length, so that no two lists of fields are alike.
+            hash.update(field.len().to_be_bytes());
+            hash.update(field);
+        }
+        let mut name = [0; 16];
+        name.copy_from_slice(&hash.finalize()[..16]);
+        let id = format!("{:032x}", u128::from_be_bytes(name));
+        let is_new = self.known.insert(id.clone());
+        (id, is_new)
+    }
+}
+
+/// A text as a database takes it: without NUL, which Postgres has no place for.
+fn kept(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// The workspace and the namespace.
+fn place(event: &Ratelimit) -> (&str, &str) {
+    let namespace = &event.namespace.value.namespace;
+    (namespace.workspace_id.as_str(), namespace.id.as_str())
+}
+
+fn passed(event: &Ratelimit) -> &'static str {
+    if event.passed { "true" } else { "false" }
+}
+
+/// What events come to, by minute; the larger units follow from it.
+#[derive(Default)]
+struct Totals<'a> {
+    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Sum>,
+    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), Sum>,
+}
+
+impl<'a> Totals<'a> {
+    fn add_verification(&mut self, event: &'a Verification) {
+        let key = &event.view.value.stored().key;
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let of = (workspace, api, Unit::Minute.beginning(event.at), event.outcome.as_str());
+        let sum = self.verifications.entry(of).or_default();
+        sum.add(event.spent_credits, event.latency_us);
+    }
+
+    fn add_ratelimit(&mut self, event: &'a Ratelimit) {
+        let (workspace, namespace) = place(event);
+        let of = (workspace, namespace, Unit::Minute.beginning(event.at), passed(event));
+        self.ratelimits.entry(of).or_default().add(event.tokens, event.latency_us);
+    }
+}
+
+/// The sums of every unit, in order.
+fn told(minutes: HashMap<(&str, &str, Timestamp, &'static str), Sum>) -> Vec<Total> {
+    let mut totals: BTreeMap<TotalOf, Sum> = BTreeMap::new();
+    for ((workspace, id, minute, outcome), sum) in minutes {
+        for unit in Unit::ALL {
+            let of = TotalOf {
+                workspace_id: workspace.to_owned(),
+                id: id.to_owned(),
+                unit: unit.as_str(),
+                time: unit.beginning(minute),
+                outcome,
+            };
+            totals.entry(of).or_default().join(&sum);
+        }
+    }
+    totals.into_iter().map(|(of, sum)| Total { of, sum }).collect()
+}

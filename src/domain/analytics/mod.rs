@@ -1,0 +1,96 @@
+//! What happened: each verification that found a key, and each check of the standalone limiter.
+//!
+//! Whoever answers a request only puts an event into a buffer and never waits. The buffer is bounded: an event that
+//! finds it full is dropped, and counted. [`writer`] empties it in batches.
+
+mod gather;
+pub mod sums;
+pub mod writer;
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::keys::{Code, View};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::id::{OverrideId, RequestId};
+use crate::store::StoredNamespace;
+use crate::store::cache::Cached;
+use gather::Gatherer;
+
+/// What is to be remembered of a request.
+#[derive(Debug)]
+pub enum Event {
+    Verification(Verification),
+    Ratelimit(Ratelimit),
+}
+
+/// What came of a verification.
+#[derive(Debug)]
+pub struct Verification {
+    pub request: RequestId,
+    pub at: Timestamp,
+    pub view: Arc<Cached<View>>,
+    pub outcome: Code,
+    pub tags: Vec<String>,
+    pub spent_credits: i64,
+    pub latency_us: i64,
+    /// Why it was refused, for people.
+    pub reason: Option<Box<str>>,
+}
+
+/// What came of a check of the standalone limiter.
+#[derive(Debug)]
+pub struct Ratelimit {
+    pub request: RequestId,
+    pub at: Timestamp,
+    pub namespace: Arc<Cached<StoredNamespace>>,
+    pub identifier: String,
+    pub passed: bool,
+    pub latency_us: i64,
+    pub override_id: Option<OverrideId>,
+    pub limit: i64,
+    pub remaining: i64,
+    pub reset_at: Timestamp,
+    pub tokens: i64,
+}
+
+/// The buffer, from both of its ends.
+pub struct Buffer {
+    sender: Sender<Event>,
+    waiting: Mutex<Waiting>,
+}
+
+/// What is to be written, and what has been learned from what was.
+struct Waiting {
+    receiver: Receiver<Event>,
+    /// Those that the next batch begins with: a batch that could not be written is tried again.
+    events: Vec<Event>,
+    gatherer: Gatherer,
+}
+
+impl Buffer {
+    /// With room for so many events.
+    pub fn new(waiting_max: usize) -> Self {
+        let (sender, receiver) = mpsc::channel(waiting_max);
+        let waiting = Waiting { receiver, events: Vec::new(), gatherer: Gatherer::default() };
+        Self { sender, waiting: Mutex::new(waiting) }
+    }
+
+    async fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().await
+    }
+}
+
+/// Remembers an event, unless too many wait already.
+pub fn record(app: &App, event: Event) {
+    let kind = match &event {
+        Event::Verification(_) => &app.metrics.events.verifications,
+        Event::Ratelimit(_) => &app.metrics.events.ratelimits,
+    };
+    if app.happened.sender.try_send(event).is_err() {
+        kind.dropped.inc();
+    }
+}

@@ -1,0 +1,150 @@
+//! Events: their kinds, the units of time that they are summed up by, and how long they are kept.
+
+use jiff::tz::TimeZone;
+use jiff::{ToSpan as _, Zoned};
+
+use crate::clock::Timestamp;
+
+/// What events are summed up by; all in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unit {
+    Minute,
+    Hour,
+    Day,
+    Month,
+}
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+impl Unit {
+    pub const ALL: [Self; 4] = [Self::Minute, Self::Hour, Self::Day, Self::Month];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Month => "month",
+        }
+    }
+
+    /// Absent: they are not all of one length.
+    fn length_ms(self) -> Option<i64> {
+        match self {
+            Self::Minute => Some(MINUTE_MS),
+            Self::Hour => Some(HOUR_MS),
+            Self::Day => Some(DAY_MS),
+            Self::Month => None,
+        }
+    }
+
+    /// When the one began that a moment lies in.
+    pub fn beginning(self, at: Timestamp) -> Timestamp {
+        match self.length_ms() {
+            Some(length_ms) => Timestamp(at.0 - at.0.rem_euclid(length_ms)),
+            None => first_of_month(at).map_or(at, |first| told(&first)),
+        }
+    }
+
+    /// When the one after it begins.
+    pub fn next(self, at: Timestamp) -> Timestamp {
+        match self.length_ms() {
+            Some(length_ms) => self.beginning(at).plus_ms(length_ms),
+            None => {
+                let next = first_of_month(at).and_then(|first| first.checked_add(1.month()).ok());
+                next.map_or(at.plus_ms(DAY_MS), |next| told(&next))
+            }
+        }
+    }
+}
+
+/// Absent beyond the end of the calendar.
+fn first_of_month(at: Timestamp) -> Option<Zoned> {
+    let at = jiff::Timestamp::from_millisecond(at.0).ok()?.to_zoned(TimeZone::UTC);
+    at.first_of_month().and_then(|day| day.start_of_day()).ok()
+}
+
+fn told(at: &Zoned) -> Timestamp {
+    Timestamp(at.timestamp().as_millisecond())
+}
+
+/// How long the events of a kind are kept, in days; sums by their unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub raw: u32,
+    pub minute: u32,
+    pub hour: u32,
+    pub day: u32,
+    pub month: u32,
+}
+
+impl Retention {
+    /// How long anything of them is kept.
+    pub fn longest(&self) -> u32 {
+        let Self { raw, minute, hour, day, month } = *self;
+        [raw, minute, hour, day, month].into_iter().max().unwrap_or(raw)
+    }
+}
+
+/// The two kinds of events, each with its tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Verifications,
+    Ratelimits,
+}
+
+impl EventKind {
+    pub const ALL: [Self; 2] = [Self::Verifications, Self::Ratelimits];
+
+    /// The table of the events themselves. Those of the sums begin with the same name.
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::Verifications => "verifications",
+            Self::Ratelimits => "ratelimits",
+        }
+    }
+}
+
+/// How long events are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    pub verifications: Retention,
+    pub ratelimits: Retention,
+}
+
+impl Kept {
+    pub fn of(&self, kind: EventKind) -> &Retention {
+        match kind {
+            EventKind::Verifications => &self.verifications,
+            EventKind::Ratelimits => &self.ratelimits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_begins_at_midnight_of_its_first_day() {
+        let beginning = |at| Unit::Month.beginning(Timestamp(at)).0;
+
+        assert_eq!(beginning(1_773_144_000_000), 1_772_323_200_000);
+        assert_eq!(beginning(1_772_323_200_000), 1_772_323_200_000);
+        assert_eq!(beginning(1_772_323_199_999), 1_769_904_000_000);
+        assert_eq!(Unit::Month.next(Timestamp(1_772_323_199_999)).0, 1_772_323_200_000);
+    }
+
+    #[test]
+    fn every_moment_lies_between_a_beginning_and_the_next() {
+        for unit in Unit::ALL {
+            for at in [-1, 0, 1, 59_999, 60_000, 1_773_144_000_001, 253_402_300_799_999] {
+                let (first, next) = (unit.beginning(Timestamp(at)).0, unit.next(Timestamp(at)).0);
+
+                assert!(first <= at && at < next, "{unit:?} of {at}: {first} to {next}");
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How long events are kept.
+
+use keyward::domain::analytics::writer;
+use keyward::model::Retention;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, Stack};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// A server that keeps events a day, and their sums ever longer.
+async fn forgetful(stack: Stack) -> Keyward {
+    Keyward::start_with(stack, |settings| {
+        let kept = Retention { raw: 1, minute: 2, hour: 3, day: 4, month: 62 };
+        settings.kept.verifications = kept;
+        settings.kept.ratelimits = kept;
+    })
+    .await
+}
+
+async fn count(kw: &Keyward, sql: &'static str) -> usize {
+    kw.events(sql).await.len()
+}
+
+async fn counts(kw: &Keyward) -> [usize; 5] {
+    [
+        count(kw, "SELECT request_id FROM verifications").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_minute").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_hour").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_day").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_month").await,
+    ]
+}
+
+async fn forgets_by_unit(kw: Keyward) {
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        writer::keep(&kw.app).await.unwrap();
+        seen.push(counts(&kw).await);
+        kw.clock.advance_ms(DAY_MS);
+    }
+
+    // After one day the event itself has not been kept for longer than a day.
+    assert_eq!(
+        seen,
+        [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]
+    );
+    kw.clock.advance_ms(62 * DAY_MS);
+    writer::keep(&kw.app).await.unwrap();
+    assert_eq!(counts(&kw).await, [0; 5]);
+    assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
+    assert_eq!(count(&kw, "SELECT replica FROM batches").await, 0);
+    assert_eq!(count(&kw, "SELECT unit FROM verification_totals").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_older_than_it_is_kept_is_forgotten_embedded() {
+    forgets_by_unit(forgetful(Stack::Embedded).await).await;
+}
+
+#[tokio::test]
+async fn what_is_older_than_it_is_kept_is_forgotten_replica() {
+    forgets_by_unit(forgetful(Stack::Replica).await).await;
+}
+
+/// The parts of the verifications, by their days.
+const PARTS: &str =
+    "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = to_regclass('verifications') ORDER BY 1";
+
+#[tokio::test]
+async fn in_postgres_a_day_is_a_part_that_is_made_ahead_and_dropped_whole() {
+    let kw = forgetful(Stack::Replica).await;
+    let key = kw.key(json!({})).await;
+    writer::keep(&kw.app).await.unwrap();
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+
+    let today = kw.events("SELECT request_id FROM verifications_p20260310").await.len();
+    let before = kw.events(PARTS).await;
+    kw.clock.advance_ms(2 * DAY_MS);
+    writer::keep(&kw.app).await.unwrap();
+
+    assert_eq!(today, 1);
+    let days = |days: &[u8]| -> Vec<String> {
+        let parts = days.iter().map(|day| format!("verifications_p202603{day:02}"));
+        parts.chain(["verifications_rest".to_owned()]).collect()
+    };
+    assert_eq!(before, days(&[10, 11, 12]));
+    assert_eq!(kw.events(PARTS).await, days(&[11, 12, 13, 14]));
+}
+
+both! {
+    async fn a_day_on_which_nothing_was_made_ahead_is_written_all_the_same(kw) {
+    let key = kw.key(json!({})).await;
+    kw.clock.advance_ms(40 * DAY_MS);
+    kw.verify(&key.key).await.is("VALID");
+
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    assert_eq!(counts(&kw).await, [1; 5]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What is remembered of checks of the standalone limiter.
+
+use axum::body::Body;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, NOON, post};
+
+const TOLD: &str =
+    "SELECT s.identifier || ' ' || s.passed || ' ' || r.override_id || ' ' || r.max || ' '
+        || r.remaining || ' ' || r.reset_at || ' ' || r.tokens
+    FROM ratelimits r JOIN ratelimit_series s ON s.id = r.series
+    ORDER BY 1";
+
+/// How the engine writes a truth.
+fn told(kw: &Keyward, passed: bool) -> &'static str {
+    match (kw.stack, passed) {
+        (crate::support::Stack::Embedded, true) => "1",
+        (crate::support::Stack::Embedded, false) => "0",
+        (crate::support::Stack::Replica, true) => "true",
+        (crate::support::Stack::Replica, false) => "false",
+    }
+}
+
+both! {
+    async fn every_check_is_remembered_allowed_or_denied(kw) {
+    let check = |cost| json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": cost });
+    assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], true);
+    assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], false);
+    let body = json!({ "identifier": "bob", "limit": 1, "duration": 60_000, "namespace": "email" });
+    kw.v1("ratelimits.limit", body).await.bare();
+
+    kw.write_events().await;
+
+    let reset = NOON.0 + 60_000;
+    assert_eq!(
+        kw.events(TOLD).await,
+        [
+            format!("ann {}  3 0 {reset} 2", told(&kw, false)),
+            format!("ann {}  3 1 {reset} 2", told(&kw, true)),
+            format!("bob {}  1 0 {reset} 1", told(&kw, true)),
+        ]
+    );
+    }
+}
+
+both! {
+    async fn each_member_of_several_is_remembered(kw) {
+    let member = |who, limit| json!({ "namespace": "email", "identifier": who, "limit": limit, "duration": 60_000 });
+    kw.v2("ratelimit.multiLimit", json!([member("ann", 1), member("bob", 9)])).await.data();
+
+    kw.write_events().await;
+
+    let told = kw.events("SELECT identifier FROM ratelimit_series ORDER BY 1").await;
+    assert_eq!(told, ["ann", "bob"]);
+    }
+}
+
+both! {
+    async fn an_override_is_remembered_with_what_it_allowed(kw) {
+    let check =
+        json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
+    kw.v2("ratelimit.limit", check.clone()).await.data();
+    let set = json!({ "namespace": "email", "identifier": "an*", "limit": 7, "duration": 60_000 });
+    let id = kw.v2("ratelimit.setOverride", set).await.text_of("overrideId");
+
+    kw.v2("ratelimit.limit", check).await.data();
+    kw.write_events().await;
+
+    let told =
+        kw.events("SELECT override_id || ' ' || max FROM ratelimits WHERE override_id <> ''").await;
+    assert_eq!(told, [format!("{id} 7")]);
+    }
+}
+
+both! {
+    async fn a_caller_may_ask_that_a_check_is_not_remembered(kw) {
+    let check =
+        json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
+    let request = post("ratelimit.limit")
+        .header("authorization", format!("Bearer {}", kw.root_key))
+        .header("x-unkey-metrics", "disabled")
+        .body(Body::from(check.to_string()))
+        .unwrap();
+    assert_eq!(kw.send(request).await.data()["success"], true);
+
+    kw.write_events().await;
+
+    assert_eq!(kw.events("SELECT request_id FROM ratelimits").await, [""; 0]);
+    }
+}

@@ -1,0 +1,136 @@
+//! What events come to per minute, hour, day and month.
+
+use keyward::domain::analytics::writer;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, NOON};
+
+const HOUR_MS: i64 = 3_600_000;
+/// The beginning of the month of `NOON`.
+const MARCH: i64 = 1_772_323_200_000;
+
+const UNITS: [&str; 4] = [
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_minute ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_hour ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_day ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_month ORDER BY time",
+];
+
+async fn sums(kw: &Keyward) -> Vec<Vec<String>> {
+    let mut sums = Vec::new();
+    for sql in UNITS {
+        sums.push(kw.events(sql).await);
+    }
+    sums
+}
+
+both! {
+    async fn events_are_summed_up_by_minute_hour_day_and_month(kw) {
+    let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(59_999);
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(1);
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(12 * HOUR_MS);
+    kw.verify(&key.key).await.is("VALID");
+
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    let midnight = NOON.0 + 12 * HOUR_MS;
+    let minute = midnight + 60_000;
+    assert_eq!(
+        sums(&kw).await,
+        [
+            vec![
+                format!("{} 2 2", NOON.0),
+                format!("{} 1 1", NOON.0 + 60_000),
+                format!("{minute} 1 1")
+            ],
+            vec![format!("{} 3 3", NOON.0), format!("{midnight} 1 1")],
+            vec![format!("{} 3 3", NOON.0 - 12 * HOUR_MS), format!("{midnight} 1 1")],
+            vec![format!("{MARCH} 4 4")],
+        ]
+    );
+    }
+}
+
+both! {
+    async fn a_batch_is_summed_up_once_however_often_it_is_asked_for(kw) {
+    let key = kw.key(json!({})).await;
+    let replica = kw.replica().await;
+    for _ in 0..3 {
+        for server in [&kw, &replica] {
+            server.verify(&key.key).await.is("VALID");
+            server.write_events().await;
+        }
+        let (here, there) = tokio::join!(writer::sum_up(&kw.app), writer::sum_up(&replica.app));
+        here.unwrap();
+        there.unwrap();
+    }
+
+    let told = kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
+    assert_eq!(told, ["6"]);
+    }
+}
+
+both! {
+    async fn totals_are_there_with_the_events(kw) {
+    let key = kw.key(json!({ "credits": { "remaining": 1 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+    kw.write_events().await;
+    let check = json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": 2 });
+    kw.v2("ratelimit.limit", check.clone()).await.data();
+    kw.v2("ratelimit.limit", check).await.data();
+    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+
+    kw.write_events().await;
+
+    let verifications = kw
+        .events(
+            "SELECT unit || ' ' || time || ' ' || outcome || ' ' || count || ' ' || spent_credits
+            FROM verification_totals WHERE unit IN ('minute', 'month') ORDER BY 1",
+        )
+        .await;
+    assert_eq!(
+        verifications,
+        [
+            format!("minute {} USAGE_EXCEEDED 2 0", NOON.0),
+            format!("minute {} VALID 1 1", NOON.0),
+            format!("month {MARCH} USAGE_EXCEEDED 2 0"),
+            format!("month {MARCH} VALID 1 1"),
+        ]
+    );
+    let checks = kw
+        .events(
+            "SELECT unit || ' ' || count || ' ' || tokens FROM ratelimit_totals
+            WHERE unit = 'day' ORDER BY passed",
+        )
+        .await;
+    assert_eq!(checks, ["day 1 2", "day 1 2"]);
+    }
+}
+
+both! {
+    async fn every_latency_is_in_one_bucket_or_beyond_all(kw) {
+    let key = kw.key(json!({})).await;
+    for _ in 0..5 {
+        kw.verify(&key.key).await.is("VALID");
+    }
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    for sql in [
+        "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
+            + latency_le_100ms) || ' ' || count FROM verifications_per_day",
+        "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
+            + latency_le_100ms) || ' ' || count FROM verification_totals WHERE unit = 'day'",
+    ] {
+        let beyond = kw.events("SELECT request_id FROM verifications WHERE latency_us > 100000").await;
+        assert_eq!(kw.events(sql).await, [format!("{} 5", 5 - beyond.len())]);
+    }
+    }
+}
