@@ -27,6 +27,9 @@ mod v1 {
     mod table;
     mod wire;
 
+    mod analytics {
+        mod get_verifications;
+    }
     mod apis {
         mod create_api;
         mod delete_api;
@@ -47,6 +50,7 @@ mod v1 {
         mod create_key;
         mod delete_key;
         mod get_key;
+        mod get_verifications;
         mod remove_permissions;
         mod remove_roles;
         mod set_permissions;

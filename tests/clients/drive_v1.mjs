@@ -14,6 +14,7 @@ await import("./typescript_v1/key_access.mjs");
 await import("./typescript_v1/verify_key.mjs");
 await import("./typescript_v1/ratelimits.mjs");
 await import("./typescript_v1/migrations.mjs");
+await import("./typescript_v1/analytics.mjs");
 
 await check("every answer that tells its request id has its own", () => {
   assert.notEqual(requestIds.length, 0);

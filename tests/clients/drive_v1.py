@@ -7,6 +7,7 @@ answers with the v1 contract.
 import asyncio
 import sys
 
+from python_v1.analytics import analytics
 from python_v1.apis import apis, keys_deleted, keys_listed
 from python_v1.change_key import remaining, updating
 from python_v1.identities import identities
@@ -20,7 +21,7 @@ from python_v1.support import Driver, count, equal, request_ids
 from python_v1.verify_key import queries, verifying
 
 SECTIONS = (liveness, authentication, retrying, apis, keys_listed, keys_deleted, permissions, roles, identities, creating, deleting,
-            updating, remaining, key_permissions, key_roles, verifying, queries, limiter, overrides, migrating, queueing)
+            updating, remaining, key_permissions, key_roles, verifying, queries, limiter, overrides, migrating, queueing, analytics)
 
 
 async def everything(kw):

@@ -132,6 +132,9 @@ fn wrong_type(schema: &Value) -> Value {
 
 /// Any value that the schema takes.
 fn instance(schema: &Value) -> Value {
+    if let Some(one) = schema["enum"].get(0) {
+        return one.clone();
+    }
     let first = |types: &Value| types.as_array().map_or(types.clone(), |types| types[0].clone());
     match first(&schema["type"]).as_str() {
         Some("string") => {

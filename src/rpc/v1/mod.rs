@@ -7,6 +7,9 @@ mod liveness;
 mod shapes;
 mod wire;
 
+mod analytics {
+    pub mod get_verifications;
+}
 mod apis {
     pub mod create_api;
     pub mod delete_api;
@@ -28,6 +31,7 @@ mod keys {
     pub mod create_key;
     pub mod delete_key;
     pub mod get_key;
+    pub mod get_verifications;
     pub mod remove_permissions;
     pub mod remove_roles;
     pub mod set_permissions;
@@ -67,6 +71,7 @@ pub use wire::{V1, preflight};
 
 pub fn table() -> Table {
     Rows::<V1>::new()
+        .with::<analytics::get_verifications::GetVerifications>()
         .with::<apis::create_api::CreateApi>()
         .with::<apis::delete_api::DeleteApi>()
         .with::<apis::delete_keys::DeleteKeys>()
@@ -82,6 +87,7 @@ pub fn table() -> Table {
         .with::<keys::create_key::CreateKey>()
         .with::<keys::delete_key::DeleteKey>()
         .with::<keys::get_key::GetKey>()
+        .with::<keys::get_verifications::GetVerifications>()
         .with::<keys::remove_permissions::RemovePermissions>()
         .with::<keys::remove_roles::RemoveRoles>()
         .with::<keys::set_permissions::SetPermissions>()

@@ -1,0 +1,215 @@
+use crate::clock::Timestamp;
+use crate::domain::analytics::sums::{self, Group, Order, Question, SumsBy, Unit};
+use crate::error::Error;
+use crate::id::{ApiId, KeyId};
+use crate::rpc::prelude::*;
+use crate::rpc::shapes::{Positive, Unsigned, texts};
+use crate::rpc::v1::shapes::{Name, OwnerId};
+
+/// Look at what verifications came to.
+///
+/// How many there were of an API, by outcome; by hour, day or month, by key, by identity, by tag. Slices of time in which
+/// nothing happened are told with zeros.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetVerifications {
+    pub api_id: Name,
+    /// Only those of this user's keys.
+    #[serde(default)]
+    pub external_id: Given<OwnerId>,
+    /// Only those of these keys.
+    #[serde(default)]
+    pub key_id: Given<List<Name, 0, 100>>,
+    /// Only those with all of these tags.
+    #[serde(default)]
+    pub tag: Given<List<Text<1, 128>, 0, 10>>,
+    /// From when on, in unix milliseconds.
+    pub start: Unsigned,
+    /// Until when, in unix milliseconds. Left out: now.
+    #[serde(default)]
+    pub end: Given<Unsigned>,
+    /// What is told for itself. Of several units of time the largest counts.
+    #[serde(default)]
+    pub group_by: Given<List<GroupBy, 0, 7>>,
+    /// How many rows at most.
+    #[serde(default)]
+    pub limit: Given<Positive>,
+    /// Left out: by time.
+    #[serde(default)]
+    pub order_by: Given<OrderBy>,
+    /// Left out: ascending.
+    #[serde(default)]
+    pub order: Given<Direction>,
+}
+
+/// What is told for itself: `tags` are those of a verification together, `tag` each of them; what has several counts
+/// for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum GroupBy {
+    Key,
+    Identity,
+    Tags,
+    Tag,
+    Month,
+    Day,
+    Hour,
+}
+
+/// What rows are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub enum OrderBy {
+    Time,
+    Valid,
+    NotFound,
+    Forbidden,
+    UsageExceeded,
+    RateLimited,
+    Unauthorized,
+    Disabled,
+    InsufficientPermissions,
+    Expired,
+    Total,
+}
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Direction {
+    Asc,
+    Desc,
+}
+
+/// How many verifications came to what.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sums {
+    /// The beginning of the hour, day or month (UTC), in unix milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<Timestamp>,
+    valid: i64,
+    /// Always 0: such verifications are of no key.
+    not_found: i64,
+    forbidden: i64,
+    usage_exceeded: i64,
+    rate_limited: i64,
+    /// Always 0: nothing is answered with it.
+    unauthorized: i64,
+    disabled: i64,
+    insufficient_permissions: i64,
+    expired: i64,
+    total: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<Whose>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tags: Option<Vec<String>>,
+}
+
+/// Whose keys they were.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct Whose {
+    id: String,
+    external_id: String,
+}
+
+impl Operation for GetVerifications {
+    const NAME: &'static str = "analytics.getVerifications";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadApi]);
+    type Reply = Vec<Sums>;
+
+    fn example() -> Value {
+        json!({ "apiId": example::API, "start": 0, "groupBy": ["key", "month"], "limit": 10 })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Sums>> {
+        let api = ApiId::from(self.api_id.as_str());
+        let asked = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
+        let groups = sums::of_api(app, caller, &api, self.question(&asked, app.clock.now())?);
+        let is_by = |group| asked.contains(&group);
+        let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);
+        let told = |group: Group| {
+            let Group { time, key_id, identity_id, external_id, tags, counts } = group;
+            let has_identity = is_by(GroupBy::Identity) && !identity_id.is_empty();
+            Sums {
+                time: is_by_time.then_some(time),
+                valid: counts.valid,
+                not_found: 0,
+                forbidden: counts.forbidden,
+                usage_exceeded: counts.usage_exceeded,
+                rate_limited: counts.rate_limited,
+                unauthorized: 0,
+                disabled: counts.disabled,
+                insufficient_permissions: counts.insufficient_permissions,
+                expired: counts.expired,
+                total: counts.total,
+                key_id: is_by(GroupBy::Key).then_some(key_id),
+                identity: has_identity.then_some(Whose { id: identity_id, external_id }),
+                tag: is_by(GroupBy::Tag).then(|| tags.first().cloned().unwrap_or_default()),
+                tags: is_by(GroupBy::Tags).then_some(tags),
+            }
+        };
+        Ok(groups.await?.into_iter().map(told).collect())
+    }
+}
+
+impl GetVerifications {
+    fn question(self, asked: &[GroupBy], now: Timestamp) -> Result<Question> {
+        let is_by = |group| asked.contains(&group);
+        let (from, to) = (self.start.0, self.end.0.map_or(now.0, |end| end.0));
+        if from >= to {
+            return Err(Error::invalid("start", "start must be before end"));
+        }
+        if is_by(GroupBy::Tag) && is_by(GroupBy::Tags) {
+            return Err(Error::invalid("groupBy", "tag and tags in groupBy exclude each other"));
+        }
+        let units =
+            [(GroupBy::Month, Unit::Month), (GroupBy::Day, Unit::Day), (GroupBy::Hour, Unit::Hour)];
+        let keys = self.key_id.0.map_or_else(Vec::new, texts);
+        Ok(Question {
+            external_id: self.external_id.0.map(Text::into_string),
+            keys: keys.into_iter().map(KeyId::from).collect(),
+            tags: self.tag.0.map_or_else(Vec::new, texts),
+            from: Timestamp(from),
+            to: Timestamp(to),
+            unit: units.into_iter().find(|(group, _)| is_by(*group)).map(|(_, unit)| unit),
+            by: SumsBy {
+                key: is_by(GroupBy::Key),
+                identity: is_by(GroupBy::Identity),
+                tags: is_by(GroupBy::Tag) || is_by(GroupBy::Tags),
+            },
+            each_tag: is_by(GroupBy::Tag),
+            order: self.order_by.0.map(Order::from),
+            descending: self.order.0 == Some(Direction::Desc),
+            limit: self.limit.0.map(|limit| usize::try_from(limit.0).unwrap_or(usize::MAX)),
+        })
+    }
+}
+
+impl From<OrderBy> for Order {
+    fn from(order: OrderBy) -> Self {
+        match order {
+            OrderBy::Time => Self::Time,
+            OrderBy::Valid => Self::Valid,
+            OrderBy::NotFound => Self::NotFound,
+            OrderBy::Forbidden => Self::Forbidden,
+            OrderBy::UsageExceeded => Self::UsageExceeded,
+            OrderBy::RateLimited => Self::RateLimited,
+            OrderBy::Unauthorized => Self::Unauthorized,
+            OrderBy::Disabled => Self::Disabled,
+            OrderBy::InsufficientPermissions => Self::InsufficientPermissions,
+            OrderBy::Expired => Self::Expired,
+            OrderBy::Total => Self::Total,
+        }
+    }
+}

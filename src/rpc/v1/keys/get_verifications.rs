@@ -1,0 +1,95 @@
+use crate::clock::Timestamp;
+use crate::domain::analytics::sums::{self, Group, Of};
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::prelude::*;
+use crate::rpc::shapes::Unsigned;
+use crate::rpc::v1::shapes::{Name, OwnerId};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Look at what the verifications of a key came to.
+///
+/// Day by day (UTC), of one key or of all keys of a user. Days on which nothing happened are left out. Deprecated for
+/// `analytics.getVerifications`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GetVerifications {
+    /// Counts where `ownerId` is given too.
+    #[serde(default)]
+    pub key_id: Given<Name>,
+    #[serde(default)]
+    pub owner_id: Given<OwnerId>,
+    /// From when on, in unix milliseconds. Left out: since yesterday.
+    #[serde(default)]
+    pub start: Given<Unsigned>,
+    /// Until when, in unix milliseconds. Left out: now.
+    #[serde(default)]
+    pub end: Given<Unsigned>,
+    /// There is only one.
+    #[serde(default)]
+    #[expect(dead_code, reason = "there is only one")]
+    pub granularity: Given<Granularity>,
+}
+
+/// By what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Granularity {
+    Day,
+}
+
+/// What the verifications came to.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Verifications {
+    verifications: Vec<Day>,
+}
+
+/// What those of a day came to.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct Day {
+    /// Its beginning, in unix milliseconds.
+    time: Timestamp,
+    success: i64,
+    rate_limited: i64,
+    usage_exceeded: i64,
+}
+
+impl Operation for GetVerifications {
+    const NAME: &'static str = "keys.getVerifications";
+    const VERB: Verb = Verb::Get;
+    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    type Reply = Verifications;
+
+    fn example() -> Value {
+        json!({ "keyId": example::KEY_ID, "granularity": "day" })
+    }
+
+    async fn run(self, app: &App, caller: &Caller) -> Result<Verifications> {
+        let to = self.end.0.map_or(app.clock.now(), |end| Timestamp(end.0));
+        let from = self.start.0.map_or(to.plus_ms(-DAY_MS), |start| Timestamp(start.0));
+        let of = match (self.key_id.0, self.owner_id.0) {
+            (Some(id), _) => Of::Key(KeyId::from(id.into_string())),
+            (None, Some(owner)) => Of::Owner(owner.into_string()),
+            (None, None) => {
+                return Err(Error::invalid("keyId", "keyId or ownerId must be provided"));
+            }
+        };
+        let days = sums::of_keys(app, caller, of, from, to).await?;
+        Ok(Verifications { verifications: days.into_iter().map(Day::from).collect() })
+    }
+}
+
+impl From<Group> for Day {
+    fn from(Group { time, counts, .. }: Group) -> Self {
+        Self {
+            time,
+            success: counts.valid,
+            rate_limited: counts.rate_limited,
+            usage_exceeded: counts.usage_exceeded,
+        }
+    }
+}
