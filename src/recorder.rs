@@ -27,7 +27,10 @@ async fn write(app: Arc<App>) {
     loop {
         tokio::time::sleep(WRITE_EVERY).await;
         if app.store.store().is_ok() {
-            told("write events", writer::write(&app).await);
+            // A server that stops ends this loop, but no batch that is under way.
+            let app = app.clone();
+            let writing = tokio::spawn(async move { writer::write(&app).await });
+            told("write events", writing.await.unwrap_or(Ok(0)));
         }
     }
 }

@@ -142,7 +142,8 @@ pub struct Total {
 /// each other instead of holding each other up.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub replica: String,
+    /// No two batches have the same. One that may have been written, and is sent once more, is called as before.
+    pub name: String,
     pub region: String,
     pub verifications: Vec<VerificationEvent>,
     /// The new ones of this process's day.
@@ -244,14 +245,15 @@ pub trait EventReads: Send {
 
 #[async_trait]
 pub trait EventWrites: Send {
-    /// Writes what a replica has seen, and adds it to the totals.
+    /// Writes what a replica has seen, and adds it to the totals; nothing, where a batch of this name is there.
     async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<()>;
     /// Sums up to `max` batches that have not been; how many there were.
     async fn sum_up(&mut self, max: usize) -> Result<usize>;
     /// Forgets what is older than it is kept, apart from whole partitions.
     async fn forget(&mut self, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()>;
-    /// Forgets batches that have been summed and series that nothing points to any more.
-    async fn forget_names(&mut self, before: Timestamp) -> Result<()>;
+    /// Forgets batches of before one moment that have been summed up, and series that have not been written to since
+    /// another.
+    async fn forget_names(&mut self, batches: Timestamp, series: Timestamp) -> Result<()>;
 }
 
 /// The database of events: a schema of its own in Postgres, or a file of its own. It is opened when it is first

@@ -4,10 +4,11 @@ use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::analytics::writer;
 use keyward::store::Events;
+use keyward::store::events::{Batch, Sum, Total, TotalOf};
 use serde_json::json;
 
 use crate::both;
-use crate::support::{Keyward, Stack};
+use crate::support::{Keyward, NOON, Stack};
 
 async fn run(kw: &Keyward, sql: &'static str) {
     match &kw.app.events {
@@ -75,4 +76,48 @@ async fn verification_goes_on_when_too_many_events_wait_embedded() {
 #[tokio::test]
 async fn verification_goes_on_when_too_many_events_wait_replica() {
     drops_what_is_too_much(Stack::Replica).await;
+}
+
+both! {
+    async fn a_batch_that_is_sent_once_more_counts_once(kw) {
+        kw.write_events().await;
+        let of = TotalOf {
+            workspace_id: "ws_default".into(),
+            id: "api_a".into(),
+            unit: "day",
+            time: NOON,
+            outcome: "VALID",
+        };
+        let sum = Sum { count: 3, ..Sum::default() };
+        let batch = Batch {
+            name: "replica 1".into(),
+            verification_totals: vec![Total { of, sum }],
+            ..Batch::default()
+        };
+
+        for _ in 0..2 {
+            let mut tx = kw.app.events.begin().await.unwrap();
+            tx.insert_batch(&batch, NOON).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+
+        let told = kw.events("SELECT CAST(count AS TEXT) FROM verification_totals").await;
+        assert_eq!(told, ["3"]);
+    }
+
+    async fn what_was_under_way_when_the_server_stopped_is_written_once(kw) {
+        let key = kw.key(json!({})).await;
+        kw.write_events().await;
+        for _ in 0..20 {
+            kw.verify(&key.key).await.is("VALID");
+            // Given up at any moment, as a server that stops gives up what runs beside the requests.
+            let writing = writer::write(&kw.app);
+            let _ = tokio::time::timeout(std::time::Duration::from_micros(300), writing).await;
+        }
+
+        kw.write_events().await;
+
+        let told = "SELECT request_id FROM verifications v JOIN verification_series s ON s.id = v.series";
+        assert_eq!(kw.events(told).await.len(), 20);
+    }
 }

@@ -55,7 +55,7 @@ async fn forgets_by_unit(kw: Keyward) {
     writer::keep(&kw.app).await.unwrap();
     assert_eq!(counts(&kw).await, [0; 5]);
     assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
-    assert_eq!(count(&kw, "SELECT replica FROM batches").await, 0);
+    assert_eq!(count(&kw, "SELECT name FROM batches").await, 0);
     assert_eq!(count(&kw, "SELECT unit FROM verification_totals").await, 0);
 }
 

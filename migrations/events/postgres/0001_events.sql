@@ -7,7 +7,8 @@
 -- added where sums are read.
 CREATE TABLE batches (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    replica TEXT NOT NULL,
+    -- As the replica calls it: a batch that is sent once more is known by it.
+    name TEXT COLLATE "C" NOT NULL UNIQUE,
     region TEXT NOT NULL,
     written_at BIGINT NOT NULL,
     -- The time of its first and of its last event.

@@ -7,7 +7,8 @@
 -- added where sums are read.
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    replica TEXT NOT NULL,
+    -- As the replica calls it: a batch that is sent once more is known by it.
+    name TEXT NOT NULL UNIQUE,
     region TEXT NOT NULL,
     written_at INTEGER NOT NULL,
     -- The time of its first and of its last event.

@@ -23,6 +23,8 @@ const KNOWN_MAX: usize = 500_000;
 pub struct Gatherer {
     /// The series that this process has written on this day.
     known: HashSet<SeriesId>,
+    /// Those of the batch that is being made.
+    new: HashSet<SeriesId>,
     day: Timestamp,
 }
 
@@ -36,9 +38,9 @@ struct Alike {
 
 impl Gatherer {
     /// A batch of these events. They are all in it, in their order.
-    pub fn batch(&mut self, replica: &str, region: &str, events: &[Event]) -> Batch {
-        let mut batch =
-            Batch { replica: replica.to_owned(), region: region.to_owned(), ..Batch::default() };
+    pub fn batch(&mut self, events: &[Event]) -> Batch {
+        let mut batch = Batch::default();
+        self.new.clear();
         let mut totals = Totals::default();
         let mut alike = HashMap::new();
         for event in events {
@@ -82,14 +84,10 @@ impl Gatherer {
         batch
     }
 
-    /// The batch was not written: what was new in it still is.
-    pub fn forget(&mut self, batch: &Batch) {
-        for series in &batch.verification_series {
-            self.known.remove(&series.id);
-        }
-        for series in &batch.ratelimit_series {
-            self.known.remove(&series.id);
-        }
+    /// The batch was written: what was new in it is known.
+    pub fn wrote(&mut self, batch: &Batch) {
+        self.known.extend(batch.verification_series.iter().map(|series| series.id.clone()));
+        self.known.extend(batch.ratelimit_series.iter().map(|series| series.id.clone()));
     }
 
     fn verification_series(
@@ -155,6 +153,7 @@ impl Gatherer {
         let day = Unit::Day.beginning(at);
         if day != self.day || self.known.len() >= KNOWN_MAX {
             self.known.clear();
+            self.new.clear();
             self.day = day;
         }
         let mut hash = Sha256::new();
@@ -167,7 +166,7 @@ impl Gatherer {
         let mut name = [0; 16];
         name.copy_from_slice(&hash.finalize()[..16]);
         let id = format!("{:032x}", u128::from_be_bytes(name));
-        let is_new = self.known.insert(id.clone());
+        let is_new = !self.known.contains(&id) && self.new.insert(id.clone());
         (id, is_new)
     }
 }

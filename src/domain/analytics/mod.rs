@@ -66,8 +66,10 @@ pub struct Buffer {
 /// What is to be written, and what has been learned from what was.
 struct Waiting {
     receiver: Receiver<Event>,
-    /// Those that the next batch begins with: a batch that could not be written is tried again.
+    /// Those of the batch that is being written, or could not be.
     events: Vec<Event>,
+    /// The number of that batch.
+    number: u64,
     gatherer: Gatherer,
 }
 
@@ -75,7 +77,8 @@ impl Buffer {
     /// With room for so many events.
     pub fn new(waiting_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(waiting_max);
-        let waiting = Waiting { receiver, events: Vec::new(), gatherer: Gatherer::default() };
+        let gatherer = Gatherer::default();
+        let waiting = Waiting { receiver, events: Vec::new(), number: 1, gatherer };
         Self { sender, waiting: Mutex::new(waiting) }
     }
 

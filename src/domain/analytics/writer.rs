@@ -4,6 +4,7 @@ use super::Waiting;
 use crate::app::App;
 use crate::error::Result;
 use crate::model::EventKind;
+use crate::store::events::Batch;
 
 /// How many events one batch has at most.
 const BATCH_MAX: usize = 10_000;
@@ -20,17 +21,17 @@ pub async fn write(app: &App) -> Result<usize> {
         if waiting.events.is_empty() {
             return Ok(written);
         }
-        let Waiting { events, gatherer, .. } = &mut *waiting;
-        let batch = gatherer.batch(&app.replica, &app.settings.region, events);
-        let writing = async {
-            let mut tx = app.events.begin().await?;
-            tx.insert_batch(&batch, app.clock.now()).await?;
-            tx.commit().await
+        let Waiting { events, gatherer, number, .. } = &mut *waiting;
+        let batch = Batch {
+            name: format!("{} {number}", app.replica),
+            region: app.settings.region.clone(),
+            ..gatherer.batch(events)
         };
-        if let Err(e) = writing.await {
-            gatherer.forget(&batch);
-            return Err(e);
-        }
+        let mut tx = app.events.begin().await?;
+        tx.insert_batch(&batch, app.clock.now()).await?;
+        tx.commit().await?;
+        gatherer.wrote(&batch);
+        *number += 1;
         let (verifications, ratelimits) = (batch.verifications.len(), batch.ratelimits.len());
         let metrics = &app.metrics.events;
         metrics.verifications.written.inc_by(u64::try_from(verifications).unwrap_or(u64::MAX));
@@ -41,7 +42,11 @@ pub async fn write(app: &App) -> Result<usize> {
 }
 
 impl Waiting {
+    /// Takes what the next batch has. One that may have been written stays as it is.
     fn fill(&mut self) {
+        if !self.events.is_empty() {
+            return;
+        }
         while self.events.len() < BATCH_MAX
             && let Ok(event) = self.receiver.try_recv()
         {
@@ -74,6 +79,6 @@ pub async fn keep(app: &App) -> Result<()> {
     }
     let longest = EventKind::ALL.map(|kind| kept.of(kind).longest()).into_iter().max().unwrap_or(0);
     let mut tx = app.events.begin().await?;
-    tx.forget_names(now.plus_ms(-i64::from(longest) * DAY_MS)).await?;
+    tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest) * DAY_MS)).await?;
     tx.commit().await
 }

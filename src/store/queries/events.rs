@@ -16,18 +16,20 @@ const DAY_MS: i64 = 86_400_000;
 impl EventWrites for Connection {
     async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<()> {
         let (first, last) = batch.span();
-        let sql = "INSERT INTO batches (replica, region, written_at, first_at, last_at, summed)
+        let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
             VALUES ($1, $2, $3, $4, $5, $6)
+            ON CONFLICT (name) DO NOTHING
             RETURNING id";
-        let id: i64 = query_scalar(sql)
-            .bind(&batch.replica)
+        let id: Option<i64> = query_scalar(sql)
+            .bind(&batch.name)
             .bind(&batch.region)
             .bind(now)
             .bind(first)
             .bind(last)
             .bind(false)
-            .fetch_one(&mut *self)
+            .fetch_optional(&mut *self)
             .await?;
+        let Some(id) = id else { return Ok(()) };
         insert_verifications(self, batch, id).await?;
         insert_ratelimits(self, batch, id).await
     }
@@ -58,12 +60,12 @@ impl EventWrites for Connection {
         Ok(())
     }
 
-    async fn forget_names(&mut self, before: Timestamp) -> Result<()> {
+    async fn forget_names(&mut self, batches: Timestamp, series: Timestamp) -> Result<()> {
         let sql = "DELETE FROM batches WHERE summed = $1 AND last_at < $2";
-        query(sql).bind(true).bind(before).execute(&mut *self).await?;
-        for series in ["verification_series", "ratelimit_series"] {
-            let sql = format!("DELETE FROM {series} WHERE seen_at < $1");
-            query(AssertSqlSafe(sql)).bind(before).execute(&mut *self).await?;
+        query(sql).bind(true).bind(batches).execute(&mut *self).await?;
+        for table in ["verification_series", "ratelimit_series"] {
+            let sql = format!("DELETE FROM {table} WHERE seen_at < $1");
+            query(AssertSqlSafe(sql)).bind(series).execute(&mut *self).await?;
         }
         Ok(())
     }
