@@ -42,22 +42,24 @@ pub enum Doubles {
 }
 
 /// Takes in keys; their ids, in the order of the request. A key that is brought itself is kept sealed too, where
-/// its API keeps recoverable keys.
+/// its API keeps recoverable keys. `api` is one that must be there even where no key is of it.
 pub async fn import(
     app: &App,
     caller: &Caller,
+    api: Option<&ApiId>,
     keys: Vec<Brought>,
     doubles: Doubles,
 ) -> Result<Vec<KeyId>> {
-    for key in &keys {
-        caller.require_on(Action::CreateKey, &key.api_id)?;
-        if key.plaintext.is_some() {
-            caller.require_on(Action::EncryptKey, &key.api_id)?;
-        }
+    let apis: BTreeSet<_> = keys.iter().map(|key| &key.api_id).chain(api).collect();
+    for id in &apis {
+        caller.require_on(Action::CreateKey, *id)?;
+    }
+    for key in keys.iter().filter(|key| key.plaintext.is_some()) {
+        caller.require_on(Action::EncryptKey, &key.api_id)?;
     }
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let recoverable = recoverable(&mut tx, caller, &keys).await?;
+    let recoverable = recoverable(&mut tx, caller, apis).await?;
     let bank_now = credits::now(app, tx.now().await?);
     let count = keys.len();
     let (mut known, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
@@ -112,9 +114,8 @@ pub async fn import(
     Ok(ids.filter(|id| made.contains(id)).collect())
 }
 
-/// The APIs of these keys that keep sealed copies. Each must exist.
-async fn recoverable(tx: &mut Tx, caller: &Caller, keys: &[Brought]) -> Result<Vec<ApiId>> {
-    let ids: BTreeSet<_> = keys.iter().map(|key| &key.api_id).collect();
+/// Those of these APIs that keep sealed copies. Each must exist.
+async fn recoverable(tx: &mut Tx, caller: &Caller, ids: BTreeSet<&ApiId>) -> Result<Vec<ApiId>> {
     let mut recoverable = Vec::new();
     for id in ids {
         let api = apis::live(tx.api(caller.workspace(), id).await?, id)?;

@@ -73,6 +73,22 @@ both! {
         is_accepted(&enqueue(&kw, &kw.api().await, json!([])).await);
     }
 
+    async fn the_api_must_be_there_even_where_no_key_is(kw) {
+        let (api, gone) = (kw.api().await, kw.api().await);
+        kw.v1("apis.deleteApi", json!({ "apiId": gone })).await.bare();
+        let elsewhere = kw.root_key([&*format!("api.{gone}.create_key")]).await;
+        let request = json!({ "migrationId": "m", "apiId": api, "keys": [] });
+
+        for absent in ["api_nowhere", &gone] {
+            let message = enqueue(&kw, absent, json!([])).await.error_v1(404, "NOT_FOUND");
+            assert!(message.contains(absent), "{message}");
+        }
+        let refused = kw.v1_as(&elsewhere, "migrations.enqueueKeys", request).await;
+
+        let message = refused.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+        assert!(message.contains(&format!("api.{api}.create_key")), "{message}");
+    }
+
     async fn one_fault_takes_in_nothing(kw) {
         let api = kw.api().await;
         let good = json!({ "hash": hash("a") });

@@ -50,6 +50,6 @@ impl Operation for CreateKeys {
             key.check(&at.to_string(), api_id)
         });
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        Ok(Created { key_ids: keys::import(app, caller, keys, Doubles::Refused).await? })
+        Ok(Created { key_ids: keys::import(app, caller, None, keys, Doubles::Refused).await? })
     }
 }

@@ -45,7 +45,7 @@ impl Operation for EnqueueKeys {
         let keys = self.keys.0.into_iter().enumerate();
         let keys = keys.map(|(at, Object(key))| key.check(&format!("keys.{at}"), api_id.clone()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        keys::import(app, caller, keys, Doubles::PassedOver).await?;
+        keys::import(app, caller, Some(&api_id), keys, Doubles::PassedOver).await?;
         Ok(Nothing)
     }
 }
