@@ -1,8 +1,11 @@
+use keyward::domain::root_keys::default_workspace;
+use keyward::id::KeyId;
 use keyward::secret::KeyHash;
+use keyward::store::Store;
 use serde_json::{Value, json};
 
 use crate::both;
-use crate::support::{Keyward, Reply};
+use crate::support::{Keyward, Reply, Stack};
 
 async fn delete(kw: &Keyward, api: &str, permanent: Value) -> Reply {
     let mut request = json!({ "apiId": api });
@@ -10,6 +13,16 @@ async fn delete(kw: &Keyward, api: &str, permanent: Value) -> Reply {
         request["permanent"] = permanent;
     }
     kw.v1("apis.deleteKeys", request).await
+}
+
+/// Waits until two statements wait for rows that somebody holds.
+async fn two_wait(kw: &Keyward) {
+    let Store::Postgres(pool) = kw.store() else { return };
+    let sql = "
+        SELECT COUNT(*)
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(sql).fetch_one(pool).await.unwrap() < 2 {}
 }
 
 /// Takes in a key by its hash.
@@ -94,6 +107,35 @@ both! {
         assert_eq!(deleted.bare()["deletedKeys"], 1100);
         assert_eq!(purged.bare()["deletedKeys"], 1100);
         assert_eq!(kw.rows("keys").await, 0);
+    }
+
+    async fn of_two_calls_at_once_each_key_is_counted_by_one(kw) {
+        for permanent in [false, true] {
+            let api = kw.api().await;
+            let first = kw.key_in(&api, json!({})).await.id;
+            let second = kw.key_in(&api, json!({})).await.id;
+
+            // Where two can write at once, both have found the keys before either may delete one.
+            let mut held = None;
+            if kw.stack == Stack::Replica {
+                let mut tx = kw.store().begin().await.unwrap();
+                for id in [first, second] {
+                    tx.lock_key(&default_workspace(), &KeyId::from(id)).await.unwrap();
+                }
+                held = Some(tx);
+            }
+            let release = async {
+                if let Some(tx) = held {
+                    two_wait(&kw).await;
+                    drop(tx);
+                }
+            };
+            let call = || delete(&kw, &api, json!(permanent));
+            let (one, other, ()) = tokio::join!(call(), call(), release);
+
+            let count = |reply: &Reply| reply.bare()["deletedKeys"].as_i64().unwrap();
+            assert_eq!(count(&one) + count(&other), 2);
+        }
     }
 
     async fn a_protected_api_keeps_itself_and_not_its_keys(kw) {
