@@ -13,7 +13,16 @@ pub struct Paging {
     pub search: String,
 }
 
+/// Sorts before whatever an id is made of.
+const BEFORE_IDS: char = '!';
+
 impl Paging {
+    /// The page that begins behind an id. Empty: the first page.
+    pub fn after(id: &str, limit: usize) -> Self {
+        let from = if id.is_empty() { String::new() } else { format!("{id}{BEFORE_IDS}") };
+        Self { from, limit, search: String::new() }
+    }
+
     /// The rows to read.
     pub fn listing(&self) -> Listing<'_> {
         let search = searchable([self.search.trim()]);
@@ -42,6 +51,12 @@ impl<T> Page<T> {
         Self { items: rows, next }
     }
 
+    /// The id of the last one, if there is another page behind it.
+    pub fn last<I: AsRef<str>>(&self, id: impl Fn(&T) -> &I) -> Option<String> {
+        self.next.as_ref()?;
+        self.items.last().map(|last| id(last).as_ref().to_owned())
+    }
+
     pub fn map<U>(self, f: impl FnMut(T) -> U) -> Page<U> {
         Page { items: self.items.into_iter().map(f).collect(), next: self.next }
     }
@@ -50,6 +65,27 @@ impl<T> Page<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn behind_an_id_come_all_that_are_greater() {
+        let after = Paging::after("key_9z", 2).from;
+
+        for known in ["key_9z", "key_9y", "key_9"] {
+            assert!(*known < *after, "{known}");
+        }
+        for next in ["key_9z1", "key_9zz", "key_A", "key_a"] {
+            assert!(*after < *next, "{next}");
+        }
+        assert_eq!(Paging::after("", 2).from, "");
+    }
+
+    #[test]
+    fn the_last_of_a_page_is_told_where_there_is_another_behind_it() {
+        let page = |next: Option<&str>| Page { items: vec!["a", "b"], next: next.map(Into::into) };
+
+        assert_eq!(page(Some("c")).last(|id| id), Some("b".to_owned()));
+        assert_eq!(page(None).last(|id| id), None);
+    }
 
     #[test]
     fn the_row_that_was_read_ahead_is_told_as_the_beginning_of_the_next_page() {

@@ -20,11 +20,11 @@ pub type OwnerId = Text<1, 256>;
 pub type PageLimit = Int<1, 100>;
 pub type Anything = Int<{ i64::MIN }, { i64::MAX }>;
 
-/// The page that a request for a list asks for.
+/// The page that a request for a list asks for: its cursor is the last id that has been seen.
 pub fn paging(limit: Given<PageLimit>, cursor: Given<Text<0, 1024>>) -> Paging {
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok()).unwrap_or(100);
-    let from = cursor.0.map_or_else(String::new, Text::into_string);
-    Paging { from, limit, search: String::new() }
+    let last = cursor.0.map_or_else(String::new, Text::into_string);
+    Paging::after(&last, limit)
 }
 
 /// The one user that two names mean; the first counts.

@@ -68,7 +68,8 @@ impl Operation for ListKeys {
         };
         let page = keys::list(app, caller, wanted).await?;
         let total = keys::count(app, caller, &api_id).await?;
+        let cursor = page.last(|found| &found.view.stored().key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
-        Ok(Keys { keys, total, cursor: page.next })
+        Ok(Keys { keys, total, cursor })
     }
 }

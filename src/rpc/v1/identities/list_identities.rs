@@ -63,8 +63,10 @@ impl Operation for ListIdentities {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Identities> {
         let total = identities::count(app, caller).await?;
-        let page = identities::list(app, caller, &paging(self.limit, self.cursor)).await?;
+        let paging = paging(self.limit, self.cursor);
+        let page = identities::list(app, caller, &paging).await?;
+        let cursor = page.last(|identity| &identity.id);
         let identities = page.items.into_iter().map(Listed::from).collect();
-        Ok(Identities { identities, total, cursor: page.next })
+        Ok(Identities { identities, total, cursor })
     }
 }

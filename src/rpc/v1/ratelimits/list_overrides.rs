@@ -49,7 +49,8 @@ impl Operation for ListOverrides {
         let total = overrides::count(app, caller, &namespace).await?;
         let paging = paging(self.limit, self.cursor);
         let page = overrides::list(app, caller, &namespace, &paging).await?;
+        let cursor = page.last(|known| &known.id);
         let overrides = page.items.into_iter().map(OverrideReply::from).collect();
-        Ok(Overrides { overrides, total, cursor: page.next })
+        Ok(Overrides { overrides, total, cursor })
     }
 }
