@@ -27,7 +27,7 @@ pub struct Wanted {
 }
 
 /// Whose keys are asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Of {
     /// The identity of this external id.
     ExternalId(String),
@@ -72,9 +72,16 @@ pub async fn list(app: &App, caller: &Caller, wanted: Wanted) -> Result<Page<Fou
     Ok(Page { items, next: page.next })
 }
 
-/// How many keys an API has, deleted ones not counted; with very many, how many it had a few minutes ago.
-pub async fn count(app: &App, caller: &Caller, api_id: &ApiId) -> Result<i64> {
+/// How many keys an API has, whoever they are of, deleted ones not counted; with very many, how many it had a few
+/// minutes ago. None where an identity was asked for that is not there.
+pub async fn count(app: &App, caller: &Caller, api_id: &ApiId, of: Option<&Of>) -> Result<i64> {
     caller.require_on(Action::ReadKey, api_id)?;
+    if let Some(Of::ExternalId(external_id)) = of {
+        let identity = app.store.read().await?.identity_of(caller.workspace(), external_id).await?;
+        if identity.is_none() {
+            return Ok(0);
+        }
+    }
     let name = (caller.workspace().clone(), api_id.clone());
     if let Some(known) = app.caches.key_counts.get(&name) {
         return Ok(known);

@@ -70,7 +70,7 @@ async def keys_listed(kw, section):
             told, keys = await kw.pages("apis.list_keys", "keys", api_id=api_id, **fields)
             equal(told, sizes)
             equal([in_order(key) for key in keys], [await kw.get_key(key_id) for key_id in sorted(found)])
-            equal((await kw.call("apis.list_keys", api_id=api_id, **fields))["total"], 5)
+            equal((await kw.call("apis.list_keys", api_id=api_id, **fields))["total"], 5 if found else 0)
         await kw.check(f"{section}: {title}", listed)
 
     async def decrypted():

@@ -165,9 +165,20 @@ both! {
         assert_eq!(keys(&both)[0]["identity"]["externalId"], "user_2");
         assert_eq!(keys(&both).len(), 1);
         assert_eq!((ids(&paged).len(), paged.bare()["cursor"].is_string()), (2, true));
-        for nobody in ["externalId=nobody", "ownerId=nobody"] {
-            assert!(ids(&list(&kw, &api, nobody).await).is_empty());
-        }
+    }
+
+    async fn of_a_user_who_is_not_there_nothing_is_told_or_counted(kw) {
+        let api = kw.api().await;
+        make(&kw, &api, json!({ "externalId": "user_1" })).await;
+        kw.v1("identities.createIdentity", json!({ "externalId": "user_2" })).await.bare();
+
+        let nobody = list(&kw, &api, "externalId=nobody").await;
+        let keyless = list(&kw, &api, "externalId=user_2").await;
+        let owner = list(&kw, &api, "ownerId=nobody").await;
+
+        assert_eq!(*nobody.bare(), json!({ "keys": [], "total": 0 }));
+        assert_eq!(*keyless.bare(), json!({ "keys": [], "total": 1 }));
+        assert_eq!(*owner.bare(), json!({ "keys": [], "total": 1 }));
     }
 
     async fn the_total_is_of_the_whole_api_without_deleted_keys(kw) {

@@ -36,7 +36,7 @@ pub struct ListKeys {
 #[serde(rename_all = "camelCase")]
 pub struct Keys {
     keys: Vec<KeyReply>,
-    /// How many keys the API has; with very many, how many it had a few minutes ago.
+    /// How many keys the API has; with very many, how many it had a few minutes ago. 0 for an unknown `externalId`.
     total: i64,
     /// Left out on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,9 +57,10 @@ impl Operation for ListKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Keys> {
         let api_id = ApiId::from(self.api_id.into_string());
         let external_id = self.external_id.0.map(|id| Of::ExternalId(id.into_string()));
+        let of = external_id.or(self.owner_id.0.map(|id| Of::OwnerId(id.into_string())));
         let wanted = WantedKeys {
             api_id: api_id.clone(),
-            of: external_id.or(self.owner_id.0.map(|id| Of::OwnerId(id.into_string()))),
+            of: of.clone(),
             plaintexts: match self.decrypt.unwrap_or(false) {
                 true => Plaintexts::WhereKept,
                 false => Plaintexts::None,
@@ -67,7 +68,7 @@ impl Operation for ListKeys {
             paging: paging(self.limit, self.cursor),
         };
         let page = keys::list(app, caller, wanted).await?;
-        let total = keys::count(app, caller, &api_id).await?;
+        let total = keys::count(app, caller, &api_id, of.as_ref()).await?;
         let cursor = page.last(|found| &found.view.stored().key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
         Ok(Keys { keys, total, cursor })
