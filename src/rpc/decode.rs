@@ -24,7 +24,8 @@ pub const BODY: &str = "requestBody";
 /// Reads a request.
 pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     if body.is_empty() {
-        return fault("the body is empty", Some("send the request as JSON"));
+        let message = V::NO_JSON.unwrap_or("the body is empty");
+        return fault(message, Some("send the request as JSON"));
     }
     if is_too_deep(body) {
         return fault(&format!("the body is nested deeper than {DEPTH_MAX} levels"), None);
@@ -42,8 +43,9 @@ fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(e) => {
+            let told = || format!("the body is not JSON: {}", plain(&e.to_string()));
             return fault(
-                &format!("the body is not JSON: {}", plain(&e.to_string())),
+                &V::NO_JSON.map_or_else(told, str::to_owned),
                 Some("send the request as JSON, encoded in UTF-8"),
             );
         }

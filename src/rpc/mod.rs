@@ -104,6 +104,8 @@ pub trait Version: 'static {
     const PREFIX: &'static str;
     /// Whether answers tell how long they took.
     const TELLS_LATENCY: bool = false;
+    /// What is told of a body that is no JSON. Absent: what is wrong with it.
+    const NO_JSON: Option<&'static str> = None;
 
     /// The root key of a request.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]>;

@@ -41,6 +41,7 @@ pub struct V1;
 impl Version for V1 {
     const PREFIX: &'static str = "/v1/";
     const TELLS_LATENCY: bool = true;
+    const NO_JSON: Option<&'static str> = Some("Malformed JSON in request body");
 
     /// The scheme may be left out, as it always could be.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
