@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use thiserror::Error as ThisError;
 
-use crate::id::{ApiId, KeyId, MigrationId, WorkspaceId};
+use crate::id::{ApiId, IdentityId, KeyId, MigrationId, WorkspaceId};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -81,8 +81,8 @@ pub enum Refusal {
     Protected(ApiId),
     #[error("{} does not exist; make it first", list(.0))]
     Missing(Vec<Subject>),
-    #[error("the key has no rate limit named {0}; give limit and duration to check one ad hoc")]
-    UnknownRatelimit(String),
+    #[error("the key has no rate limit named {name}; give limit and duration to check one ad hoc")]
+    UnknownRatelimit { name: String, key: KeyId, identity: Option<IdentityId> },
     #[error(
         "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
     )]

@@ -326,16 +326,21 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
                 Some(limit) => limit.clone(),
                 None => continue,
             },
-            WantedLimit::Stored => view
-                .limit(&wanted.name)
-                .cloned()
-                .ok_or_else(|| Error::Refused(Refusal::UnknownRatelimit(wanted.name.clone())))?,
+            WantedLimit::Stored => {
+                view.limit(&wanted.name).cloned().ok_or_else(|| unknown(view, &wanted.name))?
+            }
         };
         planned.retain(|known| known.limit.name != wanted.name);
         planned.push(Planned { limit, cost: wanted.cost });
     }
     planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));
     Ok(planned)
+}
+
+fn unknown(view: &View, name: &str) -> Error {
+    let (name, key) = (name.to_owned(), view.stored().key.id.clone());
+    let identity = view.identity().map(|identity| identity.id.clone());
+    Error::Refused(Refusal::UnknownRatelimit { name, key, identity })
 }
 
 /// A limit given with the request; it is counted for the key.

@@ -89,7 +89,7 @@ impl Version for V1 {
         let problem = Problem {
             code,
             docs: format!("{docs_url}/errors/{}", error.code().name()),
-            message: error.faults().first().map_or_else(|| error.detail(), |f| f.message.clone()),
+            message: message(error),
             request_id: request_id.as_str(),
         };
         reply::failure(status, error.code(), &Failure { error: problem })
@@ -183,7 +183,7 @@ fn code(error: &Error) -> (u16, &'static str) {
     let code = error.code();
     let name = match code {
         // It is the request that names a limit which is not there.
-        _ if matches!(error, Error::Refused(Refusal::UnknownRatelimit(_))) => {
+        _ if matches!(error, Error::Refused(Refusal::UnknownRatelimit { .. })) => {
             return (400, "BAD_REQUEST");
         }
         // What has been deleted is not there.
@@ -223,6 +223,19 @@ fn code(error: &Error) -> (u16, &'static str) {
         Code::UnexpectedError | Code::ServiceUnavailable => "INTERNAL_SERVER_ERROR",
     };
     (code.status(), name)
+}
+
+/// What is told of an error: of several faults the first.
+fn message(error: &Error) -> String {
+    if let Error::Refused(Refusal::UnknownRatelimit { name, key, identity }) = error {
+        // Its programs are told of whom there is no such limit.
+        let identity = identity.as_ref().map(|id| format!(", nor has identity {id}"));
+        return format!(
+            "key {key} has no ratelimit named {name}{}; give limit and duration to check one ad hoc",
+            identity.unwrap_or_default()
+        );
+    }
+    error.faults().first().map_or_else(|| error.detail(), |fault| fault.message.clone())
 }
 
 /// What is wrong with a field, in the words that programs of version 1 know.

@@ -168,6 +168,24 @@ both! {
         kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
     }
 
+    async fn of_whom_a_limit_is_not_known_is_told(kw) {
+        let nobodys = issued(&kw, json!({})).await;
+        let users = issued(&kw, json!({ "externalId": "user_1" })).await;
+        let identity = kw.get_key_v1(&users.id).await["identity"]["id"].clone();
+        let ask = async |key: &Issued| {
+            let reply = kw.verify_v1(&key.key, limits(json!([{ "name": "uploads" }]))).await;
+            reply.error_v1(400, "BAD_REQUEST")
+        };
+
+        let (nobodys_told, users_told) = (ask(&nobodys).await, ask(&users).await);
+
+        for named in ["uploads", &users.id, identity.as_str().unwrap()] {
+            assert!(users_told.contains(named), "{users_told}");
+        }
+        assert!(nobodys_told.contains("uploads") && nobodys_told.contains(&nobodys.id));
+        assert!(!nobodys_told.contains("identity"), "{nobodys_told}");
+    }
+
     async fn of_two_items_with_one_name_the_last_counts(kw) {
         let key = limited_key(&kw, 10).await;
         let inline = json!({ "name": "default", "limit": 20, "duration": 2 * MINUTE, "cost": 2 });
