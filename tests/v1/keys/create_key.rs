@@ -130,6 +130,20 @@ both! {
         }
     }
 
+    async fn less_than_no_uses_is_none_left(kw) {
+        let api = kw.api().await;
+        for remaining in [-1, i64::MIN] {
+            let key = kw.key_v1(&api, json!({ "remaining": remaining })).await;
+
+            let reply = kw.verify_v1(&key.key, json!({})).await;
+
+            assert_eq!(reply.is_v1("USAGE_EXCEEDED")["remaining"], 0);
+            assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 0);
+        }
+        let key = kw.key_v1(&api, json!({ "remaining": 1 })).await;
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+    }
+
     async fn of_the_key_itself_only_the_hash_is_kept(kw) {
         let api = kw.api().await;
         let key = kw.key_v1(&api, json!({ "prefix": "prod" })).await;

@@ -3,7 +3,7 @@ use crate::domain::keys::{self, NewKey};
 use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, IssuedReply, Positive, texts};
+use crate::rpc::shapes::{DURATION_MIN_MS, IssuedReply, texts};
 use crate::rpc::v1::shapes::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
 
 /// Create a key.
@@ -40,9 +40,9 @@ pub struct CreateKey {
     /// When the key stops being valid, in unix milliseconds; 0: never.
     #[serde(default)]
     pub expires: Given<Anything>,
-    /// Uses left. Left out: unlimited.
+    /// Uses left; 0 is refused, and less than 0 is none. Left out: unlimited.
     #[serde(default)]
-    pub remaining: Given<Positive>,
+    pub remaining: Given<Anything>,
     /// When uses come back.
     #[serde(default)]
     pub refill: Given<Object<Refill>>,
@@ -99,10 +99,21 @@ impl TryFrom<CreateKey> for NewKey {
             roles: request.roles.0.map_or_else(Vec::new, texts),
             permissions: request.permissions.0.map_or_else(Vec::new, texts),
             expires_at: request.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
-            credits: credits(request.remaining.0.map(|remaining| remaining.0), request.refill)?,
+            credits: credits(remaining(request.remaining)?, request.refill)?,
             ratelimits: limit.into_iter().collect(),
             enabled: request.enabled.unwrap_or(true),
             recoverable: request.recoverable.unwrap_or(false),
         })
+    }
+}
+
+/// A key that is to have none at once says so with less than none.
+fn remaining(given: Given<Anything>) -> Result<Option<i64>> {
+    match given.0 {
+        Some(Int(0)) => Err(Error::invalid(
+            "remaining",
+            "remaining: must not be 0; leave it out for an unlimited key, or send enabled: false",
+        )),
+        given => Ok(given.map(|remaining| remaining.0.max(0))),
     }
 }

@@ -18,7 +18,11 @@ both! {
             "remaining": 5, "refill": { "interval": "monthly", "amount": 1, "refillDay": day },
         });
         for (fields, told) in [
-            (json!({ "remaining": 0 }), "remaining: Number must be greater than or equal to 1"),
+            (
+                json!({ "remaining": 0 }),
+                "remaining: must not be 0; leave it out for an unlimited key, or send \
+                enabled: false",
+            ),
             (json!({ "remaining": null }), "remaining: Expected number, received null"),
             (json!({ "remaining": 1.5 }), "remaining: Expected integer, received float"),
             (json!({ "refill": daily }), "refill: needs remaining: the key is unlimited"),
