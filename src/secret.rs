@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// How many characters of the random part `start` shows.
-const START_LENGTH: usize = 4;
+pub const START_LENGTH: usize = 4;
 
 /// A key in the clear. It can be put into the one reply that hands it out, and hashed; nothing else.
 #[derive(Clone)]
@@ -34,8 +34,12 @@ impl Plaintext {
 
     /// The leading characters that may be shown: the prefix and four characters.
     pub fn start(&self, prefix: Option<&str>) -> String {
-        let shown = prefix.map_or(0, |prefix| prefix.chars().count() + 1) + START_LENGTH;
-        self.0.chars().take(shown).collect()
+        let prefix = prefix.map_or(0, |prefix| prefix.chars().count() + 1);
+        self.leading(prefix + START_LENGTH)
+    }
+
+    pub fn leading(&self, length: usize) -> String {
+        self.0.chars().take(length).collect()
     }
 
     pub fn hash(&self) -> KeyHash {

@@ -25,6 +25,8 @@ pub struct NewKey {
     pub api_id: ApiId,
     /// Absent: as the API is set. Empty: none.
     pub prefix: Option<String>,
+    /// How many characters are shown of a key that has none.
+    pub bare_start: usize,
     pub name: Option<String>,
     /// Absent: as the API is set, or 16.
     pub byte_length: Option<u8>,
@@ -130,7 +132,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         workspace_id: caller.workspace().clone(),
         api_id: new.api_id,
         hash: hash.base64(),
-        start: secret.start(prefix.as_deref()),
+        start: start(&secret, prefix.as_deref(), new.bare_start),
         prefix,
         byte_length,
         name: new.name,
@@ -167,4 +169,11 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     app.commit(tx).await?;
 
     Ok(issued)
+}
+
+fn start(secret: &Plaintext, prefix: Option<&str>, bare: usize) -> String {
+    match prefix {
+        Some(_) => secret.start(prefix),
+        None => secret.leading(bare),
+    }
 }

@@ -127,5 +127,5 @@ async fn recoverable(tx: &mut Tx, caller: &Caller, ids: BTreeSet<&ApiId>) -> Res
 }
 
 fn shown(secret: &Plaintext) -> String {
-    secret.expose().chars().take(START_LENGTH).collect()
+    secret.leading(START_LENGTH)
 }

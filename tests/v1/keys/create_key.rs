@@ -130,6 +130,17 @@ both! {
         }
     }
 
+    async fn of_a_key_without_a_prefix_five_characters_are_shown(kw) {
+        let api = kw.api().await;
+        for fields in [json!({}), json!({ "prefix": "" })] {
+            let key = kw.key_v1(&api, fields).await;
+
+            let told = kw.get_key_v1(&key.id).await;
+
+            assert_eq!(told["start"], key.key[..5]);
+        }
+    }
+
     async fn less_than_no_uses_is_none_left(kw) {
         let api = kw.api().await;
         for remaining in [-1, i64::MIN] {

@@ -6,6 +6,9 @@ use crate::rpc::prelude::*;
 use crate::rpc::shapes::{DURATION_MIN_MS, IssuedReply, texts};
 use crate::rpc::v1::shapes::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
 
+/// How many characters are shown of a key that has no prefix.
+const BARE_START: usize = 5;
+
 /// Create a key.
 ///
 /// The key itself is in this reply and nowhere else: only its hash is kept.
@@ -91,6 +94,7 @@ impl TryFrom<CreateKey> for NewKey {
         Ok(Self {
             api_id: ApiId::from(request.api_id.into_string()),
             prefix: request.prefix.0.map(Text::into_string),
+            bare_start: BARE_START,
             name: request.name.0.map(Text::into_string),
             byte_length: request.byte_length.0.and_then(|length| u8::try_from(length.0).ok()),
             external_id: user(request.external_id, request.owner_id),

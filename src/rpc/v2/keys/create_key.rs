@@ -6,6 +6,7 @@ use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
 use crate::rpc::shapes::IssuedReply;
 use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
+use crate::secret::START_LENGTH;
 
 /// Create a key.
 ///
@@ -90,6 +91,7 @@ impl TryFrom<CreateKey> for NewKey {
         Ok(Self {
             api_id: ApiId::from(request.api_id.into_string()),
             prefix: request.prefix.0.map(Text::into_string),
+            bare_start: START_LENGTH,
             name: request.name.0.map(Text::into_string),
             byte_length,
             external_id: request.external_id.0.map(Text::into_string),
