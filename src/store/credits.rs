@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, Withheld};
+use crate::model::{Account, Credits, Purse, Refill, Withheld};
 
 #[async_trait]
 pub trait CreditReads: Send {
@@ -37,6 +37,8 @@ pub trait CreditWrites: CreditReads {
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
     /// Sets balance and refill, under a version that no purse has had.
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
+    /// Keeps a refill for a key that has no credits to refill.
+    async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()>;
     /// Writes balance, version and period, and leaves the refill alone.
     async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
     /// Writes the purse, new or known.

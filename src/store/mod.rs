@@ -34,7 +34,7 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Api, Key, Networks, Permission, Ratelimit, RootKey};
+use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill, RootKey};
 pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
 pub use credits::{CreditReads, CreditWrites};
 pub use events::Events;
@@ -57,6 +57,8 @@ pub struct StoredKey {
     pub ratelimits: Vec<Ratelimit>,
     pub permissions: Vec<Permission>,
     pub role_ids: Vec<RoleId>,
+    /// When credits come back: of a key that has none, when they would.
+    pub refill: Option<Refill>,
     /// When it was last used, as far as that has been noted.
     pub last_used_at: Option<Timestamp>,
     /// Whether its workspace may do anything.

@@ -52,6 +52,9 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
         ..old.clone()
     };
     tx.insert_key(&new).await?;
+    if let (None, Some(refill)) = (&new.credits, &stored.refill) {
+        tx.keep_refill(&new.id, refill).await?;
+    }
     if is_recoverable {
         vault::seal(app, &mut tx, caller.workspace(), &[(&new.id, &secret)], now).await?;
     }

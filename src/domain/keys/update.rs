@@ -5,8 +5,8 @@ use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
 use super::super::rbac::{self, Pick};
-use super::super::refill;
 use super::links::{Needed, Rights};
+use super::metering::{IdleRefill, Metering};
 use super::{
     NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target,
 };
@@ -58,6 +58,8 @@ pub enum LinkRights {
 pub struct CreditsChange {
     pub remaining: Patch<i64>,
     pub refill: Patch<Refill>,
+    /// What becomes of the refill where the key is unlimited then; one that is dropped cannot be set.
+    pub idle: IdleRefill,
 }
 
 impl LinkRights {
@@ -128,7 +130,7 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     }
     entries.write(&mut tx).await?;
     // Last, for it may close a purse, which cannot be undone.
-    change_credits(app, &mut tx, id, change.credits).await?;
+    change_credits(app, &mut tx, id, before.refill, change.credits).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await
 }
@@ -137,6 +139,7 @@ async fn change_credits(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
+    idle: Option<Refill>,
     change: Patch<CreditsChange>,
 ) -> Result<()> {
     let (change, sets) = match change {
@@ -153,41 +156,42 @@ async fn change_credits(
         Some(account) => account.now,
         None => tx.now().await?,
     };
-    let after = changed(account.map(|account| account.credits), change, credits::now(app, now))?;
+    let now = credits::now(app, now);
+    let before = Metering::at(account.map(|account| account.credits), idle, now);
+    let after = changed(before, change, now)?;
     if sets {
-        if !is_settled && after.is_some() {
+        if !is_settled && after.credits().is_some() {
             // Others may be spending from a purse that could not be closed: that cannot be undone.
             return Err(Error::CountersAway);
         }
         tx.drop_purses(key).await?;
     }
-    tx.set_credits(key, after.as_ref()).await
+    after.write(tx, key).await
 }
 
-fn changed(
-    before: Option<Credits>,
-    change: CreditsChange,
-    now: Timestamp,
-) -> Result<Option<Credits>> {
-    let before = before.map(|credits| refill::refilled(credits, now));
-    let mut refill = before.and_then(|credits| credits.refill);
+fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Metering> {
+    let mut refill = before.refill();
     change.refill.apply(&mut refill);
-    let balance = match change.remaining {
-        Patch::Clear => return Ok(None),
-        Patch::Set(remaining) => remaining,
-        Patch::Keep => match before {
-            Some(credits) => credits.balance,
-            None if refill.is_none() => return Ok(None),
-            None => {
-                return Err(Error::invalid(
+    let balance = match (change.remaining, before, change.idle) {
+        (Patch::Set(remaining), _, _) => remaining,
+        (Patch::Keep, Metering::Metered(credits), _) => credits.balance,
+        (Patch::Keep | Patch::Clear, _, IdleRefill::Kept) => {
+            return Ok(Metering::Unlimited(refill));
+        }
+        (Patch::Clear, _, IdleRefill::Dropped) => return Ok(Metering::Unlimited(None)),
+        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Dropped) => {
+            return match refill {
+                None => Ok(Metering::Unlimited(None)),
+                Some(_) => Err(Error::invalid(
                     "/properties/credits/properties/refill",
                     "credits.refill needs credits.remaining: the key is unlimited",
-                ));
-            }
-        },
+                )),
+            };
+        }
     };
     let opened = NewCredits { balance, refill }.open(now);
     // A refill that stays keeps its period: it has happened, or is due, as before.
-    let kept = before.filter(|credits| credits.refill == refill);
-    Ok(Some(Credits { refilled: kept.map_or(opened.refilled, |k| k.refilled), ..opened }))
+    let kept = before.credits().filter(|credits| credits.refill == refill);
+    let refilled = kept.map_or(opened.refilled, |kept| kept.refilled);
+    Ok(Metering::Metered(Credits { refilled, ..opened }))
 }

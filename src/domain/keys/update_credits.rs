@@ -7,18 +7,20 @@ use super::super::caller::Caller;
 use super::super::credits;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
+use super::metering::{IdleRefill, Metering};
 use super::{existing, target};
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::model::{Credits, Refill};
-use crate::store::freshness;
+use crate::store::{StoredKey, freshness};
 
 /// What to do with the uses of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditsUpdate {
-    /// `None`: unlimited, and nothing comes back.
-    Set(Option<i64>),
+    Set(i64),
+    Unlimited(IdleRefill),
     Increment(i64),
     /// Not below 0.
     Decrement(i64),
@@ -50,7 +52,7 @@ pub async fn update_credits(
 async fn apply(app: &App, caller: &Caller, id: &KeyId, update: CreditsUpdate) -> Result<Left> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let key = existing(&mut tx, caller, id).await?.key;
+    let StoredKey { key, refill, .. } = existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     let mut entries = Entries::of(caller, now);
     entries.add("key.update", &[target(&key)]);
@@ -61,36 +63,32 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, update: CreditsUpdate) ->
         Some(account) => account.now,
         None => tx.now().await?,
     };
-    let before = account.map(|account| account.credits);
-    let after = changed(before, update, credits::now(app, bank_now))?;
+    let account = account.map(|account| account.credits);
+    let bank_now = credits::now(app, bank_now);
+    let after = changed(Metering::at(account, refill, bank_now), update, bank_now)?;
     match update {
         // Others may be spending from a purse that could not be closed: that cannot be undone.
-        CreditsUpdate::Set(Some(_)) if !is_settled => return Err(Error::CountersAway),
-        CreditsUpdate::Set(_) => tx.drop_purses(id).await?,
+        CreditsUpdate::Set(_) if !is_settled => return Err(Error::CountersAway),
+        CreditsUpdate::Set(_) | CreditsUpdate::Unlimited(_) => tx.drop_purses(id).await?,
         CreditsUpdate::Increment(_) => {}
         CreditsUpdate::Decrement(value) => {
-            let has_enough = before.is_some_and(|credits| credits.balance >= value);
+            let has_enough = account.is_some_and(|credits| credits.balance >= value);
             if !is_settled && !has_enough {
                 return Err(Error::CountersAway);
             }
         }
     }
-    tx.set_credits(id, after.as_ref()).await?;
+    after.write(&mut tx, id).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
-    let left = after.map(|credits| (credits.balance, credits.refill));
+    let left = after.credits().map(|credits| (credits.balance, credits.refill));
     keep(&mut tx, caller, &left).await?;
     app.commit(tx).await?;
     Ok(left)
 }
 
-fn changed(
-    before: Option<Credits>,
-    update: CreditsUpdate,
-    now: crate::clock::Timestamp,
-) -> Result<Option<Credits>> {
-    let before = before.map(|credits| super::super::refill::refilled(credits, now));
+fn changed(before: Metering, update: CreditsUpdate, now: Timestamp) -> Result<Metering> {
     let metered = |at: &str| {
-        before.ok_or_else(|| {
+        before.credits().ok_or_else(|| {
             Error::invalid(
                 "/properties/operation",
                 format!("the key is unlimited: there is nothing to {at}; set it to a number first"),
@@ -98,11 +96,8 @@ fn changed(
         })
     };
     Ok(match update {
-        CreditsUpdate::Set(None) => None,
-        CreditsUpdate::Set(Some(balance)) => Some(match before {
-            Some(credits) => Credits { balance, ..credits },
-            None => super::NewCredits { balance, refill: None }.open(now),
-        }),
+        CreditsUpdate::Set(balance) => before.set(balance, now),
+        CreditsUpdate::Unlimited(idle) => before.lifted(idle),
         CreditsUpdate::Increment(value) => {
             let credits = metered("increment")?;
             let balance = credits.balance.checked_add(value).ok_or_else(|| {
@@ -110,11 +105,11 @@ fn changed(
                 let message = format!("value must be at most {most}: more cannot be counted");
                 Error::invalid("/properties/value", message)
             })?;
-            Some(Credits { balance, ..credits })
+            Metering::Metered(Credits { balance, ..credits })
         }
         CreditsUpdate::Decrement(value) => {
             let credits = metered("decrement")?;
-            Some(Credits { balance: (credits.balance - value).max(0), ..credits })
+            Metering::Metered(Credits { balance: (credits.balance - value).max(0), ..credits })
         }
     })
 }

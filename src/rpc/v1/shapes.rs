@@ -148,6 +148,7 @@ pub struct KeyReply {
     /// Uses left; left out: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
+    /// When uses come back; of an unlimited key, when they would.
     #[serde(skip_serializing_if = "Option::is_none")]
     refill: Option<RefillReply>,
     /// The limit named `default`.
@@ -213,13 +214,12 @@ impl From<Found> for KeyReply {
     fn from(found: Found) -> Self {
         let stored = found.view.stored();
         let key = stored.key.clone();
-        let refill = found.credits.and_then(|(_, refill)| refill).map(|refill| match refill {
-            model::Refill { interval: RefillInterval::Daily, amount } => {
-                RefillReply { interval: Interval::Daily, amount, refill_day: None }
-            }
-            model::Refill { interval: RefillInterval::Monthly { day }, amount } => {
-                RefillReply { interval: Interval::Monthly, amount, refill_day: Some(day) }
-            }
+        let refill = stored.refill.map(|refill| {
+            let (interval, refill_day) = match refill.interval {
+                RefillInterval::Daily => (Interval::Daily, None),
+                RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
+            };
+            RefillReply { interval, amount: refill.amount, refill_day }
         });
         let limit = stored.ratelimits.iter().find(|limit| limit.name == DEFAULT);
         let ratelimit = limit.map(|limit| RatelimitReply {

@@ -7,7 +7,7 @@ use sqlx::{query, query_as, query_scalar};
 use super::Connection;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, RefillInterval, Withheld};
+use crate::model::{Account, Credits, Purse, Refill, RefillInterval, Withheld};
 use crate::store::rows::{AccountRow, KeyAccountRow};
 use crate::store::{CreditReads, CreditWrites};
 
@@ -44,6 +44,14 @@ macro_rules! withheld {
             " ORDER BY p.withheld_at, p.key_id"
         )
     };
+}
+
+/// The day of a monthly refill.
+fn day(refill: &Refill) -> Option<i64> {
+    match refill.interval {
+        RefillInterval::Daily => None,
+        RefillInterval::Monthly { day } => Some(i64::from(day)),
+    }
 }
 
 #[async_trait]
@@ -144,10 +152,6 @@ impl CreditWrites for Connection {
 
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
         let refill = credits.and_then(|credits| credits.refill);
-        let day = refill.and_then(|refill| match refill.interval {
-            RefillInterval::Daily => None,
-            RefillInterval::Monthly { day } => Some(i64::from(day)),
-        });
         let sql = "
             UPDATE keys
             SET credits = $2, credits_version = credits_version + 1, refill_amount = $3,
@@ -157,10 +161,16 @@ impl CreditWrites for Connection {
             .bind(key)
             .bind(credits.map(|credits| credits.balance))
             .bind(refill.map(|refill| refill.amount))
-            .bind(day)
+            .bind(refill.as_ref().and_then(day))
             .bind(credits.map_or(0, |credits| credits.refilled))
             .execute(self)
             .await?;
+        Ok(())
+    }
+
+    async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()> {
+        let sql = "UPDATE keys SET refill_amount = $2, refill_day = $3 WHERE id = $1";
+        query(sql).bind(key).bind(refill.amount).bind(day(refill)).execute(self).await?;
         Ok(())
     }
 

@@ -19,15 +19,19 @@ pub struct CreditsRow {
 }
 
 impl CreditsRow {
-    pub fn into_credits(self) -> Option<Credits> {
+    pub fn refill(&self) -> Option<Refill> {
         let interval = match self.refill_day.and_then(|day| u8::try_from(day).ok()) {
             Some(day) => RefillInterval::Monthly { day },
             None => RefillInterval::Daily,
         };
+        self.refill_amount.map(|amount| Refill { interval, amount })
+    }
+
+    pub fn into_credits(self) -> Option<Credits> {
         Some(Credits {
+            refill: self.refill(),
             balance: self.credits?,
             version: self.credits_version,
-            refill: self.refill_amount.map(|amount| Refill { interval, amount }),
             refilled: self.refilled,
         })
     }

@@ -129,6 +129,7 @@ impl TryFrom<KeyRow> for StoredKey {
             ratelimits: ratelimits(&row.ratelimits)?,
             permissions: permissions(&row.permissions)?,
             last_used_at: row.last_used_at,
+            refill: row.credits.refill(),
             workspace_enabled: row.workspace_enabled,
             allowed_networks: networks(row.allowed_networks.as_deref())?,
             role_ids: json::<Vec<String>>(&row.role_ids)?.into_iter().map(RoleId::from).collect(),

@@ -75,6 +75,22 @@ both! {
         assert_eq!(kw.get_key(&key.id).await["credits"]["remaining"], 3);
     }
 
+    async fn the_refill_waits_until_the_key_is_metered_again(kw) {
+        let refill = json!({ "interval": "daily", "amount": 9 });
+        let key = kw.key(json!({ "credits": { "remaining": 5, "refill": refill } })).await;
+
+        update(&kw, &key, "set", Value::Null).await.bare();
+
+        let told = kw.get_key_v1(&key.id).await;
+        assert_eq!((told.get("remaining"), &told["refill"]["amount"]), (None, &json!(9)));
+        assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
+        kw.clock.advance_ms(DAY);
+        update(&kw, &key, "set", 3).await.bare();
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 3);
+        kw.clock.advance_ms(DAY);
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+    }
+
     async fn the_refill_stays_where_a_number_is_set(kw) {
         let refill = json!({ "interval": "daily", "amount": 9 });
         let key = kw.key(json!({ "credits": { "remaining": 5, "refill": refill } })).await;

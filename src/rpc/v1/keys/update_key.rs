@@ -1,5 +1,7 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, CreditsChange, KeyChange, LinkRights, RatelimitsChange};
+use crate::domain::keys::{
+    self, CreditsChange, IdleRefill, KeyChange, LinkRights, RatelimitsChange,
+};
 use crate::domain::rbac::Missing;
 use crate::error::Error;
 use crate::id::KeyId;
@@ -27,7 +29,7 @@ pub struct UpdateKey {
     /// Unix milliseconds. Null or 0: never.
     #[serde(default)]
     pub expires: Patch<Anything>,
-    /// Uses left; less than 0 is 0. Null: unlimited.
+    /// Uses left; less than 0 is 0. Null: unlimited; the refill stays for when it is not.
     #[serde(default)]
     pub remaining: Patch<Anything>,
     /// Null: nothing comes back.
@@ -117,5 +119,5 @@ fn credits(
         _ => {}
     }
     let remaining = remaining.map(|remaining| remaining.0.max(0));
-    Ok(Patch::Set(CreditsChange { remaining, refill }))
+    Ok(Patch::Set(CreditsChange { remaining, refill, idle: IdleRefill::Kept }))
 }

@@ -1,4 +1,4 @@
-use crate::domain::keys::{self, CreditsUpdate};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
@@ -10,7 +10,7 @@ use crate::rpc::v1::shapes::{Anything, Name};
 pub struct UpdateRemaining {
     pub key_id: Name,
     pub op: Op,
-    /// Null: unlimited, for `set` only.
+    /// Null: unlimited, for `set` only; the refill stays for when it is not.
     pub value: Nullable<Anything>,
 }
 
@@ -49,7 +49,10 @@ impl Operation for UpdateRemaining {
         let missing =
             || Error::invalid("value", "value: a number is needed to increment or decrement");
         let update = match self.op {
-            Op::Set => CreditsUpdate::Set(value.map(|value| value.max(0))),
+            Op::Set => match value {
+                Some(value) => CreditsUpdate::Set(value.max(0)),
+                None => CreditsUpdate::Unlimited(IdleRefill::Kept),
+            },
             Op::Increment => change(value.ok_or_else(missing)?),
             Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
         };

@@ -1,4 +1,4 @@
-use crate::domain::keys::{self, CreditsUpdate};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
@@ -60,7 +60,9 @@ impl UpdateCredits {
             })
         };
         Ok(match self.operation {
-            Change::Set => CreditsUpdate::Set(value),
+            Change::Set => {
+                value.map_or(CreditsUpdate::Unlimited(IdleRefill::Dropped), CreditsUpdate::Set)
+            }
             Change::Increment => CreditsUpdate::Increment(needed("increment")?),
             Change::Decrement => CreditsUpdate::Decrement(needed("decrement")?),
         })

@@ -1,5 +1,7 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, CreditsChange, KeyChange, LinkRights, RatelimitsChange};
+use crate::domain::keys::{
+    self, CreditsChange, IdleRefill, KeyChange, LinkRights, RatelimitsChange,
+};
 use crate::domain::rbac::{Missing, Pick};
 use crate::error::Error;
 use crate::id::KeyId;
@@ -113,5 +115,5 @@ fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
             "credits.refill needs a number in credits.remaining: null means unlimited",
         ));
     }
-    Ok(Patch::Set(CreditsChange { remaining, refill }))
+    Ok(Patch::Set(CreditsChange { remaining, refill, idle: IdleRefill::Dropped }))
 }

@@ -36,6 +36,52 @@ both! {
         assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
     }
 
+    async fn the_refill_of_an_unlimited_key_waits_until_it_is_metered_again(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 0, "refill": daily(9) } })).await;
+
+        update(&kw, &key, json!({ "remaining": null })).await.bare();
+
+        kw.clock.advance_ms(DAY);
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        let told = kw.get_key_v1(&key.id).await;
+        let refill = json!({ "interval": "daily", "amount": 9, "refillDay": null });
+        assert_eq!((told.get("remaining"), &told["refill"]), (None, &refill));
+        assert_eq!(kw.get_key(&key.id).await.get("credits"), None);
+        update(&kw, &key, json!({ "remaining": 3 })).await.bare();
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 3);
+        kw.clock.advance_ms(DAY);
+        assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+    }
+
+    async fn a_refill_is_set_and_ended_whether_there_is_something_to_refill_or_not(kw) {
+        let key = kw.key(json!({})).await;
+
+        update(&kw, &key, json!({ "refill": daily(9) })).await.bare();
+        let set = kw.get_key_v1(&key.id).await;
+        update(&kw, &key, json!({ "refill": null })).await.bare();
+        let ended = kw.get_key_v1(&key.id).await;
+
+        assert_eq!((set.get("remaining"), &set["refill"]["amount"]), (None, &json!(9)));
+        assert_eq!((ended.get("remaining"), ended.get("refill")), (None, None));
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+    }
+
+    async fn version_2_lets_no_refill_wait_and_hands_on_one_that_does(kw) {
+        let refill = json!({ "credits": { "remaining": 5, "refill": daily(9) } });
+        let (dropped, waiting) = (kw.key(refill.clone()).await, kw.key(refill).await);
+        for key in [&dropped, &waiting] {
+            update(&kw, key, json!({ "remaining": null })).await.bare();
+        }
+
+        kw.update_key(&dropped.id, json!({ "credits": null })).await.data();
+        let request = json!({ "keyId": waiting.id, "expiration": 0 });
+        let rerolled = kw.v2("keys.rerollKey", request).await.text_of("keyId");
+
+        assert_eq!(kw.get_key_v1(&dropped.id).await.get("refill"), None);
+        assert_eq!(kw.get_key_v1(&rerolled).await["refill"]["amount"], 9);
+        assert_eq!(kw.get_key(&rerolled).await.get("credits"), None);
+    }
+
     async fn a_daily_refill_has_no_day_and_comes_each_day(kw) {
         let key = kw.key(json!({ "credits": { "remaining": 5 } })).await;
 
