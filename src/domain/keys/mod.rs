@@ -31,7 +31,7 @@ pub use migrate::{Migrated, migrate};
 pub use named::ImportedKey;
 pub use reroll::reroll;
 pub use update::{CreditsChange, KeyChange, LinkRights, RatelimitsChange, update};
-pub use update_credits::{CreditsUpdate, update_credits};
+pub use update_credits::{CreditsUpdate, Stamp, update_credits};
 pub use verify::{
     Checked, Code, Verification, Verified, Wanted, WantedLimit, verify, verify_openly,
 };

@@ -26,6 +26,13 @@ pub enum CreditsUpdate {
     Decrement(i64),
 }
 
+/// What becomes of the moment at which the key was last updated, as it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    Kept,
+    Set,
+}
+
 /// What is left, and when it comes back. `None`: unlimited.
 pub type Left = Option<(i64, Option<Refill>)>;
 
@@ -45,15 +52,26 @@ pub async fn update_credits(
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
+    stamp: Stamp,
 ) -> Result<Left> {
-    once(app, caller, || apply(app, caller, id, update)).await
+    once(app, caller, || apply(app, caller, id, update, stamp)).await
 }
 
-async fn apply(app: &App, caller: &Caller, id: &KeyId, update: CreditsUpdate) -> Result<Left> {
+async fn apply(
+    app: &App,
+    caller: &Caller,
+    id: &KeyId,
+    update: CreditsUpdate,
+    stamp: Stamp,
+) -> Result<Left> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let StoredKey { key, refill, .. } = existing(&mut tx, caller, id).await?;
+    let StoredKey { mut key, refill, .. } = existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
+    if stamp == Stamp::Set {
+        key.updated_at = Some(now);
+        tx.update_key(&key).await?;
+    }
     let mut entries = Entries::of(caller, now);
     entries.add("key.update", &[target(&key)]);
     entries.write(&mut tx).await?;

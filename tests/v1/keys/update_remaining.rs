@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::both;
 use crate::support::seed::Issued;
-use crate::support::{Keyward, Reply, Stack};
+use crate::support::{Keyward, NOON, Reply, Stack};
 
 const DAY: i64 = 24 * 3_600_000;
 
@@ -89,6 +89,17 @@ both! {
         assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 3);
         kw.clock.advance_ms(DAY);
         assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
+    }
+
+    async fn a_change_is_told_as_one_of_the_key(kw) {
+        for (op, value) in [("set", json!(7)), ("set", json!(null)), ("increment", json!(1))] {
+            let key = metered(&kw, 5).await;
+            assert_eq!(kw.get_key_v1(&key.id).await.get("updatedAt"), None);
+
+            update(&kw, &key, op, value).await.bare();
+
+            assert_eq!(kw.get_key_v1(&key.id).await["updatedAt"], NOON.0);
+        }
     }
 
     async fn the_refill_stays_where_a_number_is_set(kw) {

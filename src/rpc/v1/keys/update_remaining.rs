@@ -1,4 +1,4 @@
-use crate::domain::keys::{self, CreditsUpdate, IdleRefill};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill, Stamp};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
@@ -56,7 +56,7 @@ impl Operation for UpdateRemaining {
             Op::Increment => change(value.ok_or_else(missing)?),
             Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
         };
-        let left = keys::update_credits(app, caller, &id, update).await?;
+        let left = keys::update_credits(app, caller, &id, update, Stamp::Set).await?;
         Ok(Remaining { remaining: left.map(|(remaining, _)| remaining) })
     }
 }

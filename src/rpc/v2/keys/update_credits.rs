@@ -1,4 +1,4 @@
-use crate::domain::keys::{self, CreditsUpdate, IdleRefill};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill, Stamp};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
@@ -42,7 +42,7 @@ impl Operation for UpdateCredits {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
         let id = KeyId::from(self.key_id.as_str());
-        let left = keys::update_credits(app, caller, &id, self.update()?).await?;
+        let left = keys::update_credits(app, caller, &id, self.update()?, Stamp::Kept).await?;
         Ok(KeyCredits::from(left))
     }
 }
