@@ -4,7 +4,7 @@ use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 
 use crate::clock::Timestamp;
-use crate::model::{Credits, Refill, RefillInterval};
+use crate::model::{Credits, Key, Refill, RefillInterval};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -32,6 +32,30 @@ pub fn next(refill: &Refill, now: Timestamp) -> Timestamp {
         },
     };
     date(now).and_then(begins).and_then(midnight).unwrap_or(Timestamp(i64::MAX))
+}
+
+/// When the period has begun that a moment falls into.
+fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
+    let date = date(now)?;
+    midnight(match refill.interval {
+        RefillInterval::Daily => date,
+        RefillInterval::Monthly { day } => match due(date, day) {
+            this_month if this_month <= date => this_month,
+            _ => due(date.first_of_month().yesterday().ok()?, day),
+        },
+    })
+}
+
+/// When a key has last been refilled; of one that has not yet been, when it was made. Absent where it cannot be told
+/// whether its refill has been there since the period began.
+pub fn last(key: &Key, now: Timestamp) -> Option<Timestamp> {
+    let credits = key.credits?;
+    let refill = credits.refill?;
+    let began = began(&refill, now)?;
+    let is_due = credits.refilled < period(&refill, now);
+    // Only a change of the key sets a refill, and whatever is set counts for the period that it is set in.
+    let may_be_new = !is_due && key.updated_at.is_some_and(|at| at >= began);
+    (!may_be_new).then(|| began.max(key.created_at))
 }
 
 /// When a monthly refill falls due in the month of a date.
@@ -148,6 +172,23 @@ mod tests {
         ] {
             let refill = Refill { interval, amount: 1 };
             assert_eq!(next(&refill, at(now)), at(begins), "{interval:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_period_has_begun_at_midnight_utc_of_its_day_or_of_the_last_of_a_shorter_month() {
+        let monthly = |day| RefillInterval::Monthly { day };
+        for (interval, now, begun) in [
+            (RefillInterval::Daily, "2026-03-01T23:59:59.999Z", "2026-03-01T00:00:00Z"),
+            (RefillInterval::Daily, "2026-03-02T00:00:00Z", "2026-03-02T00:00:00Z"),
+            (monthly(1), "2027-01-31T12:00:00Z", "2027-01-01T00:00:00Z"),
+            (monthly(15), "2027-01-14T23:59:59.999Z", "2026-12-15T00:00:00Z"),
+            (monthly(31), "2026-02-27T00:00:00Z", "2026-01-31T00:00:00Z"),
+            (monthly(31), "2026-02-28T00:00:00Z", "2026-02-28T00:00:00Z"),
+            (monthly(31), "2026-03-30T00:00:00Z", "2026-02-28T00:00:00Z"),
+        ] {
+            let refill = Refill { interval, amount: 1 };
+            assert_eq!(began(&refill, at(now)), Some(at(begun)), "{interval:?} at {now}");
         }
     }
 

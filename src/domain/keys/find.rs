@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::{apis, credits, vault};
+use super::super::{apis, credits, refill, vault};
 use super::create::may_be_recovered;
 use super::target;
 use super::view::{self, View};
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
 use crate::id::KeyId;
 use crate::model::{Api, Refill};
@@ -24,6 +25,8 @@ pub struct Found {
     pub view: View,
     /// What is left, bank and purse, and when it comes back. Absent: unlimited.
     pub credits: Option<(i64, Option<Refill>)>,
+    /// When its credits last came back, as far as it can be told.
+    pub refilled_at: Option<Timestamp>,
     /// The key itself, where it is recoverable and was asked for.
     pub plaintext: Option<Plaintext>,
 }
@@ -111,5 +114,6 @@ async fn found(app: &App, row: Cached<StoredKey>) -> Result<Found> {
     let key = &view.stored().key;
     let left = credits::balance(app, &view).await?;
     let refill = key.credits.and_then(|credits| credits.refill);
-    Ok(Found { credits: left.map(|left| (left, refill)), view, plaintext: None })
+    let refilled_at = refill::last(key, app.clock.now());
+    Ok(Found { credits: left.map(|left| (left, refill)), refilled_at, view, plaintext: None })
 }

@@ -5,6 +5,7 @@ use super::super::caller::Caller;
 use super::super::credits;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::super::refill;
 use super::find::{Plaintexts, decrypted, may_decrypt};
 use super::view;
 use super::{Found, View};
@@ -97,11 +98,13 @@ async fn found(app: &App, views: Vec<View>) -> Result<Vec<Found>> {
     let metered = views.iter().filter(|view| view.is_metered);
     let metered: Vec<_> = metered.map(|view| view.stored().key.id.clone()).collect();
     let left = credits::balances(app, &metered).await?;
+    let now = app.clock.now();
     let found = views.into_iter().map(|view| {
         let key = &view.stored().key;
         let refill = key.credits.and_then(|credits| credits.refill);
         let credits = left.get(&key.id).map(|left| (*left, refill));
-        Found { credits, view, plaintext: None }
+        let refilled_at = refill::last(key, now);
+        Found { credits, refilled_at, view, plaintext: None }
     });
     Ok(found.collect())
 }

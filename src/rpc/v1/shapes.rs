@@ -175,6 +175,9 @@ struct RefillReply {
     amount: i64,
     /// Null: each day.
     refill_day: Option<u8>,
+    /// Unix milliseconds; of a new key, when it was made. Left out from a change of the key until the next refill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_refill_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -219,7 +222,8 @@ impl From<Found> for KeyReply {
                 RefillInterval::Daily => (Interval::Daily, None),
                 RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
             };
-            RefillReply { interval, amount: refill.amount, refill_day }
+            let (amount, last_refill_at) = (refill.amount, found.refilled_at);
+            RefillReply { interval, amount, refill_day, last_refill_at }
         });
         let limit = stored.ratelimits.iter().find(|limit| limit.name == DEFAULT);
         let ratelimit = limit.map(|limit| RatelimitReply {

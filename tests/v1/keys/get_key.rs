@@ -25,10 +25,51 @@ both! {
         let told = kw.get_key_v1(&key.id).await;
 
         assert_eq!((&told["id"], &told["remaining"]), (&json!(key.id), &json!(7)));
-        assert_eq!(told["refill"], json!({ "interval": "daily", "amount": 9, "refillDay": null }));
+        let refill = json!({
+            "interval": "daily", "amount": 9, "refillDay": null, "lastRefillAt": NOON.0,
+        });
+        assert_eq!(told["refill"], refill);
         let limit = &told["ratelimit"];
         assert_eq!((&limit["limit"], &limit["duration"]), (&json!(60), &json!(60_000)));
         assert_eq!(told["ownerId"], "user_1");
+    }
+
+    async fn a_new_key_counts_as_refilled_and_then_is_at_midnight(kw) {
+        let api = kw.api().await;
+        let daily = json!({ "interval": "daily", "amount": 9 });
+        let key = kw.key_v1(&api, json!({ "remaining": 7, "refill": daily })).await;
+        let told = async || {
+            let told = kw.get_key_v1(&key.id).await;
+            let listed = kw.v1_get("apis.listKeys", &format!("apiId={api}")).await;
+            assert_eq!(listed.bare()["keys"][0], told);
+            told["refill"]["lastRefillAt"].clone()
+        };
+        kw.clock.advance_ms(HOUR);
+
+        assert_eq!(told().await, NOON.0);
+        // Due, and done.
+        kw.clock.advance_ms(23 * HOUR);
+        assert_eq!(told().await, NOON.0 + 12 * HOUR);
+        kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        assert_eq!(told().await, NOON.0 + 12 * HOUR);
+    }
+
+    async fn a_refill_that_came_with_a_change_has_not_been_until_it_is_due(kw) {
+        let api = kw.api().await;
+        let daily = json!({ "interval": "daily", "amount": 9 });
+        let key = kw.key_v1(&api, json!({ "remaining": 7 })).await;
+
+        let change = json!({ "keyId": key.id, "refill": daily });
+        kw.v1("keys.updateKey", change).await.bare();
+
+        let refill = kw.get_key_v1(&key.id).await["refill"].clone();
+        assert_eq!(refill, json!({ "interval": "daily", "amount": 9, "refillDay": null }));
+        kw.clock.advance_ms(12 * HOUR);
+        for _ in 0..2 {
+            let refill = kw.get_key_v1(&key.id).await["refill"].clone();
+            assert_eq!(refill["lastRefillAt"], NOON.0 + 12 * HOUR);
+            kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
+        }
     }
 
     async fn a_limit_by_another_name_is_not_told(kw) {

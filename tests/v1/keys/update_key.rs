@@ -28,10 +28,13 @@ async fn full_key(kw: &Keyward) -> Issued {
     kw.key_v1(&api, fields).await
 }
 
-/// What is told of a key, but for when it was changed.
+/// What is told of a key, but for when it was changed and refilled.
 async fn told(kw: &Keyward, key: &Issued) -> Value {
     let mut told = kw.get_key_v1(&key.id).await;
     told.as_object_mut().unwrap().remove("updatedAt");
+    if let Some(refill) = told["refill"].as_object_mut() {
+        refill.remove("lastRefillAt");
+    }
     told
 }
 

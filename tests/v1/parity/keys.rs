@@ -81,7 +81,7 @@ both! {
             "permissions": ["a", "b", "c"],
             "roles": ["editor"],
             "remaining": 7,
-            "refill": { "interval": "daily", "amount": 9, "refillDay": null },
+            "refill": { "interval": "daily", "amount": 9, "refillDay": null, "lastRefillAt": NOON.0 },
             "ratelimit": {
                 "limit": 60, "duration": MINUTE, "refillRate": 60, "refillInterval": MINUTE,
                 "async": false, "type": "consistent",
