@@ -86,9 +86,22 @@ pub async fn get(app: &App, caller: &Caller, called: &Called) -> Result<Identity
     Ok(identity)
 }
 
-/// Identities, by id: those that the root key may read.
-pub async fn list(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Identity>> {
-    let readable = match caller.may(Action::ReadIdentity) {
+/// The environment that all identities are of, in a version that has such.
+pub const ENVIRONMENT: &str = "default";
+
+/// Identities, by id: those that the root key may read. Who may read the whole of their environment, where that is
+/// given, may read all.
+pub async fn list(
+    app: &App,
+    caller: &Caller,
+    environment: Option<&str>,
+    paging: &Paging,
+) -> Result<Page<Identity>> {
+    let may_all = environment.map_or_else(
+        || caller.may(Action::ReadIdentity),
+        |environment| caller.may_on(Action::ReadIdentity, &environment),
+    );
+    let readable = match may_all {
         true => None,
         false => Some(caller.instances(Action::ReadIdentity)),
     };
@@ -101,9 +114,9 @@ pub async fn list(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Id
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// How many identities there are; the root key may read all of them.
-pub async fn count(app: &App, caller: &Caller) -> Result<i64> {
-    caller.require(Action::ReadIdentity)?;
+/// How many identities an environment has; the root key may read all of them.
+pub async fn count(app: &App, caller: &Caller, environment: &str) -> Result<i64> {
+    caller.require_on(Action::ReadIdentity, &environment)?;
     app.store.read().await?.count_identities(caller.workspace()).await
 }
 

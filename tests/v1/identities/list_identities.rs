@@ -63,6 +63,23 @@ both! {
         }
     }
 
+    async fn a_permission_for_the_environment_of_all_lists_them_and_one_for_an_identity_does_not(kw) {
+        let id = create(&kw, "user_1").await;
+        let ask = async |named: &str, query: &str| {
+            let root_key = kw.root_key([&*format!("identity.{named}.read_identity")]).await;
+            kw.v1_get_as(&root_key, "identities.listIdentities", query).await
+        };
+
+        for query in ["", "environment=default"] {
+            assert_eq!(ids(&ask("default", query).await), [&*id]);
+        }
+        let itself = format!("environment={id}");
+        for (named, query) in [(&*id, ""), (&id, &itself), ("another", "environment=another")] {
+            let message = ask(named, query).await.error_v1(403, "INSUFFICIENT_PERMISSIONS");
+            assert!(message.contains("identity.default.read_identity"), "{message}");
+        }
+    }
+
     async fn the_total_is_of_those_that_are_there_in_the_workspace(kw) {
         let gone = create(&kw, "user_1").await;
         create(&kw, "user_2").await;

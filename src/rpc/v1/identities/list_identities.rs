@@ -1,5 +1,5 @@
 use super::shapes::{SharedRatelimitReply, shared_replies};
-use crate::domain::identities;
+use crate::domain::identities::{self, ENVIRONMENT};
 use crate::id::IdentityId;
 use crate::model;
 use crate::rpc::prelude::*;
@@ -62,9 +62,9 @@ impl Operation for ListIdentities {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Identities> {
-        let total = identities::count(app, caller).await?;
+        let total = identities::count(app, caller, ENVIRONMENT).await?;
         let paging = paging(self.limit, self.cursor);
-        let page = identities::list(app, caller, &paging).await?;
+        let page = identities::list(app, caller, Some(ENVIRONMENT), &paging).await?;
         let cursor = page.last(|identity| &identity.id);
         let identities = page.items.into_iter().map(Listed::from).collect();
         Ok(Identities { identities, total, cursor })
