@@ -107,6 +107,10 @@ pub trait Version: 'static {
     /// What is told of a body that is no JSON. Absent: what is wrong with it.
     const NO_JSON: Option<&'static str> = None;
 
+    /// Whether the answer is to be written for people, by the query of its request.
+    fn is_pretty(_: Option<&str>) -> bool {
+        false
+    }
     /// The root key of a request.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]>;
     /// What is wrong with a request, in the words of the version.

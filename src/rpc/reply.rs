@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Collected};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
@@ -146,6 +147,52 @@ pub fn failure<T: Reply>(status: u16, code: Code, worded: &T) -> Response<Body> 
     response
 }
 
+/// The same answer with a line for each of its values.
+pub async fn pretty(response: Response<Body>) -> Response<Body> {
+    let (head, body) = response.into_parts();
+    // It is in memory, and never breaks off.
+    let json = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    Response::from_parts(head, Body::from(indented(&json)))
+}
+
+/// JSON on several lines, its values as they are written and in their order.
+fn indented(json: &[u8]) -> Vec<u8> {
+    fn line(into: &mut Vec<u8>, depth: usize) {
+        into.push(b'\n');
+        into.resize(into.len() + 2 * depth, b' ');
+    }
+
+    let mut into = Vec::with_capacity(2 * json.len());
+    let (mut depth, mut opened, mut in_text, mut escaped) = (0_usize, false, false, false);
+    for byte in json {
+        if in_text {
+            in_text = *byte != b'"' || escaped;
+            escaped = *byte == b'\\' && !escaped;
+            into.push(*byte);
+            continue;
+        }
+        if byte.is_ascii_whitespace() {
+            continue;
+        }
+        let closes = matches!(byte, b'}' | b']');
+        depth -= usize::from(closes && depth > 0);
+        // What is empty stays on its line.
+        if opened != closes {
+            line(&mut into, depth);
+        }
+        into.push(*byte);
+        opened = matches!(byte, b'{' | b'[');
+        depth += usize::from(opened);
+        in_text = *byte == b'"';
+        match byte {
+            b',' => line(&mut into, depth),
+            b':' => into.push(b' '),
+            _ => {}
+        }
+    }
+    into
+}
+
 /// Any JSON.
 pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut body = Vec::with_capacity(REPLY_BYTES);
@@ -161,4 +208,40 @@ pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn values_are_spread_over_lines_as_they_are_written_and_in_their_order() {
+        let told = indented(br#"{"b":{ },"a":[1.50,[],{"c":"{\"x\": [1,2]}\\"}]}"#);
+
+        let lines = [
+            "{",
+            "  \"b\": {},",
+            "  \"a\": [",
+            "    1.50,",
+            "    [],",
+            "    {",
+            "      \"c\": \"{\\\"x\\\": [1,2]}\\\\\"",
+            "    }",
+            "  ]",
+            "}",
+        ];
+        assert_eq!(String::from_utf8_lossy(&told), lines.join("\n"));
+    }
+
+    #[test]
+    fn it_is_written_as_everybody_does() {
+        for value in [json!({}), json!([]), json!(null), json!({ "a": [{ "b": "c, d" }, "", -1] })]
+        {
+            let told = indented(value.to_string().as_bytes());
+
+            assert_eq!(told, serde_json::to_vec_pretty::<Value>(&value).expect("JSON"));
+        }
+    }
 }

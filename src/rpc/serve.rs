@@ -68,6 +68,9 @@ pub async fn serve<V: Version, O: Operation>(
             V::failure(&app.settings.docs_url, &request_id, &error, media_type)
         }
     };
+    if V::is_pretty(head.uri.query()) {
+        response = reply::pretty(response).await;
+    }
     if O::STATUS != 200 && response.status() == StatusCode::OK {
         *response.status_mut() = StatusCode::from_u16(O::STATUS).unwrap_or(StatusCode::OK);
     }

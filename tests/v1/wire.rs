@@ -94,6 +94,20 @@ both! {
         kw.v1_get("apis.listKeys", &limit("1.0")).await.bare();
     }
 
+    async fn an_answer_that_is_to_be_pretty_has_a_line_for_each_value(kw) {
+        let made = kw.v1("apis.createApi", json!({ "name": "payments" })).await;
+        let api = &made.bare()["apiId"].as_str().unwrap();
+        for (flag, is_pretty) in [("", false), ("&pretty", true), ("&pretty=1", true), ("&prettier", false)] {
+            let reply = kw.v1_get("apis.getApi", &format!("apiId={api}{flag}")).await;
+
+            assert_eq!(reply.bare()["id"], *api);
+            assert_eq!(reply.text.starts_with("{\n  \"id\": "), is_pretty, "{}", reply.text);
+        }
+        let refused = kw.v1_get("apis.getApi", "apiId=nobody&pretty").await;
+        refused.error_v1(404, "NOT_FOUND");
+        assert!(refused.text.starts_with("{\n  \"error\": {\n    "), "{}", refused.text);
+    }
+
     async fn a_content_type_is_asked_of_a_body_only(kw) {
         let get = Request::get("/v1/permissions.listRoles")
             .header("authorization", format!("Bearer {}", kw.root_key))

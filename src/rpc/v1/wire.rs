@@ -43,6 +43,13 @@ impl Version for V1 {
     const TELLS_LATENCY: bool = true;
     const NO_JSON: Option<&'static str> = Some("Malformed JSON in request body");
 
+    /// `?pretty`, whatever it is set to.
+    fn is_pretty(query: Option<&str>) -> bool {
+        query.is_some_and(|query| {
+            form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "pretty")
+        })
+    }
+
     /// The scheme may be left out, as it always could be.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
         let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
