@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`http`] | the server: paths, connections, draining |
 //! | [`rpc`] | operations as they are called over HTTP |
+//! | [`request`] | what every door reads of a request |
 //! | [`domain`] | what Keyward does |
 //! | [`store`], [`limiter`] | what lasts, and what is counted |
 //! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`sabotage`] | the alphabet that all share |
@@ -26,6 +27,7 @@ pub mod limiter;
 pub mod metrics;
 pub mod model;
 pub mod recorder;
+pub mod request;
 pub mod rpc;
 pub mod sabotage;
 pub mod secret;

@@ -18,6 +18,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/domain", &["cli", "http", "rpc", "stream", "recorder"]),
     ("src/http", &["cli", "store", "limiter", "stream", "recorder"]),
     ("src/rpc", &["cli", "http", "store", "limiter", "stream", "recorder"]),
+    ("src/request", LAYERS),
 ];
 
 const LAYERS: &[&str] =
@@ -25,7 +26,7 @@ const LAYERS: &[&str] =
 
 /// A crate, and where alone it may be named.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("axum::", &["src/http", "src/rpc"]),
+    ("axum::", &["src/http", "src/rpc", "src/request"]),
     ("hyper::", &["src/http"]),
     ("jsonschema::", &["src/rpc"]),
     ("aide::", &["src/rpc"]),

@@ -30,7 +30,8 @@ use crate::app::App;
 use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
-use crate::rpc::{self, Answer, Endpoint, PEER, Verb, Version as _, reply};
+use crate::request::PEER;
+use crate::rpc::{self, Answer, Endpoint, Verb, Version as _, reply};
 use patience::{Patience, Watched};
 
 /// How long requests in flight may take to finish when the server stops.

@@ -13,13 +13,14 @@ use serde_json::Value;
 use super::bounds::Object;
 use super::{Operation, Version, schema};
 use crate::error::{Error, Fault, Result};
+use crate::request::body;
 
 /// How deeply a body may be nested.
 const DEPTH_MAX: usize = 64;
 /// More faults than anybody wants to read.
 const FAULTS_MAX: usize = 100;
 /// Where a fault stands that is not in a field.
-pub const BODY: &str = "requestBody";
+pub const BODY: &str = body::LOCATION;
 
 /// Reads a request.
 pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {

@@ -4,7 +4,6 @@
 //! the types of its fields are its validation and its schema, its row in the table is its route, its
 //! permission and its entry in the OpenAPI document. `run` translates and calls the domain.
 
-mod address;
 pub mod bounds;
 mod decode;
 pub mod example;
@@ -29,7 +28,6 @@ use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use address::PEER;
 pub use decode::decode;
 use openapi::bare;
 pub use openapi::document;

@@ -1,23 +1,18 @@
 //! The one straight line that every request walks: authenticate, read, decode, run, reply.
 
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody as _};
-use axum::http::header::{CONTENT_TYPE, USER_AGENT};
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 
-use http_body_util::BodyExt as _;
-
 use super::decode::{self, decode};
-use super::{Endpoint, Needs, Operation, Verb, Version, address, query, reply};
+use super::{Endpoint, Needs, Operation, Verb, Version, query, reply};
 use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::domain::caller::{Authority, Cached, Caller, Origin};
@@ -25,21 +20,16 @@ use crate::domain::once::Once;
 use crate::domain::root_keys;
 use crate::error::{Error, Fault, Result};
 use crate::id::RequestId;
+use crate::request::body::{read, read_on, within};
+use crate::request::{address, user_agent};
 
-/// How long a body may take to arrive.
-const BODY_SECONDS: u64 = 30;
 /// With `disabled`, a request leaves no event where it may ask for that.
 const METRICS: &str = "x-unkey-metrics";
 /// By which a client names a request that it may send again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
-/// How much of a body that is too large is read on, and for how long.
-const DISCARD_MAX_BYTES: usize = 16 * 1024 * 1024;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an operation may take.
 const RUN_TIMEOUT: Duration = Duration::from_secs(10);
-/// As much of a user agent as the audit log keeps.
-const USER_AGENT_MAX: usize = 512;
 
 /// Answers one request of an operation.
 pub async fn serve<V: Version, O: Operation>(
@@ -129,16 +119,6 @@ async fn authenticated<'a, V: Version>(
     Ok((bearer, root_keys::authenticate(app, bearer).await?))
 }
 
-/// The future's outcome, unless it takes longer. One that is ready at once, as most are, costs no
-/// timer.
-async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
-    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-    match at_once {
-        Poll::Ready(outcome) => Some(outcome),
-        Poll::Pending => tokio::time::timeout(limit, future).await.ok(),
-    }
-}
-
 /// How a request is told from others, where its sender says so.
 fn once(
     headers: &HeaderMap,
@@ -160,12 +140,6 @@ fn once(
     Ok(Some(Arc::new(Once::new(name, bearer, operation, body))))
 }
 
-fn user_agent(headers: &HeaderMap) -> Option<Box<str>> {
-    let text = headers.get(USER_AGENT)?.to_str().ok()?;
-    // Such a text is ASCII, so it can be cut anywhere.
-    Some(text.get(..USER_AGENT_MAX).unwrap_or(text).into())
-}
-
 fn is_json(headers: &HeaderMap) -> Result<()> {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -179,61 +153,5 @@ fn is_json(headers: &HeaderMap) -> Result<()> {
             message: "the Content-Type header must be application/json".into(),
             fix: Some("send `Content-Type: application/json`"),
         }])),
-    }
-}
-
-/// Why a body was not read.
-enum Unread {
-    TooLarge,
-    Broken,
-}
-
-/// A body's bytes; without a copy where they come in one piece, as those of most requests do.
-async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, Unread> {
-    // What the Content-Length announces.
-    if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
-        return Err(Unread::TooLarge);
-    }
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
-        if whole.len() + piece.len() > max_bytes {
-            return Err(Unread::TooLarge);
-        }
-        if whole.is_empty() && body.is_end_stream() {
-            return Ok(piece);
-        }
-        whole.extend_from_slice(&piece);
-    }
-    Ok(whole.freeze())
-}
-
-/// Reads on and forgets: who still sends when the connection ends hears no answer. If it takes too long, the
-/// answer is sent all the same.
-async fn read_on(mut body: Body) {
-    let discard = async {
-        let mut left = DISCARD_MAX_BYTES;
-        while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    let _ = within(DISCARD_TIMEOUT, pin!(discard)).await;
-}
-
-async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
-    let whole = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
-    match whole {
-        Some(Ok(bytes)) => Ok(bytes),
-        Some(Err(Unread::TooLarge)) => {
-            read_on(body).await;
-            Err(Error::BodyTooLarge(max_bytes))
-        }
-        Some(Err(Unread::Broken)) => {
-            Err(Error::invalid(decode::BODY, "the body could not be read to its end"))
-        }
-        None => Err(Error::BodyTimeout(BODY_SECONDS)),
     }
 }

@@ -11,7 +11,7 @@ mod told;
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::future::join_all;
-use keyward::rpc::PEER;
+use keyward::request::PEER;
 use keyward::store::Store;
 use serde_json::{Value, json};
 

@@ -141,7 +141,7 @@ both! {
                 .header("authorization", format!("Bearer {}", kw.root_key))
                 .body(Body::from(json!({ "key": key }).to_string()))
                 .unwrap();
-            keyward::rpc::PEER.scope(HERE.parse().unwrap(), kw.send(request)).await
+            keyward::request::PEER.scope(HERE.parse().unwrap(), kw.send(request)).await
         };
 
         for key in ["never_1", "never_2", "never_3"] {
