@@ -13,8 +13,9 @@ use crate::domain::analytics::Buffer;
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
-use crate::domain::keys::uses::Uses;
+use crate::domain::people::Passwords;
 use crate::domain::ratelimits::NamespaceName;
+use crate::domain::uses::Uses;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
 use crate::limiter::local::LocalCounters;
@@ -72,6 +73,8 @@ pub struct App {
     pub quick: Quick,
     /// Keys that were used lately.
     pub uses: Uses,
+    /// Who hashes passwords at this moment.
+    pub passwords: Passwords,
     announcements: mpsc::Sender<String>,
 }
 
@@ -154,6 +157,7 @@ impl App {
             spent: Spent::default(),
             quick: Quick::default(),
             uses: Uses::default(),
+            passwords: Passwords::default(),
             announcements,
         };
         Ok((app, waiting))

@@ -8,7 +8,9 @@ use std::convert::Infallible;
 
 use thiserror::Error as ThisError;
 
-use crate::id::{ApiId, IdentityId, KeyId, MigrationId, WorkspaceId};
+use crate::id::{
+    ApiId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
+};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -66,6 +68,12 @@ pub enum Subject {
     Namespace(String),
     #[error("an override for identifier {0}")]
     Override(String),
+    #[error("member {0}")]
+    Member(PersonId),
+    #[error("invitation {0}")]
+    Invitation(InvitationId),
+    #[error("session {0}")]
+    Session(SessionId),
 }
 
 /// A request that is right in itself and does not fit the state of things.
@@ -91,6 +99,10 @@ pub enum Refusal {
     TooManyPermissions(usize),
     #[error("a key has at most {0} roles")]
     TooManyRoles(usize),
+    #[error("a workspace must keep an owner; make another member one first")]
+    LastOwner,
+    #[error("the workspace has {0} members, which is the most; remove one first")]
+    TooManyMembers(usize),
     #[error("the namespace has {0} overrides, which is the most; delete one first")]
     TooManyOverrides(i64),
 }
@@ -227,6 +239,9 @@ impl Error {
                 Some(Subject::Migration(_)) => Code::MigrationNotFound,
                 Some(Subject::Namespace(_)) => Code::RatelimitNamespaceNotFound,
                 Some(Subject::Override(_)) => Code::RatelimitOverrideNotFound,
+                Some(Subject::Member(_) | Subject::Invitation(_) | Subject::Session(_)) => {
+                    Code::NotFound
+                }
             },
             Self::Taken(subject) => match subject {
                 Subject::Permission(_) => Code::PermissionAlreadyExists,
@@ -238,7 +253,10 @@ impl Error {
                 | Subject::RootKey(_)
                 | Subject::Migration(_)
                 | Subject::Namespace(_)
-                | Subject::Override(_) => Code::UnexpectedError,
+                | Subject::Override(_)
+                | Subject::Member(_)
+                | Subject::Invitation(_)
+                | Subject::Session(_) => Code::UnexpectedError,
             },
             Self::Doubled(_) => Code::RatelimitAlreadyExists,
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,

@@ -167,6 +167,12 @@ id! {
     DataKeyId "dk_",
     /// A set of keys that were issued elsewhere.
     MigrationId "mig_",
+    /// A person who uses the dashboard.
+    PersonId "user_",
+    /// A session of a person.
+    SessionId "ses_",
+    /// A link that makes somebody a member, once.
+    InvitationId "inv_",
     /// A process that serves, from its start to its end.
     ReplicaId "rep_",
 }

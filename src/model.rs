@@ -2,9 +2,11 @@
 
 mod events;
 mod overrides;
+mod people;
 
 pub use events::{EventKind, Kept, Retention, Unit};
 pub use overrides::{Overrides, STARS_MAX};
+pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -82,6 +82,14 @@ impl std::fmt::Debug for Plaintext {
     }
 }
 
+/// What makes two hashes of one password differ.
+#[expect(clippy::disallowed_methods, reason = "secrets are made here")]
+pub fn salt() -> [u8; 16] {
+    let mut salt = [0; 16];
+    rand::rng().fill_bytes(&mut salt);
+    salt
+}
+
 /// `SHA-256` of a whole key. Two keys are the same key when these are equal; comparing them tells an
 /// attacker nothing, because nobody can steer a hash towards another.
 #[derive(Clone, Copy, PartialEq, Eq)]

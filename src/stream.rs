@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::domain::counting;
 use crate::domain::credits;
-use crate::domain::keys::uses;
+use crate::domain::uses;
 use crate::error::{Error, Result};
 use crate::store::Change;
 

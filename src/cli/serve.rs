@@ -16,8 +16,8 @@ use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::analytics::writer;
-use crate::domain::keys::uses;
 use crate::domain::root_keys::FirstStart;
+use crate::domain::uses;
 use crate::domain::{counting, credits};
 use crate::{http, recorder, stream};
 

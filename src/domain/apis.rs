@@ -3,6 +3,7 @@
 use super::audit::{self, Actor, Entries, Target};
 use super::caller::Caller;
 use super::keys::Deletion;
+use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -27,7 +28,7 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 
     let mut tx = app.store.begin().await?;
     tx.insert_api(&api).await?;
-    record(&mut tx, Actor::RootKey(caller), &api, "api.create", now).await?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.create", now).await?;
     app.commit(tx).await?;
 
     Ok(api.id)
@@ -52,7 +53,7 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     if !tx.delete_api(caller.workspace(), id, now).await? {
         return Err(Error::not_found(Subject::Api(id.clone())));
     }
-    record(&mut tx, Actor::RootKey(caller), &api, "api.delete", now).await?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.delete", now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await
 }
@@ -90,6 +91,14 @@ pub async fn delete_keys(
         app.commit(tx).await?;
         deleted += keys.len();
     }
+}
+
+/// A page of those that the caller may read, by id.
+pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Api>> {
+    caller.require(Action::ReadApi)?;
+    let mut reader = app.store.read().await?;
+    let rows = reader.apis_page(caller.workspace(), &paging.listing()).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// Those of a workspace, by id.

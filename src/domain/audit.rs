@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::caller::Caller;
+use super::caller::{Caller, Origin, Who};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{AuditId, CorrelationId, WorkspaceId};
+use crate::model::Person;
 use crate::store::{AuditAct, AuditEntry, StoredEntry, Tx, WantedEntries};
 
 /// How a root key without a name is called.
@@ -16,7 +17,9 @@ const ROOT_KEY: &str = "root key";
 /// Who did it.
 #[derive(Debug, Clone, Copy)]
 pub enum Actor<'a> {
-    RootKey(&'a Caller),
+    Caller(&'a Caller),
+    /// A person, whatever the workspace.
+    Person(&'a Person, &'a Origin),
     /// Somebody with a shell on the server, by the name of the command.
     Command(&'static str),
 }
@@ -62,9 +65,9 @@ impl<'a> Entries<'a> {
         Self { actor, workspace, at, entries: Vec::new() }
     }
 
-    /// Those of an act of a root key in its own workspace.
+    /// Those of an act of a caller in its own workspace.
     pub fn of(caller: &'a Caller, at: Timestamp) -> Self {
-        Self::new(Actor::RootKey(caller), caller.workspace(), at)
+        Self::new(Actor::Caller(caller), caller.workspace(), at)
     }
 
     /// Adds an entry. `event` is a name of the public service's audit log, such as `key.create`.
@@ -84,11 +87,14 @@ impl<'a> Entries<'a> {
             entry.id = id;
         }
         let (actor_type, actor_id, actor_name, origin) = match self.actor {
-            Actor::RootKey(caller) => {
-                let key = &caller.authority.value.key;
-                let name = key.name.as_deref().unwrap_or(ROOT_KEY);
-                ("rootkey", key.id.as_str(), name, Some(&caller.origin))
-            }
+            Actor::Caller(caller) => match &caller.authority.value.who {
+                Who::RootKey(key) => {
+                    let name = key.name.as_deref().unwrap_or(ROOT_KEY);
+                    ("rootkey", key.id.as_str(), name, Some(&caller.origin))
+                }
+                Who::Person(person) => of_person(person, &caller.origin),
+            },
+            Actor::Person(person, origin) => of_person(person, origin),
             Actor::Command(name) => ("system", name, name, None),
         };
         let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
@@ -104,6 +110,13 @@ impl<'a> Entries<'a> {
         };
         tx.insert_audit(&act, &self.entries).await
     }
+}
+
+fn of_person<'a>(
+    person: &'a Person,
+    origin: &'a Origin,
+) -> (&'static str, &'a str, &'a str, Option<&'a Origin>) {
+    ("user", person.id.as_str(), &person.email, Some(origin))
 }
 
 /// Entries of a workspace's log, the latest first.

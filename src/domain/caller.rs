@@ -1,34 +1,70 @@
-//! Who asks: a root key, its workspace and what it may do, and from where.
+//! Who asks: a root key or a person, in which workspace, with what rights, and from where.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::once::Once;
-use super::permission::{Action, Grants};
+use super::permission::{self, Action, Grants};
+use super::uses::UseFlag;
 use crate::error::{Error, Result};
 use crate::id::{RequestId, WorkspaceId};
-use crate::model::RootKey;
+use crate::model::{Person, RootKey};
 pub use crate::store::cache::Cached;
 
-/// A root key that has been found, with its permissions ready to ask. It never changes: a root key
-/// that has changed is another authority.
+/// Whose rights an authority stands for.
+#[derive(Debug)]
+pub enum Who {
+    RootKey(RootKey),
+    Person(Person),
+}
+
+/// A root key that has been found, or a person in a workspace, with the permissions ready to ask. It never
+/// changes: a root key that has changed is another authority.
 #[derive(Debug)]
 pub struct Authority {
-    pub key: RootKey,
+    pub who: Who,
+    pub workspace_id: WorkspaceId,
     pub grants: Grants,
+    /// Whether it has been used since uses were last noted.
+    pub used: UseFlag,
     /// No two authorities of this process have the same; never 0.
     number: u64,
 }
 
 impl Authority {
-    pub fn new(key: RootKey, grants: Grants) -> Self {
+    pub fn of_root_key(key: RootKey, grants: Grants) -> Self {
+        Self::new(key.workspace_id.clone(), Who::RootKey(key), grants)
+    }
+
+    pub fn of_person(person: Person, workspace_id: WorkspaceId, grants: Grants) -> Self {
+        Self::new(workspace_id, Who::Person(person), grants)
+    }
+
+    fn new(workspace_id: WorkspaceId, who: Who, grants: Grants) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        Self { key, grants, number: LAST.fetch_add(1, Ordering::Relaxed) + 1 }
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { who, workspace_id, grants, used: UseFlag::default(), number }
     }
 
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The person, unless it is a root key.
+    pub fn person(&self) -> Option<&Person> {
+        match &self.who {
+            Who::Person(person) => Some(person),
+            Who::RootKey(_) => None,
+        }
+    }
+
+    /// The root key, unless it is a person.
+    pub fn root_key(&self) -> Option<&RootKey> {
+        match &self.who {
+            Who::RootKey(key) => Some(key),
+            Who::Person(_) => None,
+        }
     }
 }
 
@@ -55,7 +91,15 @@ pub struct Caller {
 
 impl Caller {
     pub fn workspace(&self) -> &WorkspaceId {
-        &self.authority.value.key.workspace_id
+        &self.authority.value.workspace_id
+    }
+
+    /// Fails with [`Error::Forbidden`] unless all that `tuple` grants is allowed.
+    pub fn require_tuple(&self, tuple: &str) -> Result<()> {
+        let (action, id) =
+            permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
+        let holds = if id == "*" { self.may(action) } else { self.may_on(action, &id) };
+        if holds { Ok(()) } else { Err(Error::Forbidden(tuple.to_owned())) }
     }
 
     pub fn may(&self, action: Action) -> bool {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::caller::Caller;
 use crate::app::App;
 use crate::error::{Error, Result};
+use crate::model::RootKey;
 use crate::secret::KeyHash;
 use crate::store::Tx;
 use crate::vault::Sealer;
@@ -55,9 +56,11 @@ where
     T: Kept,
     F: Future<Output = Result<T>>,
 {
-    let Some(once) = &caller.once else { return act().await };
+    let (Some(once), Some(root_key)) = (&caller.once, caller.authority.value.root_key()) else {
+        return act().await;
+    };
     for _ in 0..ATTEMPTS {
-        if let Some(kept) = kept(app, caller, once).await? {
+        if let Some(kept) = kept(app, root_key, once).await? {
             return Ok(kept);
         }
         match act().await {
@@ -68,9 +71,8 @@ where
     Err(Error::Overtaken)
 }
 
-async fn kept<T: Kept>(app: &App, caller: &Caller, once: &Once) -> Result<Option<T>> {
-    let root_key = &caller.authority.value.key.id;
-    let kept = app.store.read().await?.kept_reply(root_key, &once.name).await?;
+async fn kept<T: Kept>(app: &App, root_key: &RootKey, once: &Once) -> Result<Option<T>> {
+    let kept = app.store.read().await?.kept_reply(&root_key.id, &once.name).await?;
     let Some((request, sealed)) = kept else { return Ok(None) };
     if request != once.request {
         return Err(Error::NameReused);
@@ -82,10 +84,11 @@ async fn kept<T: Kept>(app: &App, caller: &Caller, once: &Once) -> Result<Option
 
 /// Keeps what an act is about to give, in its own transaction.
 pub async fn keep<T: Kept>(tx: &mut Tx, caller: &Caller, reply: &T) -> Result<()> {
-    let Some(once) = &caller.once else { return Ok(()) };
-    let root_key = &caller.authority.value.key.id;
+    let (Some(once), Some(root_key)) = (&caller.once, caller.authority.value.root_key()) else {
+        return Ok(());
+    };
     let sealed = once.sealer.seal(reply.write().to_string().as_bytes(), &once.request);
-    match tx.keep_reply(root_key, &once.name, &once.request, &sealed).await? {
+    match tx.keep_reply(&root_key.id, &once.name, &once.request, &sealed).await? {
         true => Ok(()),
         false => Err(Error::Overtaken),
     }

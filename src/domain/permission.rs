@@ -1,20 +1,26 @@
-//! What a root key may do: tuples `<type>.<id or *>.<action>`.
+//! What a root key or a person may do. To root keys it is granted by tuples `<type>.<id or *>.<action>`.
 
 macro_rules! actions {
-    ($($name:ident $resource:literal $action:literal,)*) => {
-        /// Everything that a root key can be allowed to do.
+    (
+        root_keys { $($name:ident $resource:literal $action:literal,)* }
+        people { $($own:ident $own_resource:literal $own_action:literal,)* }
+    ) => {
+        /// Everything that somebody can be allowed to do.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Action { $($name,)* }
+        pub enum Action { $($name,)* $($own,)* }
 
         impl Action {
+            /// What a root key can be allowed.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// What only people can be allowed, by their role: no tuple grants it.
+            pub const OF_PEOPLE: &'static [Self] = &[$(Self::$own,)*];
 
             pub fn resource(self) -> &'static str {
-                match self { $(Self::$name => $resource,)* }
+                match self { $(Self::$name => $resource,)* $(Self::$own => $own_resource,)* }
             }
 
             pub fn action(self) -> &'static str {
-                match self { $(Self::$name => $action,)* }
+                match self { $(Self::$name => $action,)* $(Self::$own => $own_action,)* }
             }
         }
     };
@@ -22,46 +28,55 @@ macro_rules! actions {
 
 // The tuples of the public service, so that a root key's permissions mean the same here.
 actions! {
-    CreateApi "api" "create_api",
-    ReadApi "api" "read_api",
-    UpdateApi "api" "update_api",
-    DeleteApi "api" "delete_api",
-    CreateKey "api" "create_key",
-    ReadKey "api" "read_key",
-    UpdateKey "api" "update_key",
-    DeleteKey "api" "delete_key",
-    VerifyKey "api" "verify_key",
-    EncryptKey "api" "encrypt_key",
-    DecryptKey "api" "decrypt_key",
-    ReadApiAnalytics "api" "read_analytics",
-    Limit "ratelimit" "limit",
-    CreateNamespace "ratelimit" "create_namespace",
-    ReadNamespace "ratelimit" "read_namespace",
-    UpdateNamespace "ratelimit" "update_namespace",
-    DeleteNamespace "ratelimit" "delete_namespace",
-    SetOverride "ratelimit" "set_override",
-    ReadOverride "ratelimit" "read_override",
-    DeleteOverride "ratelimit" "delete_override",
-    ListOverrides "ratelimit" "list_overrides",
-    ReadRatelimitAnalytics "ratelimit" "read_analytics",
-    CreatePermission "rbac" "create_permission",
-    ReadPermission "rbac" "read_permission",
-    UpdatePermission "rbac" "update_permission",
-    DeletePermission "rbac" "delete_permission",
-    CreateRole "rbac" "create_role",
-    ReadRole "rbac" "read_role",
-    UpdateRole "rbac" "update_role",
-    DeleteRole "rbac" "delete_role",
-    AddPermissionToKey "rbac" "add_permission_to_key",
-    RemovePermissionFromKey "rbac" "remove_permission_from_key",
-    AddRoleToKey "rbac" "add_role_to_key",
-    RemoveRoleFromKey "rbac" "remove_role_from_key",
-    AddPermissionToRole "rbac" "add_permission_to_role",
-    RemovePermissionFromRole "rbac" "remove_permission_from_role",
-    CreateIdentity "identity" "create_identity",
-    ReadIdentity "identity" "read_identity",
-    UpdateIdentity "identity" "update_identity",
-    DeleteIdentity "identity" "delete_identity",
+    root_keys {
+        CreateApi "api" "create_api",
+        ReadApi "api" "read_api",
+        UpdateApi "api" "update_api",
+        DeleteApi "api" "delete_api",
+        CreateKey "api" "create_key",
+        ReadKey "api" "read_key",
+        UpdateKey "api" "update_key",
+        DeleteKey "api" "delete_key",
+        VerifyKey "api" "verify_key",
+        EncryptKey "api" "encrypt_key",
+        DecryptKey "api" "decrypt_key",
+        ReadApiAnalytics "api" "read_analytics",
+        Limit "ratelimit" "limit",
+        CreateNamespace "ratelimit" "create_namespace",
+        ReadNamespace "ratelimit" "read_namespace",
+        UpdateNamespace "ratelimit" "update_namespace",
+        DeleteNamespace "ratelimit" "delete_namespace",
+        SetOverride "ratelimit" "set_override",
+        ReadOverride "ratelimit" "read_override",
+        DeleteOverride "ratelimit" "delete_override",
+        ListOverrides "ratelimit" "list_overrides",
+        ReadRatelimitAnalytics "ratelimit" "read_analytics",
+        CreatePermission "rbac" "create_permission",
+        ReadPermission "rbac" "read_permission",
+        UpdatePermission "rbac" "update_permission",
+        DeletePermission "rbac" "delete_permission",
+        CreateRole "rbac" "create_role",
+        ReadRole "rbac" "read_role",
+        UpdateRole "rbac" "update_role",
+        DeleteRole "rbac" "delete_role",
+        AddPermissionToKey "rbac" "add_permission_to_key",
+        RemovePermissionFromKey "rbac" "remove_permission_from_key",
+        AddRoleToKey "rbac" "add_role_to_key",
+        RemoveRoleFromKey "rbac" "remove_role_from_key",
+        AddPermissionToRole "rbac" "add_permission_to_role",
+        RemovePermissionFromRole "rbac" "remove_permission_from_role",
+        CreateIdentity "identity" "create_identity",
+        ReadIdentity "identity" "read_identity",
+        UpdateIdentity "identity" "update_identity",
+        DeleteIdentity "identity" "delete_identity",
+    }
+    people {
+        ReadRootKey "root_key" "read_root_key",
+        CreateRootKey "root_key" "create_root_key",
+        RevokeRootKey "root_key" "revoke_root_key",
+        ReadMember "workspace" "read_member",
+        ManageMembers "workspace" "manage_members",
+    }
 }
 
 impl Action {
@@ -80,7 +95,7 @@ impl Action {
     }
 }
 
-/// What one root key may do.
+/// What one root key or one person may do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// A bit for each action that is granted for every instance.
@@ -117,6 +132,14 @@ impl<'a> FromIterator<&'a str> for Grants {
             }
         }
         grants
+    }
+}
+
+impl FromIterator<Action> for Grants {
+    /// Each for every instance.
+    fn from_iter<I: IntoIterator<Item = Action>>(actions: I) -> Self {
+        let everywhere = actions.into_iter().fold(0, |bits, action| bits | action.bit());
+        Self { everywhere, some: Vec::new() }
     }
 }
 
@@ -162,9 +185,16 @@ mod tests {
 
     #[test]
     fn every_action_has_a_bit_of_its_own_and_parses_back() {
-        assert!(Action::ALL.len() <= 64);
+        assert!(Action::ALL.len() + Action::OF_PEOPLE.len() <= 64);
         for action in Action::ALL {
             assert_eq!(parse(&action.everywhere()), Ok((*action, "*")));
+        }
+    }
+
+    #[test]
+    fn no_tuple_grants_what_only_people_may_do() {
+        for action in Action::OF_PEOPLE {
+            assert!(parse(&action.everywhere()).is_err());
         }
     }
 

@@ -30,6 +30,11 @@ impl Keyspace {
         format!("{}l:{{{namespace}:{half:032x}}}:{duration_ms}", self.prefix)
     }
 
+    /// A window of attempts to sign in; `whose` is an e-mail or an address.
+    pub fn attempts(&self, whose: &str, duration_ms: i64) -> String {
+        self.limit("people", whose, duration_ms)
+    }
+
     /// A purse of a key, by its number.
     pub fn purse(&self, key: &str, epoch: i64) -> String {
         format!("{}p:{{{key}}}:{epoch}", self.prefix)

@@ -15,9 +15,11 @@ mod gate;
 mod identities;
 mod migrations;
 mod parts;
+mod people;
 mod postgres;
 mod ratelimits;
 mod rbac;
+mod root_keys;
 mod rows;
 mod sqlite;
 mod vault;
@@ -34,15 +36,17 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
-use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill, RootKey};
+use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
 pub use credits::{CreditReads, CreditWrites};
 pub use events::Events;
 use freshness::Subject;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
+pub use people::{PeopleReads, PeopleWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
+pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 pub use vault::{VaultReads, VaultWrites};
 
 pub use gate::Gate;
@@ -112,13 +116,24 @@ pub enum Owner<'a> {
 
 #[async_trait]
 pub trait Reads:
-    AuditReads + CreditReads + IdentityReads + MigrationReads + RatelimitReads + RbacReads + VaultReads
+    AuditReads
+    + CreditReads
+    + IdentityReads
+    + MigrationReads
+    + PeopleReads
+    + RatelimitReads
+    + RbacReads
+    + RootKeyReads
+    + VaultReads
 {
-    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
-    /// All of a workspace, by id; there are few.
-    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
     /// All of a workspace but the deleted ones, by id.
     async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
+    /// A page of a workspace's APIs but the deleted ones.
+    async fn apis_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Api>>;
     /// Deleted ones too.
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
     /// Not the deleted ones, nor those of a deleted API.
@@ -163,8 +178,10 @@ pub trait Writes:
     + CreditWrites
     + IdentityWrites
     + MigrationWrites
+    + PeopleWrites
     + RatelimitWrites
     + RbacWrites
+    + RootKeyWrites
     + VaultWrites
 {
     /// Whether it was made: false when there is one of this id.
@@ -174,9 +191,6 @@ pub trait Writes:
         name: &str,
         now: Timestamp,
     ) -> Result<bool>;
-    async fn insert_root_key(&mut self, key: &RootKey, hash: &str) -> Result<()>;
-    /// The workspace of the key, if there was one to revoke.
-    async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
     /// Writes what an API is set to.
     async fn set_api(&mut self, api: &Api) -> Result<()>;

@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
 use crate::model::{Namespace, OnOutage, Override, Overrides};
+use crate::store::Listing;
 
 /// A namespace with all its overrides.
 #[derive(Debug)]
@@ -30,6 +31,12 @@ pub trait RatelimitReads: Send {
     ) -> Result<Option<Namespace>>;
     /// All of a workspace, deleted ones too, by name.
     async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
+    /// A page of a workspace's namespaces but the deleted ones, by id.
+    async fn namespaces_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Namespace>>;
     /// Up to `limit` overrides whose id is `from` or a later one, by id.
     async fn overrides(
         &mut self,

@@ -15,7 +15,6 @@ pub mod roles;
 mod strangers;
 mod update;
 mod update_credits;
-pub mod uses;
 mod verify;
 mod view;
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::caller::Authority;
 use super::super::permission::Action;
+use super::super::uses::UseFlag;
 use crate::app::App;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
@@ -43,7 +44,7 @@ pub struct View {
     /// What version 2 tells of the key with every verification, as the first one wrote it.
     pub told: OnceLock<Box<str>>,
     /// Whether it has been used since uses were last noted.
-    used: AtomicBool,
+    pub used: UseFlag,
     /// The number of the last authority that was allowed to verify the key; 0: none yet.
     seen_by: AtomicU64,
 }
@@ -151,7 +152,7 @@ impl View {
             enabled,
             expires_at,
             told: OnceLock::new(),
-            used: AtomicBool::new(false),
+            used: UseFlag::default(),
             seen_by: AtomicU64::new(0),
         };
         let (stored, owner) = (view.stored(), view.stored().key.id.as_str());
@@ -179,21 +180,12 @@ impl View {
             return true;
         }
         let key = &self.stored().key;
-        let is_visible = key.workspace_id == authority.key.workspace_id
+        let is_visible = key.workspace_id == authority.workspace_id
             && authority.grants.allow_on(Action::VerifyKey, &key.api_id);
         if is_visible {
             self.seen_by.store(authority.number(), Ordering::Relaxed);
         }
         is_visible
-    }
-
-    /// Whether this is the first use since the last [`View::forget_use`].
-    pub fn is_first_use(&self) -> bool {
-        !self.used.load(Ordering::Relaxed) && !self.used.swap(true, Ordering::Relaxed)
-    }
-
-    pub fn forget_use(&self) {
-        self.used.store(false, Ordering::Relaxed);
     }
 
     pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::audit::{self, Actor, Entries};
 use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::target;
 use crate::app::App;
@@ -142,6 +143,21 @@ fn fresh(name: &NamespaceName, now: Timestamp) -> Namespace {
         created_at: now,
         deleted_at: None,
     }
+}
+
+/// A namespace that is there and not deleted, by its id.
+pub async fn get(app: &App, caller: &Caller, id: &str) -> Result<Namespace> {
+    caller.require_on(Action::ReadNamespace, &id)?;
+    let found = app.store.read().await?.bare_namespace(caller.workspace(), id).await?;
+    live(found.filter(|namespace| namespace.id.as_str() == id), id)
+}
+
+/// A page of those that the caller may read, by id; without deleted ones.
+pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Namespace>> {
+    caller.require(Action::ReadNamespace)?;
+    let mut reader = app.store.read().await?;
+    let rows = reader.namespaces_page(caller.workspace(), &paging.listing()).await?;
+    Ok(Page::new(rows, paging, |row| &row.id))
 }
 
 /// The namespaces of a workspace, by name; deleted ones too.

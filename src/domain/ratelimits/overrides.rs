@@ -151,5 +151,5 @@ async fn record(
 ) -> Result<()> {
     let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(identifier));
     let targets = [target(namespace), overridden];
-    audit::record(tx, Actor::RootKey(caller), caller.workspace(), now, event, &targets).await
+    audit::record(tx, Actor::Caller(caller), caller.workspace(), now, event, &targets).await
 }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
 use crate::model::{Namespace, OnOutage, Override};
 use crate::store::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
-use crate::store::{RatelimitReads, RatelimitWrites, StoredNamespace};
+use crate::store::{Listing, RatelimitReads, RatelimitWrites, StoredNamespace};
 
 macro_rules! namespaces_with {
     ($more:expr, $condition:literal) => {
@@ -75,6 +75,20 @@ impl RatelimitReads for Connection {
             query_as(namespaces_with!("", " ORDER BY n.name")).bind(workspace),
         )
         .await
+    }
+
+    async fn namespaces_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Namespace>> {
+        let sql = concat!(
+            namespaces_with!("", " AND n.deleted_at IS NULL AND n.id >= $2 AND ($3 = '' OR "),
+            contains!("lower(n.name || ' ' || n.id)", "$3"),
+            ") ORDER BY n.id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from);
+        all::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
     }
 
     async fn overrides(

@@ -7,22 +7,9 @@ use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
-use crate::model::{Api, RootKey};
-use crate::store::rows::{ApiRow, KeyRow, RootKeyRow};
+use crate::model::Api;
+use crate::store::rows::{ApiRow, KeyRow};
 use crate::store::{Change, KeysOf, Listing, Reads, StoredKey};
-
-macro_rules! root_keys_where {
-    ($condition:literal) => {
-        concat!(
-            "SELECT r.id, r.workspace_id, w.enabled AS workspace_enabled, r.start, r.name,
-                r.permissions, r.created_at, r.expires_at, r.revoked_at
-            FROM root_keys r
-            JOIN workspaces w ON w.id = r.workspace_id
-            WHERE ",
-            $condition
-        )
-    };
-}
 
 macro_rules! apis_where {
     ($condition:literal) => {
@@ -61,18 +48,6 @@ macro_rules! keys_where {
 
 #[async_trait]
 impl Reads for Connection {
-    async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>> {
-        one::<RootKeyRow, _>(self, query_as(root_keys_where!("r.hash = $1")).bind(hash)).await
-    }
-
-    async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
-        all::<RootKeyRow, _>(
-            self,
-            query_as(root_keys_where!("r.workspace_id = $1 ORDER BY r.id")).bind(workspace),
-        )
-        .await
-    }
-
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
         one::<ApiRow, _>(self, query_as(apis_where!("id = $2")).bind(workspace).bind(id)).await
     }
@@ -83,6 +58,20 @@ impl Reads for Connection {
             query_as(apis_where!("deleted_at IS NULL ORDER BY id")).bind(workspace),
         )
         .await
+    }
+
+    async fn apis_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Api>> {
+        let sql = concat!(
+            apis_where!("deleted_at IS NULL AND id >= $2 AND ($3 = '' OR "),
+            contains!("lower(name || ' ' || id)", "$3"),
+            ") ORDER BY id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from);
+        all::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
     }
 
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {

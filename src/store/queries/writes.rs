@@ -8,7 +8,7 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
-use crate::model::{Api, ApiSettings, Key, Meta, Ratelimit, RootKey};
+use crate::model::{Api, ApiSettings, Key, Meta, Ratelimit};
 use crate::store::{CreditWrites as _, Owner, Reads as _, StoredKey, Writes};
 
 macro_rules! delete_ratelimits {
@@ -58,34 +58,6 @@ impl Writes for Connection {
             ON CONFLICT (id) DO NOTHING";
         let done = query(sql).bind(id).bind(name).bind(now).execute(self).await?;
         Ok(done.rows_affected() == 1)
-    }
-
-    async fn insert_root_key(&mut self, key: &RootKey, hash: &str) -> Result<()> {
-        let sql = "
-            INSERT INTO root_keys
-                (id, workspace_id, hash, start, name, permissions, created_at, expires_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-        query(sql)
-            .bind(&key.id)
-            .bind(&key.workspace_id)
-            .bind(hash)
-            .bind(&key.start)
-            .bind(&key.name)
-            .bind(json!(key.permissions).to_string())
-            .bind(key.created_at)
-            .bind(key.expires_at)
-            .execute(self)
-            .await?;
-        Ok(())
-    }
-
-    async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>> {
-        let sql = "
-            UPDATE root_keys
-            SET revoked_at = $2
-            WHERE id = $1 AND revoked_at IS NULL
-            RETURNING workspace_id";
-        Ok(query_scalar(sql).bind(id).bind(now).fetch_optional(self).await?)
     }
 
     async fn insert_api(&mut self, api: &Api) -> Result<()> {

@@ -1,11 +1,12 @@
 //! Rows as the queries yield them, and how they become the nouns of `model`.
 
 mod credits;
+mod people;
 
 use serde::{Deserialize, Deserializer};
 use sqlx::FromRow;
 
-use super::{StoredKey, StoredNamespace};
+use super::{StoredKey, StoredNamespace, StoredRootKey};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{
@@ -18,6 +19,7 @@ use crate::model::{
 };
 use credits::CreditsRow;
 pub use credits::{AccountRow, KeyAccountRow};
+pub use people::{KnownPersonRow, SessionRow};
 
 #[derive(FromRow)]
 pub struct RootKeyRow {
@@ -47,6 +49,21 @@ impl TryFrom<RootKeyRow> for RootKey {
             expires_at: row.expires_at,
             revoked_at: row.revoked_at,
         })
+    }
+}
+
+#[derive(FromRow)]
+pub struct StoredRootKeyRow {
+    #[sqlx(flatten)]
+    key: RootKeyRow,
+    last_used_at: Option<Timestamp>,
+}
+
+impl TryFrom<StoredRootKeyRow> for StoredRootKey {
+    type Error = Error;
+
+    fn try_from(row: StoredRootKeyRow) -> Result<Self> {
+        Ok(Self { key: row.key.try_into()?, last_used_at: row.last_used_at })
     }
 }
 

@@ -1,4 +1,4 @@
-use keyward::domain::keys::uses;
+use keyward::domain::uses;
 use keyward::store::Store;
 use serde_json::{Value, json};
 

@@ -1,10 +1,16 @@
 //! Root keys: what an operator's programs call Keyward with.
 
+mod issue;
+
+pub use crate::store::StoredRootKey as Stored;
+pub use issue::{NAME_MAX, NewRootKey, Rotated, end, get, issue, page, rotate};
+
 use std::sync::Arc;
 
 use super::audit::{self, Actor, Target};
 use super::caller::Authority;
 use super::permission::{self, Action, Grants};
+use super::uses;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject, Unknown};
@@ -23,7 +29,8 @@ const BYTE_LENGTH: u8 = 24;
 pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authority>>> {
     let found = find(app, &KeyHash::of(bearer)).await?;
     let authority = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
-    let key = &authority.value.key;
+    let key = authority.value.root_key();
+    let key = key.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
     if key.revoked_at.is_some() {
         return Err(Error::Unauthenticated(Unknown::Revoked));
     }
@@ -33,6 +40,7 @@ pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authori
     if !key.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
+    uses::used_root_key(app, &authority);
     Ok(authority)
 }
 
@@ -49,7 +57,7 @@ pub fn nobody(app: &App) -> Arc<Cached<Authority>> {
         expires_at: None,
         revoked_at: None,
     };
-    Arc::new(Cached::new(Authority::new(key, Grants::default()), app.freshness.stamp(), []))
+    Arc::new(Cached::new(Authority::of_root_key(key, Grants::default()), app.freshness.stamp(), []))
 }
 
 async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>>> {
@@ -60,7 +68,7 @@ async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
                 let subject = freshness::Subject::RootKey(key.id.clone());
-                Cached::new(Authority::new(key, grants), stamp, [subject])
+                Cached::new(Authority::of_root_key(key, grants), stamp, [subject])
             }))
         })
         .await
@@ -83,8 +91,9 @@ pub async fn create(
         permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
     }
     let secret = random();
+    let new = NewRootKey { name, permissions, expires_at: None };
     let mut tx = app.store.begin().await?;
-    let id = insert(&mut tx, app, workspace, name, permissions, &secret).await?;
+    let id = insert(&mut tx, app, workspace, new, &secret).await?.id;
     app.commit(tx).await?;
     Ok((id, secret))
 }
@@ -97,21 +106,34 @@ async fn insert(
     tx: &mut Tx,
     app: &App,
     workspace: &WorkspaceId,
-    name: Option<String>,
-    permissions: Vec<String>,
+    new: NewRootKey,
     secret: &Plaintext,
-) -> Result<KeyId> {
-    let now = app.clock.now();
+) -> Result<RootKey> {
+    let key = add(tx, app, workspace, new, secret).await?;
+    let target = target(&key);
+    let (now, event) = (key.created_at, "rootKey.create");
+    audit::record(tx, Actor::Command("cli"), workspace, now, event, &[target]).await?;
+    Ok(key)
+}
+
+/// Writes the key alone; what is recorded of it is for the caller to say.
+async fn add(
+    tx: &mut Tx,
+    app: &App,
+    workspace: &WorkspaceId,
+    new: NewRootKey,
+    secret: &Plaintext,
+) -> Result<RootKey> {
     let is_ours = secret.expose().starts_with(PREFIX);
     let key = RootKey {
         id: KeyId::random(),
         workspace_id: workspace.clone(),
         workspace_enabled: true,
         start: secret.start(is_ours.then_some(PREFIX)),
-        name,
-        permissions,
-        created_at: now,
-        expires_at: None,
+        name: new.name,
+        permissions: new.permissions,
+        created_at: app.clock.now(),
+        expires_at: new.expires_at,
         revoked_at: None,
     };
     let hash = secret.hash();
@@ -119,10 +141,12 @@ async fn insert(
         true => Error::not_found(Subject::Workspace(workspace.clone())),
         false => e,
     })?;
-    let target = Target::new("key", key.id.as_str()).named(key.name.as_deref());
-    audit::record(tx, Actor::Command("cli"), workspace, now, "rootKey.create", &[target]).await?;
     tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
-    Ok(key.id)
+    Ok(key)
+}
+
+fn target(key: &RootKey) -> Target<'_> {
+    Target::new("key", key.id.as_str()).named(key.name.as_deref())
 }
 
 /// The root keys of a workspace, by id; revoked ones too.
@@ -196,7 +220,8 @@ pub async fn bootstrap(
         (true, None) => {
             let secret = random();
             let name = Some("made at the first start".to_owned());
-            insert(&mut tx, app, &workspace, name, every_permission(), &secret).await?;
+            let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
+            insert(&mut tx, app, &workspace, new, &secret).await?;
             FirstStart::Made(secret)
         }
     };
@@ -222,7 +247,8 @@ async fn ensure(
         return Ok(());
     }
     let name = Some("KEYWARD_ROOT_KEY".to_owned());
-    match insert(&mut tx, app, workspace, name, every_permission(), secret).await {
+    let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
+    match insert(&mut tx, app, workspace, new, secret).await {
         Ok(_) => app.commit(tx).await,
         // Another replica was faster.
         Err(e) if e.violates("root_keys_hash_unique") => Ok(()),

@@ -1,0 +1,193 @@
+//! Links that make somebody a member, once: for the first person, from an operator, from an owner. Of a link there is
+//! only the hash of its token.
+
+use super::super::audit::{Actor, Entries};
+use super::super::caller::Origin;
+use super::super::root_keys::default_workspace;
+use super::passwords;
+use super::sessions::{begin, prune};
+use super::signing_in::{SignedIn, attempt};
+use super::{email, target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result, Subject};
+use crate::id::{InvitationId, PersonId, WorkspaceId};
+use crate::model::{Invitation, InvitationKind, MemberRole, Person};
+use crate::secret::{KeyHash, Plaintext};
+use crate::store::{Store, Tx};
+
+/// Random bytes in the token of a link.
+const TOKEN_BYTES: u8 = 32;
+/// How long a link of the server lasts, and one of a member.
+const SET_UP_MS: i64 = 24 * 60 * 60_000;
+const INVITATION_MS: i64 = 3 * 24 * 60 * 60_000;
+/// How many members a workspace may have.
+const MEMBERS_MAX: usize = 1_000;
+
+/// A link as it is made.
+pub struct NewLink<'a> {
+    pub workspace: &'a WorkspaceId,
+    pub kind: InvitationKind,
+    pub role: MemberRole,
+    pub invited_by: Option<&'a str>,
+}
+
+/// Writes a link; its token, which nothing keeps.
+pub async fn add(
+    tx: &mut Tx,
+    link: &NewLink<'_>,
+    now: Timestamp,
+) -> Result<(Invitation, Plaintext)> {
+    let token = Plaintext::random(None, TOKEN_BYTES);
+    let lasts_ms = match link.kind {
+        InvitationKind::First | InvitationKind::Operator => SET_UP_MS,
+        InvitationKind::Member => INVITATION_MS,
+    };
+    let invitation = Invitation {
+        id: InvitationId::random(),
+        workspace_id: link.workspace.clone(),
+        workspace_name: String::new(),
+        kind: link.kind,
+        role: link.role,
+        invited_by: link.invited_by.map(str::to_owned),
+        created_at: now,
+        expires_at: now.plus_ms(lasts_ms),
+    };
+    let added = tx.insert_invitation(&invitation, &token.hash().base64()).await;
+    added.map_err(|e| match e.points_nowhere() {
+        true => Error::not_found(Subject::Workspace(link.workspace.clone())),
+        false => e,
+    })?;
+    Ok((invitation, token))
+}
+
+/// A link for the first person, where there is none yet. Each start makes one, and all are good until one is used. The
+/// store is not open to requests yet.
+pub async fn at_start(app: &App, store: &Store) -> Result<Option<Plaintext>> {
+    let now = app.clock.now();
+    let mut tx = store.begin().await?;
+    if tx.is_anybody_there().await? {
+        return Ok(None);
+    }
+    prune(&mut tx, now).await?;
+    let workspace = default_workspace();
+    let (kind, role) = (InvitationKind::First, MemberRole::Owner);
+    let link = NewLink { workspace: &workspace, kind, role, invited_by: None };
+    let (_, token) = add(&mut tx, &link, now).await?;
+    app.commit(tx).await?;
+    Ok(Some(token))
+}
+
+/// A link that makes an owner. The caller is somebody with a shell on the server, who may do anything: who opens it
+/// with an e-mail that is known gives that a new password.
+pub async fn operator_link(app: &App, workspace: &WorkspaceId) -> Result<Plaintext> {
+    let now = app.clock.now();
+    let (kind, role) = (InvitationKind::Operator, MemberRole::Owner);
+    let mut tx = app.store.begin().await?;
+    let (invitation, token) =
+        add(&mut tx, &NewLink { workspace, kind, role, invited_by: None }, now).await?;
+    let mut entries = Entries::new(Actor::Command("cli"), workspace, now);
+    entries.add("member.invite", &[super::members::invited(&invitation)]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+    Ok(token)
+}
+
+/// The link of a token, if it is good.
+pub async fn opened(app: &App, token: &str) -> Result<Option<Invitation>> {
+    let found = app.store.read().await?.invitation(&KeyHash::of(token).base64()).await?;
+    Ok(found.filter(|link| link.expires_at >= app.clock.now()))
+}
+
+/// What came of opening a link.
+#[derive(Debug)]
+pub enum Joined {
+    /// The person, who is new or not, belongs to the workspace and is signed in.
+    In(SignedIn, WorkspaceId),
+    /// The e-mail is known, and its password is another one.
+    WrongPassword,
+    /// The link has been used, is too old, or never was.
+    NoLink,
+}
+
+/// Makes a member of who has the link. A new e-mail gets the password; a known one must have it, unless the link is an
+/// operator's, which sets it.
+pub async fn accept(
+    app: &App,
+    token: &str,
+    given: &str,
+    password: &str,
+    origin: &Origin,
+) -> Result<Joined> {
+    let Some(link) = opened(app, token).await? else { return Ok(Joined::NoLink) };
+    let given = email(given)?;
+    let known = app.store.read().await?.person_of(&given).await?;
+    let keeps_password = known.is_some() && link.kind != InvitationKind::Operator;
+    if !keeps_password {
+        passwords::check(password, &given)?;
+    }
+    attempt(app, &given, origin).await?;
+    let hash = match known {
+        Some((_, hash)) if keeps_password => {
+            if !app.passwords.verify(Some(hash), password).await? {
+                return Ok(Joined::WrongPassword);
+            }
+            None
+        }
+        Some(_) | None => Some(app.passwords.hash(password).await?),
+    };
+    join(app, token, &given, hash, origin).await
+}
+
+/// `hash`: of the password that the person gets; absent for one whose password stays.
+async fn join(
+    app: &App,
+    token: &str,
+    given: &str,
+    hash: Option<String>,
+    origin: &Origin,
+) -> Result<Joined> {
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let stored = KeyHash::of(token).base64();
+    let Some(link) = tx.invitation(&stored).await?.filter(|link| link.expires_at >= now) else {
+        return Ok(Joined::NoLink);
+    };
+    // One at a time: of two that use one link, or two links for the first person, one is later.
+    tx.lock_members(&link.workspace_id).await?;
+    let is_late = link.kind == InvitationKind::First && tx.is_anybody_there().await?;
+    if !tx.delete_invitation(&link.workspace_id, &link.id).await? || is_late {
+        return Ok(Joined::NoLink);
+    }
+    if tx.members(&link.workspace_id).await?.len() >= MEMBERS_MAX {
+        return Err(Error::Refused(Refusal::TooManyMembers(MEMBERS_MAX)));
+    }
+    let person = match (tx.person_of(given).await?, hash) {
+        (Some((person, _)), None) => person,
+        (Some((person, _)), Some(hash)) => {
+            tx.set_password(&person.id, &hash).await?;
+            tx.end_other_sessions(&person.id, None).await?;
+            person
+        }
+        (None, Some(hash)) => {
+            let person =
+                Person { id: PersonId::random(), email: given.to_owned(), created_at: now };
+            tx.insert_person(&person, &hash).await?;
+            person
+        }
+        // Removed at this very moment.
+        (None, None) => return Ok(Joined::WrongPassword),
+    };
+    tx.delete_first_invitations().await?;
+    if !tx.insert_member(&link.workspace_id, &person.id, link.role, now).await?
+        && link.kind == InvitationKind::Operator
+    {
+        tx.set_member_role(&link.workspace_id, &person.id, link.role).await?;
+    }
+    let token = begin(&mut tx, &person, origin, now).await?;
+    let mut entries = Entries::new(Actor::Person(&person, origin), &link.workspace_id, now);
+    entries.add("member.join", &[target(&person)]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+    Ok(Joined::In(SignedIn { person, token }, link.workspace_id))
+}

@@ -1,0 +1,114 @@
+//! Members of a workspace: who belongs to it, and what they may do.
+
+use serde_json::json;
+
+use super::super::audit::{Entries, Target};
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::links::{NewLink, add};
+use super::target;
+use crate::app::App;
+use crate::error::{Error, Refusal, Result, Subject};
+use crate::id::{InvitationId, PersonId};
+use crate::model::{Invitation, InvitationKind, Member, MemberRole};
+use crate::secret::Plaintext;
+use crate::store::Tx;
+
+/// The members of the workspace, and the links that wait for somebody.
+pub async fn members(app: &App, caller: &Caller) -> Result<(Vec<Member>, Vec<Invitation>)> {
+    caller.require(Action::ReadMember)?;
+    let now = app.clock.now();
+    let mut reader = app.store.read().await?;
+    let members = reader.members(caller.workspace()).await?;
+    let mut invitations = reader.invitations(caller.workspace()).await?;
+    invitations.retain(|invitation| invitation.expires_at >= now);
+    Ok((members, invitations))
+}
+
+/// Makes a link for a new member; its token, which is shown once.
+pub async fn invite(
+    app: &App,
+    caller: &Caller,
+    role: MemberRole,
+) -> Result<(Invitation, Plaintext)> {
+    caller.require(Action::ManageMembers)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let link = NewLink {
+        workspace: caller.workspace(),
+        kind: InvitationKind::Member,
+        role,
+        invited_by: caller.authority.value.person().map(|person| person.email.as_str()),
+    };
+    let (invitation, token) = add(&mut tx, &link, now).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("member.invite", &[invited(&invitation)]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await?;
+    Ok((invitation, token))
+}
+
+pub fn invited(invitation: &Invitation) -> Target<'_> {
+    let role = json!({ "role": invitation.role.as_str() });
+    Target::new("invitation", invitation.id.as_str()).told(role)
+}
+
+/// Takes a link back.
+pub async fn withdraw(app: &App, caller: &Caller, id: &InvitationId) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    if !tx.delete_invitation(caller.workspace(), id).await? {
+        return Err(Error::not_found(Subject::Invitation(id.clone())));
+    }
+    let mut entries = Entries::of(caller, now);
+    entries.add("member.withdrawInvitation", &[Target::new("invitation", id.as_str())]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await
+}
+
+/// Gives a member another role. There is always an owner.
+pub async fn set_role(app: &App, caller: &Caller, id: &PersonId, role: MemberRole) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let member = replaceable(&mut tx, caller, id, Some(role)).await?;
+    tx.set_member_role(caller.workspace(), id, role).await?;
+    let mut entries = Entries::of(caller, now);
+    let told = json!({ "role": role.as_str(), "before": member.role.as_str() });
+    entries.add("member.setRole", &[target(&member.person).told(told)]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await
+}
+
+/// Removes a member; a person who belongs to nothing any more is forgotten. There is always an owner.
+pub async fn remove(app: &App, caller: &Caller, id: &PersonId) -> Result<()> {
+    caller.require(Action::ManageMembers)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let member = replaceable(&mut tx, caller, id, None).await?;
+    tx.delete_member(caller.workspace(), id).await?;
+    tx.drop_stranger(id).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("member.remove", &[target(&member.person)]);
+    entries.write(&mut tx).await?;
+    app.commit(tx).await
+}
+
+/// The member, held, if there would be an owner still when it becomes `role`, or nothing.
+async fn replaceable(
+    tx: &mut Tx,
+    caller: &Caller,
+    id: &PersonId,
+    role: Option<MemberRole>,
+) -> Result<Member> {
+    tx.lock_members(caller.workspace()).await?;
+    let members = tx.members(caller.workspace()).await?;
+    let owners = members.iter().filter(|member| member.role == MemberRole::Owner).count();
+    let member = members.into_iter().find(|member| member.person.id == *id);
+    let member = member.ok_or_else(|| Error::not_found(Subject::Member(id.clone())))?;
+    if member.role == MemberRole::Owner && role != Some(MemberRole::Owner) && owners == 1 {
+        return Err(Error::Refused(Refusal::LastOwner));
+    }
+    Ok(member)
+}

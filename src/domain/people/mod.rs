@@ -1,0 +1,154 @@
+//! People: who uses the dashboard. They sign in with an e-mail and a password, belong to workspaces, and may do
+//! there what their role says. The first of them comes by a link that the log shows.
+//!
+//! A person's rights in a workspace are [`Grants`] as a root key's are, so every function of the domain is guarded
+//! for both alike.
+
+mod links;
+mod members;
+mod passwords;
+mod sessions;
+mod signing_in;
+
+use std::sync::Arc;
+
+pub use links::{Joined, accept, at_start, opened, operator_link};
+pub use members::{invite, members, remove, set_role, withdraw};
+pub use passwords::{PASSWORD_MAX, PASSWORD_MIN, Passwords};
+pub use sessions::{Known, LIFE_MS, change_password, end, end_others, known, sessions, sign_out};
+pub use signing_in::{SignedIn, sign_in};
+
+use super::audit::{Actor, Entries, Target};
+use super::caller::{Authority, Cached, Caller, Origin};
+use super::permission::{Action, Grants};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result, Subject};
+use crate::id::WorkspaceId;
+use crate::model::{MemberRole, Membership, Person};
+use crate::store::Tx;
+
+/// The longest e-mail address there is.
+pub const EMAIL_MAX: usize = 254;
+/// The kind of thing that a person is in the audit log.
+const USER: &str = "user";
+
+/// What a role allows, in every place alike.
+pub fn grants(role: MemberRole) -> Grants {
+    let all = Action::ALL.iter().chain(Action::OF_PEOPLE).copied();
+    match role {
+        MemberRole::Owner => all.collect(),
+        MemberRole::Admin => all.filter(|action| *action != Action::ManageMembers).collect(),
+        MemberRole::Viewer => all.filter(|action| only_reads(*action)).collect(),
+    }
+}
+
+fn only_reads(action: Action) -> bool {
+    action.action().starts_with("read_") || action == Action::ListOverrides
+}
+
+/// A person who acts in a workspace. What somebody does not belong to does not exist.
+pub async fn caller(
+    app: &App,
+    known: &Known,
+    workspace: &WorkspaceId,
+    origin: Origin,
+) -> Result<(Caller, Membership)> {
+    let person = &known.person;
+    let found = app.store.read().await?.membership(workspace, &person.id).await?;
+    let found = found.ok_or_else(|| Error::not_found(Subject::Workspace(workspace.clone())))?;
+    if !found.workspace_enabled {
+        return Err(Error::WorkspaceDisabled);
+    }
+    let authority = Authority::of_person(person.clone(), workspace.clone(), grants(found.role));
+    let authority = Arc::new(Cached::new(authority, app.freshness.stamp(), []));
+    Ok((Caller { authority, origin, once: None }, found))
+}
+
+/// The workspaces that a person belongs to, by name.
+pub async fn memberships(app: &App, person: &Person) -> Result<Vec<Membership>> {
+    app.store.read().await?.memberships_of(&person.id).await
+}
+
+/// How many things a workspace has, each counted up to a bound.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub apis: i64,
+    pub keys: i64,
+    pub identities: i64,
+}
+
+/// Further than this nothing is counted for a page.
+pub const SIZE_MAX: i64 = 10_000;
+
+/// How much there is in the workspace.
+pub async fn sizes(app: &App, caller: &Caller) -> Result<Sizes> {
+    for action in [Action::ReadApi, Action::ReadKey, Action::ReadIdentity] {
+        caller.require(action)?;
+    }
+    let max = SIZE_MAX + 1;
+    let (apis, keys, identities) = app.store.read().await?.sizes(caller.workspace(), max).await?;
+    Ok(Sizes { apis, keys, identities })
+}
+
+/// An e-mail address as it is kept. The error says what is wrong with it.
+fn email(text: &str) -> Result<String> {
+    let email = text.trim().to_lowercase();
+    let parts = email.split_once('@');
+    let is_whole = parts.is_some_and(|(name, host)| {
+        !name.is_empty() && !host.is_empty() && !host.contains('@') && email.len() <= EMAIL_MAX
+    });
+    if is_whole && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Ok(email);
+    }
+    Err(Error::invalid("email", "give an e-mail address, such as ada@example.com"))
+}
+
+/// Records what a person does that belongs to no single workspace, in every one of theirs.
+async fn record_everywhere(
+    tx: &mut Tx,
+    person: &Person,
+    origin: &Origin,
+    now: Timestamp,
+    event: &'static str,
+) -> Result<()> {
+    for membership in tx.memberships_of(&person.id).await? {
+        let mut entries =
+            Entries::new(Actor::Person(person, origin), &membership.workspace_id, now);
+        entries.add(event, &[target(person)]);
+        entries.write(tx).await?;
+    }
+    Ok(())
+}
+
+fn target(person: &Person) -> Target<'_> {
+    Target::new(USER, person.id.as_str()).named(Some(&person.email))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_may_all_an_admin_all_but_manage_members_and_a_viewer_only_look() {
+        for action in Action::ALL.iter().chain(Action::OF_PEOPLE) {
+            assert!(grants(MemberRole::Owner).allow(*action));
+            let admin_may = *action != Action::ManageMembers;
+            assert_eq!(grants(MemberRole::Admin).allow(*action), admin_may);
+        }
+        let viewer = grants(MemberRole::Viewer);
+        assert!(viewer.allow(Action::ReadKey) && viewer.allow(Action::ReadRootKey));
+        for action in [Action::DecryptKey, Action::VerifyKey, Action::CreateRootKey, Action::Limit]
+        {
+            assert!(!viewer.allow(action));
+        }
+    }
+
+    #[test]
+    fn an_email_is_kept_in_lower_case_and_must_have_two_sides() {
+        assert_eq!(email(" Ada@Example.COM ").expect("an e-mail"), "ada@example.com");
+        for wrong in ["", "ada", "@", "ada@", "@example.com", "a@b@c", "a b@example.com"] {
+            assert!(email(wrong).is_err(), "{wrong}");
+        }
+    }
+}

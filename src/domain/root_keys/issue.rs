@@ -1,0 +1,181 @@
+//! Root keys as a person makes, shows, ends and replaces them.
+
+use std::collections::BTreeSet;
+
+use super::super::audit::{Entries, Target};
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::{self, Action};
+use super::{add, random, target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result, Subject};
+use crate::id::{ApiId, KeyId};
+use crate::model::RootKey;
+use crate::secret::Plaintext;
+use crate::store::{StoredRootKey, Tx, freshness};
+
+/// How many characters the name of a root key may have.
+pub const NAME_MAX: usize = 255;
+/// How many permissions a root key may be given.
+const PERMISSIONS_MAX: usize = 500;
+
+/// A root key as it is asked for.
+#[derive(Debug)]
+pub struct NewRootKey {
+    pub name: Option<String>,
+    /// Tuples as they are written: `api.*.create_key`.
+    pub permissions: Vec<String>,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A root key that has replaced another one.
+#[derive(Debug)]
+pub struct Rotated {
+    pub key: RootKey,
+    pub secret: Plaintext,
+    /// When the other one ends.
+    pub old_ends: Timestamp,
+}
+
+/// Makes a root key that may do no more than the caller, and names nothing that is not there.
+pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
+    caller.require(Action::CreateRootKey)?;
+    let name = new.name.as_deref().unwrap_or_default();
+    if name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
+        let message = format!("name must have at most {NAME_MAX} characters, none of control");
+        return Err(Error::invalid("name", message));
+    }
+    if new.permissions.is_empty() || new.permissions.len() > PERMISSIONS_MAX {
+        let message = format!("choose 1 to {PERMISSIONS_MAX} permissions");
+        return Err(Error::invalid("permission", message));
+    }
+    let now = app.clock.now();
+    if new.expires_at.is_some_and(|expires| expires <= now) {
+        return Err(Error::invalid("expires", "expires must be in the future"));
+    }
+    for tuple in &new.permissions {
+        caller.require_tuple(tuple)?;
+    }
+    let secret = random();
+    let mut tx = app.store.begin().await?;
+    names_what_is_there(&mut tx, caller, &new.permissions).await?;
+    let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
+    record(&mut tx, caller, now, "rootKey.create", &[target(&key)]).await?;
+    app.commit(tx).await?;
+    Ok((key, secret))
+}
+
+/// What belongs to another workspace is as absent as what never was.
+async fn names_what_is_there(tx: &mut Tx, caller: &Caller, tuples: &[String]) -> Result<()> {
+    let named = |tuple: &'_ String| {
+        let (action, id) = permission::parse(tuple).ok()?;
+        (id != "*").then(|| (action.resource(), id.to_owned()))
+    };
+    let named: BTreeSet<_> = tuples.iter().filter_map(named).collect();
+    let workspace = caller.workspace();
+    for (resource, id) in named {
+        let missing = match resource {
+            "api" => {
+                let id = ApiId::from(id);
+                let found = tx.api(workspace, &id).await?;
+                found.is_none_or(|api| api.deleted_at.is_some()).then_some(Subject::Api(id))
+            }
+            "ratelimit" => {
+                let found = tx.bare_namespace(workspace, &id).await?;
+                let found = found.filter(|namespace| namespace.id.as_str() == id);
+                found
+                    .is_none_or(|namespace| namespace.deleted_at.is_some())
+                    .then_some(Subject::Namespace(id))
+            }
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(Error::not_found(missing));
+        }
+    }
+    Ok(())
+}
+
+/// A page of the workspace's root keys, the latest first; those that are good, or all.
+pub async fn page(
+    app: &App,
+    caller: &Caller,
+    only_live: bool,
+    paging: &Paging,
+) -> Result<Page<StoredRootKey>> {
+    caller.require(Action::ReadRootKey)?;
+    let live_at = only_live.then(|| app.clock.now());
+    let mut reader = app.store.read().await?;
+    let rows = reader.root_keys_page(caller.workspace(), live_at, &paging.listing()).await?;
+    Ok(Page::new(rows, paging, |row| &row.key.id))
+}
+
+/// A root key of the workspace; a revoked one too.
+pub async fn get(app: &App, caller: &Caller, id: &KeyId) -> Result<StoredRootKey> {
+    caller.require(Action::ReadRootKey)?;
+    let found = app.store.read().await?.root_key(caller.workspace(), id).await?;
+    found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
+}
+
+/// Ends a root key for good; one that has been revoked already stays so.
+pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
+    caller.require(Action::RevokeRootKey)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let key = held(&mut tx, caller, id).await?;
+    if tx.revoke_root_key(id, now).await?.is_none() {
+        return Ok(());
+    }
+    record(&mut tx, caller, now, "rootKey.revoke", &[target(&key)]).await?;
+    tx.changed(freshness::Subject::RootKey(id.clone()));
+    app.commit(tx).await
+}
+
+/// Makes a root key that may do what this one may, which ends `grace_ms` from now and never later than it would
+/// have. The new one ends when the old one would have. One that is not good any more is not replaced.
+pub async fn rotate(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<Rotated> {
+    caller.require(Action::CreateRootKey)?;
+    caller.require(Action::RevokeRootKey)?;
+    let now = app.clock.now();
+    let secret = random();
+    let mut tx = app.store.begin().await?;
+    let old = held(&mut tx, caller, id).await?;
+    if old.revoked_at.is_some() || old.expires_at.is_some_and(|expires| expires < now) {
+        return Err(Error::not_found(Subject::RootKey(id.clone())));
+    }
+    for tuple in &old.permissions {
+        caller.require_tuple(tuple)?;
+    }
+    let new = NewRootKey {
+        name: old.name.clone(),
+        permissions: old.permissions.clone(),
+        expires_at: old.expires_at,
+    };
+    let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
+    // A key is still good in the very millisecond in which it expires.
+    let ends = now.plus_ms(grace_ms - 1);
+    let old_ends = old.expires_at.map_or(ends, |expires| expires.min(ends));
+    tx.set_root_key_expiry(id, old_ends).await?;
+    record(&mut tx, caller, now, "rootKey.reroll", &[target(&old), target(&key)]).await?;
+    tx.changed(freshness::Subject::RootKey(id.clone()));
+    app.commit(tx).await?;
+    Ok(Rotated { key, secret, old_ends })
+}
+
+async fn held(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<RootKey> {
+    let found = tx.lock_root_key(caller.workspace(), id).await?;
+    found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
+}
+
+async fn record(
+    tx: &mut Tx,
+    caller: &Caller,
+    now: Timestamp,
+    event: &'static str,
+    targets: &[Target<'_>],
+) -> Result<()> {
+    let mut entries = Entries::of(caller, now);
+    entries.add(event, targets);
+    entries.write(tx).await
+}

@@ -1,0 +1,42 @@
+//! People as the queries yield them.
+
+use sqlx::FromRow;
+
+use crate::clock::Timestamp;
+use crate::id::{PersonId, SessionId};
+use crate::model::{Person, Session};
+
+#[derive(FromRow)]
+pub struct KnownPersonRow {
+    #[sqlx(flatten)]
+    pub person: Person,
+    pub password: String,
+}
+
+#[derive(FromRow)]
+pub struct SessionRow {
+    id: SessionId,
+    person_id: PersonId,
+    created_at: Timestamp,
+    seen_at: Timestamp,
+    address: Option<String>,
+    user_agent: Option<String>,
+    email: String,
+    joined_at: Timestamp,
+}
+
+impl SessionRow {
+    pub fn into_parts(self) -> (Session, Person) {
+        let person =
+            Person { id: self.person_id.clone(), email: self.email, created_at: self.joined_at };
+        let session = Session {
+            id: self.id,
+            person_id: self.person_id,
+            created_at: self.created_at,
+            seen_at: self.seen_at,
+            address: self.address,
+            user_agent: self.user_agent,
+        };
+        (session, person)
+    }
+}
