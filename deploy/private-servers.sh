@@ -22,7 +22,7 @@ die() {
 # The environment of the person who runs a script does not decide what its servers connect to.
 forget_keyward_settings() {
     local name
-    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL ROOT_KEY MASTER_KEY; do
+    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL ROOT_KEY MASTER_KEY PUBLIC_URL; do
         unset "KEYWARD_$name" "KEYWARD_${name}_FILE"
     done
 }

@@ -66,6 +66,9 @@ pub struct Config {
     /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
     #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
     drain_seconds: Option<String>,
+    /// Where people reach this server, for the links that it shows [default: the listening address]
+    #[arg(long, env = "KEYWARD_PUBLIC_URL", global = true)]
+    public_url: Option<String>,
     /// Where error pages are [default: this server]
     #[arg(long, env = "KEYWARD_DOCS_URL", global = true)]
     docs_url: Option<String>,
@@ -142,7 +145,8 @@ pub struct Settings {
     /// 0: any number.
     pub unknown_keys_per_minute: u64,
     pub drain_seconds: u64,
-    /// Without a slash at the end.
+    /// Without a slash at the end, as the other.
+    pub public_url: String,
     pub docs_url: String,
     pub log: String,
     pub log_format: LogFormat,
@@ -167,8 +171,10 @@ const RATELIMITS_KEPT: Retention =
 impl Settings {
     /// With the address that is really listened on, where the port was left to the machine.
     pub fn listening_on(mut self, address: SocketAddr) -> Self {
-        if self.docs_url == format!("http://{}", self.listen) {
-            self.docs_url = format!("http://{address}");
+        for url in [&mut self.docs_url, &mut self.public_url] {
+            if *url == near(self.listen) {
+                *url = near(address);
+            }
         }
         self.listen = address;
         self
@@ -203,7 +209,8 @@ impl Config {
                 0,
                 3600,
             )?,
-            docs_url: self.docs_url(listen)?,
+            public_url: address("KEYWARD_PUBLIC_URL", self.public_url.as_ref(), listen)?,
+            docs_url: address("KEYWARD_DOCS_URL", self.docs_url.as_ref(), listen)?,
             log: self.log.clone().unwrap_or_else(|| "info".into()),
             log_format: self.log_format()?,
             redis_timeout_ms: number(
@@ -338,12 +345,6 @@ impl Config {
         }
     }
 
-    fn docs_url(&self, listen: SocketAddr) -> Result<String, String> {
-        let Some(text) = &self.docs_url else { return Ok(format!("http://{listen}")) };
-        url("KEYWARD_DOCS_URL", text, &["http://", "https://"])?;
-        Ok(text.trim_end_matches('/').to_owned())
-    }
-
     fn log_format(&self) -> Result<LogFormat, String> {
         match self.log_format.as_deref() {
             None | Some("text") => Ok(LogFormat::Text),
@@ -397,6 +398,19 @@ impl Config {
             without spaces and braces"
             .into())
     }
+}
+
+/// How a server is reached from its own machine: nobody can go to the address that stands for all.
+fn near(listen: SocketAddr) -> String {
+    let is_all = listen.ip().is_unspecified();
+    if is_all { format!("http://127.0.0.1:{}", listen.port()) } else { format!("http://{listen}") }
+}
+
+/// Where something is reached, unless a URL says otherwise.
+fn address(name: &str, value: Option<&String>, listen: SocketAddr) -> Result<String, String> {
+    let Some(text) = value else { return Ok(near(listen)) };
+    url(name, text, &["http://", "https://"])?;
+    Ok(text.trim_end_matches('/').to_owned())
 }
 
 /// The value of a variable that holds a secret, or of the file that its `_FILE` form names.

@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`http`] | the server: paths, connections, draining |
 //! | [`rpc`] | operations as they are called over HTTP |
+//! | [`dashboard`] | pages for people |
 //! | [`request`] | what every door reads of a request |
 //! | [`domain`] | what Keyward does |
 //! | [`store`], [`limiter`] | what lasts, and what is counted |
@@ -19,6 +20,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod dashboard;
 pub mod domain;
 pub mod error;
 pub mod http;

@@ -13,6 +13,7 @@ use crate::support::{random, redis_url};
 
 mod apis;
 mod audit;
+mod dashboard;
 mod namespaces;
 mod settings;
 mod vault;

@@ -4,6 +4,7 @@
 mod support;
 
 mod cli;
+mod dashboard;
 mod events {
     mod buffer;
     mod kept;

@@ -10,12 +10,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::open::open;
+use super::serve::setup_url;
 use super::{ApiVersion, Audit, Credits, Done, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{audit, credits, migrations, root_keys, vault};
+use crate::domain::{audit, credits, migrations, people, root_keys, vault};
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::{self, Withheld};
 use crate::rpc;
@@ -125,6 +126,16 @@ pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done 
     let app = app(settings).await?;
     let id = root_keys::create_workspace(&app, name).await?;
     out.tell(id.as_str(), &json!({ "workspaceId": id }));
+    app.store.close().await;
+    Ok(())
+}
+
+pub async fn setup_link(settings: Settings, out: Out, workspace: String) -> Done {
+    let app = app(settings).await?;
+    root_keys::bootstrap_workspace(&app).await?;
+    let token = people::operator_link(&app, &WorkspaceId::from(workspace)).await?;
+    let url = setup_url(&app.settings, &token);
+    out.tell(&url, &json!({ "url": url }));
     app.store.close().await;
     Ok(())
 }

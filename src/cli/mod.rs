@@ -51,6 +51,9 @@ enum Command {
     /// Who changed what, from where and when
     #[command(subcommand)]
     Audit(Audit),
+    /// The dashboard and who may use it
+    #[command(subcommand)]
+    Dashboard(Dashboard),
     /// The vault of recoverable keys
     #[command(subcommand)]
     Vault(Vault),
@@ -197,6 +200,16 @@ enum Audit {
 }
 
 #[derive(Subcommand)]
+enum Dashboard {
+    /// Print a link that makes an owner, once, within a day; with an e-mail that is known it sets a new password
+    SetupLink {
+        /// The workspace to own
+        #[arg(long, default_value = "ws_default")]
+        workspace: String,
+    },
+}
+
+#[derive(Subcommand)]
 enum Vault {
     /// Seal everything with the current master key, so that the one before is not needed any more
     Rotate,
@@ -304,6 +317,9 @@ async fn run(cli: Cli) -> Done {
             Box::pin(commands::migration(settings, out, command)).await
         }
         Some(Command::Audit(command)) => Box::pin(commands::audit(settings, out, command)).await,
+        Some(Command::Dashboard(Dashboard::SetupLink { workspace })) => {
+            Box::pin(commands::setup_link(settings, out, workspace)).await
+        }
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(Command::Health) => Ok(()),

@@ -11,8 +11,9 @@ use super::Failure;
 use crate::app::App;
 use crate::config::{Engines, Settings};
 use crate::domain::root_keys::{self, FirstStart};
-use crate::domain::vault;
+use crate::domain::{people, vault};
 use crate::error::Error;
+use crate::secret::Plaintext;
 use crate::store::{Store, Unmigrated};
 use crate::vault::{MasterKeys, file};
 
@@ -26,6 +27,13 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// The pause after one that found something that only a person can put right.
 const AGAIN_AFTER_MISTAKE: Duration = Duration::from_secs(5);
+
+/// What a person needs to begin, once the database is there.
+pub struct Beginning {
+    pub first: FirstStart,
+    /// The token of the link that makes the first person; absent once there is one.
+    pub setup: Option<Plaintext>,
+}
 
 /// Why there is no database to work on, as one sentence that says what to do.
 pub enum Unopened {
@@ -57,7 +65,7 @@ pub async fn open(settings: &Settings) -> Result<Store, Unopened> {
 }
 
 /// Opens the store of a server that starts. `None`: its Postgres is away; see [`until_it_is_there`].
-pub async fn at_start(app: &App) -> Result<Option<FirstStart>, Unopened> {
+pub async fn at_start(app: &App) -> Result<Option<Beginning>, Unopened> {
     match attempt(app, PATIENCE).await {
         Ok(first) => Ok(Some(first)),
         Err(Unopened::Away(cause)) if is_replica(app) => {
@@ -69,7 +77,7 @@ pub async fn at_start(app: &App) -> Result<Option<FirstStart>, Unopened> {
 }
 
 /// Opens the store of a server whose Postgres was away when it started, as soon as that is back.
-pub async fn until_it_is_there(app: &App) -> FirstStart {
+pub async fn until_it_is_there(app: &App) -> Beginning {
     loop {
         match attempt(app, CONNECT_TIMEOUT).await {
             Ok(first) => return first,
@@ -90,7 +98,7 @@ fn is_replica(app: &App) -> bool {
 }
 
 /// One attempt, which waits for Postgres itself no longer than `patience`.
-async fn attempt(app: &App, patience: Duration) -> Result<FirstStart, Unopened> {
+async fn attempt(app: &App, patience: Duration) -> Result<Beginning, Unopened> {
     let Engines::Replica { database_url, .. } = &app.settings.engines else {
         return open_to_requests(app).await;
     };
@@ -102,15 +110,18 @@ async fn attempt(app: &App, patience: Duration) -> Result<FirstStart, Unopened> 
 }
 
 /// Requests are let in last, to a database that is whole.
-async fn open_to_requests(app: &App) -> Result<FirstStart, Unopened> {
+async fn open_to_requests(app: &App) -> Result<Beginning, Unopened> {
     let store = open(&app.settings).await?;
     let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
         .await
         .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
     open_vault(app, &store).await?;
+    let setup = people::at_start(app, &store)
+        .await
+        .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
     app.store.open(store);
     app.freshness.heard_database();
-    Ok(first)
+    Ok(Beginning { first, setup })
 }
 
 /// Finds the master key, and refuses to go on where something is sealed that it does not open: what is sealed is

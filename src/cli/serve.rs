@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::open::{self, make};
+use super::open::{self, Beginning, make};
 use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
@@ -19,6 +19,7 @@ use crate::domain::analytics::writer;
 use crate::domain::root_keys::FirstStart;
 use crate::domain::uses;
 use crate::domain::{counting, credits};
+use crate::secret::Plaintext;
 use crate::{http, recorder, stream};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
@@ -78,7 +79,7 @@ async fn go_back(app: &App) {
 async fn open_later(app: Arc<App>, address: SocketAddr) {
     let first = open::until_it_is_there(&app).await;
     tracing::info!("the database is there");
-    print(&how_to_begin(address, &first));
+    print(&how_to_begin(&app, address, &first));
 }
 
 /// Two servers on one file would count apart.
@@ -110,25 +111,37 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// What a person needs to know; the rest of it follows later when the database is away.
-fn greet(app: &App, address: SocketAddr, first: Option<&FirstStart>) {
+fn greet(app: &App, address: SocketAddr, first: Option<&Beginning>) {
     let how = match &app.settings.engines {
         Engines::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
         Engines::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
     let version = env!("CARGO_PKG_VERSION");
-    let rest = first.map(|first| how_to_begin(address, first)).unwrap_or_default();
+    let rest = first.map(|first| how_to_begin(app, address, first)).unwrap_or_default();
     // In one piece, so that no line of the log comes between.
     print(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
 }
 
-fn how_to_begin(address: SocketAddr, first: &FirstStart) -> String {
-    match first {
+fn how_to_begin(app: &App, address: SocketAddr, beginning: &Beginning) -> String {
+    let root_key = match &beginning.first {
         FirstStart::Not => String::new(),
         FirstStart::Configured => {
             "The root key is the one in KEYWARD_ROOT_KEY; it holds every permission.\n".to_owned()
         }
         FirstStart::Made(key) => welcome(address, key.expose()),
-    }
+    };
+    let link = beginning.setup.as_ref().map(|token| {
+        let url = setup_url(&app.settings, token);
+        format!(
+            "\nThe dashboard. This link makes its first person, once, within a day:\n\n    {url}\n\n"
+        )
+    });
+    root_key + &link.unwrap_or_default()
+}
+
+/// Where the token of a link is good.
+pub fn setup_url(settings: &Settings, token: &Plaintext) -> String {
+    format!("{}/dashboard/join/{}", settings.public_url, token.expose())
 }
 
 fn print(text: &str) {

@@ -27,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tower::Service as _;
 
 use crate::app::App;
+use crate::dashboard::Dashboard;
 use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
@@ -45,6 +46,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 pub struct Paths {
     operations: Arc<HashMap<String, Operation>>,
     others: Router,
+    dashboard: Dashboard,
     other: Arc<Endpoint>,
 }
 
@@ -85,7 +87,8 @@ impl Paths {
         }
         let operations = Arc::new(operations);
         let other = endpoint(NO_VERSION, OTHER);
-        Self { operations, others: others(app), other }
+        let dashboard = Dashboard::new(app.clone());
+        Self { operations, others: others(app), dashboard, other }
     }
 
     pub fn answer(&self, request: Request) -> Answer {
@@ -107,7 +110,12 @@ impl Paths {
             let answer = wrong_method(&endpoint.app, path, method, verb.as_str());
             return Box::pin(ready(counted(endpoint, answer)));
         }
-        let (answer, other) = (self.others.clone().call(request), self.other.clone());
+        let other = self.other.clone();
+        if Dashboard::has(request.uri().path()) {
+            let answer = self.dashboard.clone().answer(request);
+            return Box::pin(answer.map(move |answer| counted(&other, answer)));
+        }
+        let answer = self.others.clone().call(request);
         Box::pin(answer.map(move |Ok(answer)| counted(&other, answer)))
     }
 }

@@ -34,6 +34,7 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         ("KEYWARD_ROOT_KEY", "with spaces in the middle", &["spaces"]),
         ("KEYWARD_DRAIN_SECONDS", "soon", &["\"soon\"", "0 to 3600"]),
         ("KEYWARD_DRAIN_SECONDS", "3601", &["0 to 3600"]),
+        ("KEYWARD_PUBLIC_URL", "keys.example", &["https://"]),
         ("KEYWARD_DOCS_URL", "docs.example", &["https://"]),
         ("KEYWARD_LOG", "=,=", &["info"]),
         ("KEYWARD_LOG_FORMAT", "xml", &["text or json"]),

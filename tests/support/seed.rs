@@ -174,6 +174,18 @@ impl Keyward {
         .expect("a count")
     }
 
+    /// What a column of texts holds, by the ids of the rows.
+    pub async fn texts(&self, table: &'static str, column: &'static str) -> Vec<String> {
+        let sql = AssertSqlSafe(format!(
+            "SELECT {column} FROM {table} WHERE {column} IS NOT NULL ORDER BY id"
+        ));
+        match self.store() {
+            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await,
+            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await,
+        }
+        .expect("a column")
+    }
+
     /// A root key of the default workspace with just these permissions.
     pub async fn root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
         self.root_key_with(permissions.map(str::to_owned).to_vec()).await

@@ -1,0 +1,67 @@
+//! What pages are made with beside their HTML: embedded, and named by a hash of its content, so that a browser may keep
+//! it for good.
+
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method, Response};
+use axum::response::IntoResponse as _;
+
+use crate::secret::KeyHash;
+
+/// An embedded file.
+struct Asset {
+    path: String,
+    kind: &'static str,
+    bytes: &'static [u8],
+}
+
+/// Where the files are found.
+pub struct Assets {
+    pub css: &'static str,
+    pub js: &'static str,
+    pub htmx: &'static str,
+    pub icon: &'static str,
+}
+
+macro_rules! asset {
+    ($name:literal, $kind:literal) => {
+        Asset::new($name, $kind, include_bytes!(concat!("assets/", $name)))
+    };
+}
+
+static FILES: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+    [
+        asset!("keyward.css", "text/css; charset=utf-8"),
+        asset!("keyward.js", "text/javascript; charset=utf-8"),
+        // htmx 2.0.11, as it is published; 0BSD, see htmx.LICENSE beside it.
+        asset!("htmx.min.js", "text/javascript; charset=utf-8"),
+        asset!("icon.svg", "image/svg+xml"),
+    ]
+});
+
+impl Asset {
+    fn new(name: &str, kind: &'static str, bytes: &'static [u8]) -> Self {
+        let hash = &KeyHash::of(bytes).hex()[..16];
+        Self { path: format!("/dashboard/assets/{hash}/{name}"), kind, bytes }
+    }
+}
+
+/// The paths of all files, for the head of a page.
+pub fn assets() -> Assets {
+    let [css, js, htmx, icon] = &*FILES;
+    Assets { css: &css.path, js: &js.path, htmx: &htmx.path, icon: &icon.path }
+}
+
+/// The file that is asked for, if it is one. It asks nobody who is asking.
+pub fn answer(request: &Request) -> Option<Response<Body>> {
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        return None;
+    }
+    let asset = FILES.iter().find(|asset| asset.path == request.uri().path())?;
+    let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
+    let kind = HeaderValue::from_static(asset.kind);
+    Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, kept)], asset.bytes).into_response())
+}

@@ -1,0 +1,149 @@
+//! Members of a workspace: who they are, what they may do, and the links for those to come.
+
+use askama::Template;
+use axum::extract::Path;
+
+use super::failure::Failure;
+use super::shell::{Section, Shell, may};
+use super::visit::InWorkspace;
+use super::words::Moment;
+use super::{Answer, page, see};
+use crate::clock::Timestamp;
+use crate::domain::people;
+use crate::domain::permission::Action;
+use crate::error::{Error, Subject};
+use crate::id::{InvitationId, PersonId};
+use crate::model::{Invitation, Member, MemberRole};
+
+#[derive(Template)]
+#[template(path = "members.html")]
+struct Page {
+    shell: Shell,
+    workspace: String,
+    members: Vec<Row>,
+    invitations: Vec<Waiting>,
+    may_manage: bool,
+    /// A link that has just been made, shown this once.
+    link: Option<Link>,
+}
+
+#[derive(Template)]
+#[template(path = "member_remove.html")]
+struct Removal {
+    shell: Shell,
+    workspace: String,
+    member: Row,
+}
+
+struct Link {
+    url: String,
+    role: &'static str,
+    ends: Moment,
+}
+
+struct Row {
+    id: PersonId,
+    email: String,
+    role: &'static str,
+    /// Every role, and whether it is this one.
+    roles: [(&'static str, bool); 3],
+    is_self: bool,
+    joined: Moment,
+    seen: Option<Moment>,
+}
+
+struct Waiting {
+    id: InvitationId,
+    role: &'static str,
+    by: String,
+    ends: Moment,
+}
+
+impl Row {
+    fn new(member: Member, asked: &InWorkspace, now: Timestamp) -> Self {
+        Self {
+            is_self: member.person.id == asked.known.person.id,
+            id: member.person.id,
+            email: member.person.email,
+            role: member.role.as_str(),
+            roles: MemberRole::ALL.map(|role| (role.as_str(), role == member.role)),
+            joined: Moment::new(member.joined_at, now),
+            seen: member.seen_at.map(|at| Moment::new(at, now)),
+        }
+    }
+}
+
+async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure> {
+    let app = &asked.visit.app;
+    let now = app.clock.now();
+    let (members, invitations) = people::members(app, &asked.caller).await?;
+    let waiting = |invitation: Invitation| Waiting {
+        id: invitation.id,
+        role: invitation.role.as_str(),
+        by: invitation.invited_by.unwrap_or_else(|| "–".into()),
+        ends: Moment::new(invitation.expires_at, now),
+    };
+    Ok(Page {
+        shell: Shell::of(asked, Section::Members, "Members").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        members: members.into_iter().map(|member| Row::new(member, asked, now)).collect(),
+        invitations: invitations.into_iter().map(waiting).collect(),
+        may_manage: may(asked, Action::ManageMembers),
+        link,
+    })
+}
+
+pub async fn page_of(asked: InWorkspace) -> Answer {
+    page(&listed(&asked, None).await?)
+}
+
+fn role(asked: &InWorkspace) -> Result<MemberRole, Error> {
+    let role = asked.visit.form.text("role");
+    role.parse().map_err(|fault: String| Error::invalid("role", format!("role {fault}")))
+}
+
+pub async fn invite(asked: InWorkspace) -> Answer {
+    let app = &asked.visit.app;
+    let (invitation, token) = people::invite(app, &asked.caller, role(&asked)?).await?;
+    let link = Link {
+        url: format!("{}/dashboard/join/{}", asked.visit.base_url, token.expose()),
+        role: invitation.role.as_str(),
+        ends: Moment::new(invitation.expires_at, app.clock.now()),
+    };
+    page(&listed(&asked, Some(link)).await?)
+}
+
+pub async fn withdraw(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    people::withdraw(&asked.visit.app, &asked.caller, &InvitationId::from(id)).await?;
+    back(&asked, "withdrawn")
+}
+
+pub async fn set_role(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let role = role(&asked)?;
+    people::set_role(&asked.visit.app, &asked.caller, &PersonId::from(id), role).await?;
+    back(&asked, "role")
+}
+
+pub async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    asked.caller.require(Action::ManageMembers)?;
+    let listed = listed(&asked, None).await?;
+    let id = PersonId::from(id);
+    let member = listed.members.into_iter().find(|member| member.id == id);
+    let member = member.ok_or_else(|| Error::not_found(Subject::Member(id)))?;
+    let shell = Shell { title: "Remove a member", ..listed.shell };
+    page(&Removal { shell, workspace: listed.workspace, member })
+}
+
+pub async fn remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let id = PersonId::from(id);
+    people::remove(&asked.visit.app, &asked.caller, &id).await?;
+    // Who leaves is not shown the members of what they have left.
+    if id == asked.known.person.id {
+        return see("/dashboard");
+    }
+    back(&asked, "removed")
+}
+
+fn back(asked: &InWorkspace, told: &str) -> Answer {
+    see(&format!("/dashboard/{}/members?told={told}", asked.membership.workspace_id))
+}

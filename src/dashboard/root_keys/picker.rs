@@ -1,0 +1,283 @@
+//! Choosing what a root key may do: by a template, for everything of a type, or for single APIs and namespaces.
+//!
+//! All that has been chosen so far travels with the form, so each step (a template, a search, another API) is a GET
+//! that shows the page again, and nothing has to be remembered.
+
+use super::super::form::Form;
+use super::super::visit::InWorkspace;
+use super::super::words::spoken;
+use crate::domain::page::Paging;
+use crate::domain::permission::{self, Action};
+use crate::domain::ratelimits::namespaces;
+use crate::domain::{apis, people};
+use crate::error::{Error, Result};
+use crate::id::ApiId;
+use crate::model::MemberRole;
+
+/// How many finds a search shows, and how many instances can be chosen.
+const FOUND: usize = 8;
+const CHOSEN_MAX: usize = 20;
+const DAY_MS: i64 = 24 * 60 * 60_000;
+/// How long a root key may last, in days; 0: for good.
+const LASTS: [(i64, &str); 6] = [
+    (0, "Never"),
+    (1, "After a day"),
+    (7, "After 7 days"),
+    (30, "After 30 days"),
+    (90, "After 90 days"),
+    (365, "After a year"),
+];
+
+/// The page as it is filled in.
+pub struct Picker {
+    pub name: String,
+    pub lasts: Vec<Choice>,
+    pub templates: Vec<Template>,
+    pub groups: Vec<Group>,
+    pub finders: Vec<Finder>,
+}
+
+pub struct Choice {
+    pub value: i64,
+    pub label: &'static str,
+    pub is_chosen: bool,
+}
+
+/// A set of permissions that is often wanted.
+pub struct Template {
+    pub value: &'static str,
+    pub label: &'static str,
+    pub hint: &'static str,
+}
+
+/// Permissions on everything of a type, or on one instance.
+pub struct Group {
+    pub title: String,
+    pub note: String,
+    /// By which its offers are told from those of others.
+    pub key: String,
+    pub offers: Vec<Offer>,
+}
+
+pub struct Offer {
+    /// The tuple.
+    pub value: String,
+    pub label: String,
+    pub is_checked: bool,
+}
+
+/// A search for instances of a type, and those that have been chosen.
+pub struct Finder {
+    pub resource: &'static str,
+    pub plural: &'static str,
+    pub query: String,
+    /// By id and name.
+    pub found: Vec<(String, String)>,
+    pub has_more: bool,
+    pub chosen: Vec<Group>,
+    pub may_add: bool,
+}
+
+const TEMPLATES: [Template; 5] = [
+    Template { value: "verify", label: "Verify only", hint: "for a service that checks keys" },
+    Template { value: "read", label: "Read only", hint: "look at everything, change nothing" },
+    Template { value: "keys", label: "Key management", hint: "issue, change and delete keys" },
+    Template { value: "limits", label: "Rate limiting", hint: "count in any namespace" },
+    Template { value: "all", label: "Everything", hint: "as powerful as an operator" },
+];
+
+/// The tuples of a template. `None`: there is none of this name.
+fn template(name: &str) -> Option<Vec<String>> {
+    let is_meant = |action: &&Action| match name {
+        "verify" => **action == Action::VerifyKey,
+        "read" => people::grants(MemberRole::Viewer).allow(**action),
+        "keys" => matches!(
+            **action,
+            Action::ReadApi
+                | Action::CreateKey
+                | Action::ReadKey
+                | Action::UpdateKey
+                | Action::DeleteKey
+                | Action::VerifyKey
+                | Action::AddPermissionToKey
+                | Action::RemovePermissionFromKey
+                | Action::AddRoleToKey
+                | Action::RemoveRoleFromKey
+        ),
+        "limits" => {
+            matches!(**action, Action::Limit | Action::CreateNamespace | Action::ReadNamespace)
+        }
+        _ => name == "all",
+    };
+    let tuples: Vec<_> = Action::ALL.iter().filter(is_meant).map(|a| a.everywhere()).collect();
+    (!tuples.is_empty()).then_some(tuples)
+}
+
+/// What has been chosen so far.
+pub fn chosen(form: &Form) -> Vec<String> {
+    let mut tuples: Vec<_> = form.all("permission").map(str::to_owned).collect();
+    let before = tuples.clone();
+    let mut at = 0;
+    tuples.retain(|tuple| {
+        at += 1;
+        !before[..at - 1].contains(tuple)
+    });
+    tuples
+}
+
+/// How long the root key is to last; `None`: for good.
+pub fn lasts_ms(form: &Form) -> Option<i64> {
+    let days = form.text("lasts").parse::<i64>().ok()?;
+    LASTS.iter().any(|(known, _)| *known == days && days > 0).then_some(days * DAY_MS)
+}
+
+/// As the type of a tuple is called when there are many.
+pub fn plural(resource: &str) -> &'static str {
+    match resource {
+        "api" => "APIs and their keys",
+        "ratelimit" => "rate-limit namespaces",
+        "rbac" => "permissions and roles",
+        "identity" => "identities",
+        _ => "others",
+    }
+}
+
+impl Picker {
+    pub async fn of(asked: &InWorkspace, form: &Form) -> Result<Self> {
+        let tuples = template(form.text("template")).unwrap_or_else(|| chosen(form));
+        let lasts = form.text("lasts").parse::<i64>().unwrap_or(0);
+        let choice = |(value, label)| Choice { value, label, is_chosen: value == lasts };
+        let groups = ["api", "ratelimit", "rbac", "identity"].into_iter().map(|resource| Group {
+            title: capital(plural(resource)),
+            note: format!("every one, those to come too ({resource}.*)"),
+            key: format!("all-{resource}"),
+            offers: offers(asked, &tuples, resource, "*"),
+        });
+        Ok(Self {
+            name: form.text("name").to_owned(),
+            lasts: LASTS.into_iter().map(choice).collect(),
+            templates: TEMPLATES.into_iter().collect(),
+            groups: groups.collect(),
+            finders: vec![
+                finder(asked, form, &tuples, "api").await?,
+                finder(asked, form, &tuples, "ratelimit").await?,
+            ],
+        })
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+/// The permissions of a type on an instance that the person could grant.
+fn offers(asked: &InWorkspace, tuples: &[String], resource: &str, id: &str) -> Vec<Offer> {
+    let is_offered = |action: &&Action| {
+        let makes_new = matches!(action, Action::CreateApi | Action::CreateNamespace);
+        action.resource() == resource && asked.caller.may(**action) && !(makes_new && id != "*")
+    };
+    let offered = |action: &Action| {
+        let value = action.on(id);
+        let is_checked = tuples.contains(&value);
+        Offer { label: spoken(action.action()), value, is_checked }
+    };
+    Action::ALL.iter().filter(is_offered).map(offered).collect()
+}
+
+async fn finder(
+    asked: &InWorkspace,
+    form: &Form,
+    tuples: &[String],
+    resource: &'static str,
+) -> Result<Finder> {
+    let query = form.text(&format!("find-{resource}")).trim().to_owned();
+    let named = format!("on-{resource}");
+    let (added, removed) = (form.text("add"), form.text("remove"));
+    let mut ids: Vec<&str> = Vec::new();
+    let of_tuples = tuples.iter().filter_map(|tuple| permission::parse(tuple).ok());
+    let of_tuples = of_tuples
+        .filter(|(action, id)| action.resource() == resource && *id != "*")
+        .map(|(_, id)| id);
+    let added = added.strip_prefix(resource).and_then(|rest| rest.strip_prefix(' '));
+    for id in form.all(&named).chain(of_tuples).chain(added) {
+        if !ids.contains(&id) && id != removed && ids.len() < CHOSEN_MAX {
+            ids.push(id);
+        }
+    }
+    let mut chosen = Vec::new();
+    for id in &ids {
+        // What is not there, or not here, is not chosen.
+        let Some(name) = name_of(asked, resource, id).await? else { continue };
+        chosen.push(Group {
+            title: name,
+            note: (*id).to_owned(),
+            key: (*id).to_owned(),
+            offers: offers(asked, tuples, resource, id),
+        });
+    }
+    let paging = Paging { from: String::new(), limit: FOUND, search: query.clone() };
+    let (found, has_more) = match query.is_empty() {
+        true => (Vec::new(), false),
+        false => found(asked, resource, &paging).await?,
+    };
+    let found = found.into_iter().filter(|(id, _)| !ids.contains(&id.as_str())).collect();
+    let plural = if resource == "api" { "APIs" } else { "namespaces" };
+    let may_add = chosen.len() < CHOSEN_MAX;
+    Ok(Finder { resource, plural, query, found, has_more, chosen, may_add })
+}
+
+async fn found(
+    asked: &InWorkspace,
+    resource: &str,
+    paging: &Paging,
+) -> Result<(Vec<(String, String)>, bool)> {
+    let (app, caller) = (&asked.visit.app, &asked.caller);
+    Ok(match resource {
+        "api" => {
+            let page = apis::page(app, caller, paging).await?;
+            let named = page.items.into_iter().map(|api| (api.id.to_string(), api.name));
+            (named.collect(), page.next.is_some())
+        }
+        _ => {
+            let page = namespaces::page(app, caller, paging).await?;
+            let named = page.items.into_iter().map(|found| (found.id.to_string(), found.name));
+            (named.collect(), page.next.is_some())
+        }
+    })
+}
+
+async fn name_of(asked: &InWorkspace, resource: &str, id: &str) -> Result<Option<String>> {
+    let (app, caller) = (&asked.visit.app, &asked.caller);
+    let name = match resource {
+        "api" => apis::get(app, caller, &ApiId::from(id)).await.map(|api| api.name),
+        _ => namespaces::get(app, caller, id).await.map(|namespace| namespace.name),
+    };
+    match name {
+        Ok(name) => Ok(Some(name)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_template_grants_something_and_only_the_last_everything() {
+        for known in &TEMPLATES {
+            let tuples = template(known.value).expect("a template");
+            assert_eq!(tuples.len() == Action::ALL.len(), known.value == "all");
+        }
+        assert_eq!(template("verify"), Some(vec!["api.*.verify_key".to_owned()]));
+        assert_eq!(template(""), None);
+    }
+
+    #[test]
+    fn what_is_chosen_twice_is_granted_once() {
+        let form = Form::parse(b"permission=a&permission=b&permission=a");
+
+        assert_eq!(chosen(&form), ["a", "b"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! What every page of somebody who is signed in has around it.
+
+use super::assets::{Assets, assets};
+use super::failure::Failure;
+use super::visit::{InWorkspace, Visit};
+use crate::domain::people;
+use crate::domain::permission::Action;
+use crate::model::Membership;
+
+/// Which entry of the navigation a page belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    Overview,
+    RootKeys,
+    Members,
+    Account,
+}
+
+/// The frame of a page.
+pub struct Shell {
+    pub assets: Assets,
+    pub title: &'static str,
+    pub csrf: String,
+    /// Absent: nobody is signed in.
+    pub email: Option<String>,
+    /// Absent on pages that belong to no workspace, where there is none.
+    pub nav: Option<Nav>,
+    /// What has just been done.
+    pub told: Option<&'static str>,
+}
+
+/// The navigation of a workspace.
+pub struct Nav {
+    pub here: Membership,
+    pub others: Vec<Membership>,
+    pub entries: Vec<Entry>,
+}
+
+pub struct Entry {
+    pub path: String,
+    pub label: &'static str,
+    /// Whether the page that is shown belongs to it, which screen readers then say.
+    pub is_here: bool,
+}
+
+impl Nav {
+    fn new(here: Membership, others: Vec<Membership>, section: Section) -> Self {
+        let base = format!("/dashboard/{}", here.workspace_id);
+        let entry = |of, label, path| Entry { path, label, is_here: of == section };
+        let entries = vec![
+            entry(Section::Overview, "Overview", base.clone()),
+            entry(Section::RootKeys, "Root keys", format!("{base}/root-keys")),
+            entry(Section::Members, "Members", format!("{base}/members")),
+            entry(Section::Account, "Account", "/dashboard/account".to_owned()),
+        ];
+        Self { here, others, entries }
+    }
+}
+
+impl Shell {
+    /// Of a page of a workspace.
+    pub async fn of(
+        asked: &InWorkspace,
+        section: Section,
+        title: &'static str,
+    ) -> Result<Self, Failure> {
+        let memberships = people::memberships(&asked.visit.app, &asked.known.person).await?;
+        let others = memberships.into_iter();
+        let others = others.filter(|other| other.workspace_id != asked.membership.workspace_id);
+        let nav = Nav::new(asked.membership.clone(), others.collect(), section);
+        Ok(Self { nav: Some(nav), ..Self::bare(&asked.visit, title) })
+    }
+
+    /// Of the page of a person's own account, in whichever workspace comes first.
+    pub async fn of_account(visit: &Visit, title: &'static str) -> Result<Self, Failure> {
+        let mut memberships =
+            people::memberships(&visit.app, &visit.signed_in()?.person).await?.into_iter();
+        let nav =
+            memberships.next().map(|here| Nav::new(here, memberships.collect(), Section::Account));
+        Ok(Self { nav, ..Self::bare(visit, title) })
+    }
+
+    /// Of a page outside of any workspace.
+    pub fn bare(visit: &Visit, title: &'static str) -> Self {
+        Self {
+            assets: assets(),
+            title,
+            csrf: visit.csrf.clone(),
+            email: visit.known.as_ref().map(|known| known.person.email.clone()),
+            nav: None,
+            told: told(visit.query.text("told")),
+        }
+    }
+}
+
+/// Only these sentences can be told, so that no link makes a page say something else.
+fn told(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "revoked" => "The root key is revoked. Nothing accepts it any more.",
+        "password" => "Your password is changed, and your other sessions are ended.",
+        "session" => "The session is ended.",
+        "others" => "All your other sessions are ended.",
+        "role" => "The role is changed.",
+        "removed" => "The member is removed.",
+        "withdrawn" => "The invitation is withdrawn.",
+        "joined" => "Welcome. You belong to this workspace now.",
+        _ => return None,
+    })
+}
+
+/// Whether somebody may do something, for pages that leave out what would be refused.
+pub fn may(asked: &InWorkspace, action: Action) -> bool {
+    asked.caller.may(action)
+}

@@ -1,0 +1,49 @@
+//! Signing in and out.
+
+use askama::Template;
+
+use super::shell::Shell;
+use super::visit::Visit;
+use super::{Answer, headers, page, refused_page, see};
+use crate::domain::people;
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct Page<'a> {
+    shell: Shell,
+    email: &'a str,
+    is_refused: bool,
+}
+
+const TITLE: &str = "Sign in";
+
+pub async fn form(visit: Visit) -> Answer {
+    match visit.known {
+        Some(_) => see("/dashboard"),
+        None => page(&Page { shell: Shell::bare(&visit, TITLE), email: "", is_refused: false }),
+    }
+}
+
+pub async fn sign_in(visit: Visit) -> Answer {
+    let (email, password) = (visit.form.text("email"), visit.form.text("password"));
+    let signed_in = people::sign_in(&visit.app, email, password, &visit.origin).await?;
+    let Some(signed_in) = signed_in else {
+        return refused_page(&Page { shell: Shell::bare(&visit, TITLE), email, is_refused: true });
+    };
+    // Whoever was signed in here before is not any more.
+    if let Some(known) = &visit.known {
+        people::sign_out(&visit.app, known, &visit.origin).await?;
+    }
+    let mut answer = see("/dashboard")?;
+    headers::keep_session(&mut answer, signed_in.token.expose());
+    Ok(answer)
+}
+
+pub async fn sign_out(visit: Visit) -> Answer {
+    if let Some(known) = &visit.known {
+        people::sign_out(&visit.app, known, &visit.origin).await?;
+    }
+    let mut answer = see("/dashboard/login")?;
+    headers::forget_session(&mut answer);
+    Ok(answer)
+}

@@ -1,0 +1,51 @@
+//! Links to the dashboard, as the log and the command line print them.
+
+use super::*;
+
+/// The link that a text holds.
+fn link(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace();
+    words.find(|word| word.contains("/dashboard/join/")).map(str::to_owned)
+}
+
+fn path(link: &str) -> &str {
+    link.split_once("//").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..])).unwrap()
+}
+
+#[test]
+fn every_start_prints_a_link_until_there_is_a_person() {
+    let data = tempfile::tempdir().unwrap();
+
+    let first = Server::start(embedded(data.path()));
+    let one = link(&first.greeting).unwrap_or_else(|| panic!("no link: {}", first.greeting));
+    drop(first);
+    let second = Server::start(embedded(data.path()));
+    let other = link(&second.greeting).unwrap();
+
+    assert!(other.starts_with(&format!("http://{}/dashboard/join/", second.address)));
+    assert_ne!(one, other);
+    for link in [&one, &other] {
+        let (status, page) = get(second.address, path(link)).unwrap();
+        assert_eq!(status, 200);
+        assert!(page.contains("Set up the dashboard"), "{page}");
+    }
+}
+
+#[test]
+fn a_link_is_made_beside_a_running_server_for_a_workspace_that_is_there() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(embedded(data.path()));
+    let cli = |arguments: &[&str]| {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_PUBLIC_URL", "https://keys.example/");
+        command.args(["dashboard", "setup-link", "--json"]).args(arguments).output().unwrap()
+    };
+
+    let made = json_of(&cli(&[]));
+
+    let url = made["url"].as_str().unwrap();
+    assert!(url.starts_with("https://keys.example/dashboard/join/"), "{url}");
+    let (status, page) = get(server.address, path(url)).unwrap();
+    assert!(status == 200 && page.contains("Set up the dashboard"), "{page}");
+    refused(&cli(&["--workspace", "ws_none"]), 2, &["ws_none", "does not exist"]);
+}

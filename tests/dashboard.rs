@@ -1,0 +1,137 @@
+//! The dashboard, through its door.
+
+mod account;
+mod door;
+mod join;
+mod members;
+mod root_keys;
+mod sign_in;
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::request::Builder;
+use keyward::domain::people;
+use keyward::domain::root_keys::default_workspace;
+
+use crate::support::{Keyward, Reply};
+
+const HOST: &str = "keyward.test";
+pub const EMAIL: &str = "ada@example.com";
+pub const PASSWORD: &str = "correct horse battery";
+
+/// A browser: it keeps cookies, and shows the token of the page that it saw last.
+pub struct Visitor<'a> {
+    pub kw: &'a Keyward,
+    pub cookies: BTreeMap<String, String>,
+    pub csrf: String,
+}
+
+impl<'a> Visitor<'a> {
+    pub fn of(kw: &'a Keyward) -> Self {
+        Self { kw, cookies: BTreeMap::new(), csrf: String::new() }
+    }
+
+    /// The owner of the default workspace, signed in.
+    pub async fn owner(kw: &'a Keyward) -> Self {
+        let link = people::operator_link(&kw.app, &default_workspace()).await.expect("a link");
+        let mut visitor = Self::of(kw);
+        let joined = visitor.join(link.expose(), EMAIL, PASSWORD).await;
+        assert_eq!(joined.status, 303, "{}", joined.text);
+        visitor
+    }
+
+    /// Another member, invited by this one.
+    pub async fn invited(&mut self, email: &str, role: &str) -> Self {
+        let page = self.post(&at("/members/invite"), &[("role", role)]).await;
+        let token = between(&page.text, "/dashboard/join/", "<").to_owned();
+        let mut visitor = Self::of(self.kw);
+        let joined = visitor.join(&token, email, PASSWORD).await;
+        assert_eq!(joined.status, 303, "{}", joined.text);
+        visitor.get(&at("")).await;
+        visitor
+    }
+
+    pub async fn join(&mut self, token: &str, email: &str, password: &str) -> Reply {
+        let path = format!("/dashboard/join/{token}");
+        // Where the link is not good, there is no form to take the token from.
+        self.get("/dashboard/login").await;
+        self.get(&path).await;
+        let joined = self.post(&path, &[("email", email), ("password", password)]).await;
+        if joined.status == 303 {
+            self.get(&at("")).await;
+        }
+        joined
+    }
+
+    pub async fn sign_in(&mut self, email: &str, password: &str) -> Reply {
+        self.get("/dashboard/login").await;
+        let fields = [("email", email), ("password", password)];
+        let signed_in = self.post("/dashboard/login", &fields).await;
+        if signed_in.status == 303 {
+            self.get(&at("")).await;
+        }
+        signed_in
+    }
+
+    fn request(&self, request: Builder, path: &str) -> Builder {
+        let cookies: Vec<_> =
+            self.cookies.iter().map(|(name, of)| format!("{name}={of}")).collect();
+        request.uri(path).header("host", HOST).header("cookie", cookies.join("; "))
+    }
+
+    pub async fn get(&mut self, path: &str) -> Reply {
+        let request = self.request(Request::get(path), path).body(Body::empty());
+        self.send(request.expect("a request")).await
+    }
+
+    /// Sends a form, as the page that was seen last would.
+    pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
+        let csrf = self.csrf.clone();
+        let fields: Vec<_> = fields.iter().copied().chain([("csrf", csrf.as_str())]).collect();
+        let request = self.form(path).header("origin", format!("https://{HOST}"));
+        self.send(request.body(Body::from(encoded(&fields))).expect("a request")).await
+    }
+
+    /// A form that says nothing of where it comes from.
+    pub fn form(&self, path: &str) -> Builder {
+        self.request(Request::post(path), path)
+            .header("content-type", "application/x-www-form-urlencoded")
+    }
+
+    pub async fn send(&mut self, request: Request<Body>) -> Reply {
+        let reply = self.kw.send(request).await;
+        for cookie in reply.headers.get_all("set-cookie") {
+            let (pair, rest) = cookie.to_str().expect("a text").split_once(';').expect("a cookie");
+            let (name, value) = pair.split_once('=').expect("a pair");
+            match rest.contains("Max-Age=0;") {
+                true => self.cookies.remove(name),
+                false => self.cookies.insert(name.to_owned(), value.to_owned()),
+            };
+        }
+        if reply.text.contains("name=\"csrf\" value=\"") {
+            between(&reply.text, "name=\"csrf\" value=\"", "\"").clone_into(&mut self.csrf);
+        }
+        reply
+    }
+
+    /// Whether somebody is signed in here.
+    pub async fn is_in(&mut self) -> bool {
+        self.get("/dashboard/account").await.status == 200
+    }
+}
+
+pub fn encoded(fields: &[(&str, &str)]) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
+}
+
+/// A page of the default workspace.
+pub fn at(rest: &str) -> String {
+    format!("/dashboard/ws_default{rest}")
+}
+
+pub fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before}: {text}"));
+    rest.split_once(after).map_or(rest, |(found, _)| found)
+}

@@ -1,0 +1,82 @@
+//! A person's own account.
+
+use super::{EMAIL, PASSWORD, Visitor, between, encoded};
+use crate::both;
+
+both! {
+    async fn sessions_are_listed_with_what_they_say_of_themselves_as_text(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let mut other = Visitor::of(&kw);
+        other.get("/dashboard/login").await;
+        let fields = [("email", EMAIL), ("password", PASSWORD), ("csrf", &other.csrf.clone())];
+        let form = other
+            .form("/dashboard/login")
+            .header("user-agent", "<script>alert(1)</script>")
+            .header("origin", "http://keyward.test");
+        let body = encoded(&fields);
+        other.send(form.body(axum::body::Body::from(body)).unwrap()).await;
+
+        let page = owner.get("/dashboard/account").await.text;
+
+        assert!(page.contains("&#60;script&#62;alert(1)"), "{page}");
+        assert!(!page.contains("<script>alert"), "{page}");
+        assert_eq!(page.matches("this one").count(), 1);
+    }
+
+    async fn one_session_or_all_others_are_ended(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let (mut one, mut two) = (Visitor::of(&kw), Visitor::of(&kw));
+        for visitor in [&mut one, &mut two] {
+            kw.clock.advance_ms(1);
+            visitor.sign_in(EMAIL, PASSWORD).await;
+        }
+        let page = owner.get("/dashboard/account").await.text;
+        let path = between(&page, "action=\"/dashboard/account/sessions/ses_", "\"");
+
+        // The one first that was used last.
+        owner.post(&format!("/dashboard/account/sessions/ses_{path}"), &[]).await;
+        assert!(one.is_in().await && !two.is_in().await);
+        owner.post("/dashboard/account/sessions/end-others", &[]).await;
+
+        assert!(owner.is_in().await && !one.is_in().await);
+    }
+
+    async fn a_session_of_somebody_else_does_not_exist(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let mut viewer = owner.invited("eve@example.com", "viewer").await;
+        let ids = kw.texts("sessions", "id").await;
+        let page = owner.get("/dashboard/account").await.text;
+        let mine = viewer.get("/dashboard/account").await.text;
+        assert!(!page.contains("End the session of") && !mine.contains("End the session of"));
+        let (people, members) =
+            (kw.texts("sessions", "person_id").await, kw.texts("people", "id").await);
+        let emails = kw.texts("people", "email").await;
+        let owners = &members[emails.iter().position(|email| email == EMAIL).unwrap()];
+        let theirs = &ids[people.iter().position(|person| person == owners).unwrap()];
+
+        let path = format!("/dashboard/account/sessions/{theirs}/end");
+        let ended = viewer.post(&path, &[]).await;
+
+        assert_eq!(ended.status, 404);
+        assert!(owner.is_in().await);
+    }
+
+    async fn a_password_is_changed_with_the_old_one_and_ends_other_sessions(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let mut other = Visitor::of(&kw);
+        other.sign_in(EMAIL, PASSWORD).await;
+        let path = "/dashboard/account/password";
+
+        let wrong = owner.post(path, &[("current", "not it at all"), ("password", "a newer password")]).await;
+        let short = owner.post(path, &[("current", PASSWORD), ("password", "short")]).await;
+        assert_eq!((wrong.status.as_u16(), short.status.as_u16()), (422, 422));
+        assert!(other.is_in().await);
+        let right = owner.post(path, &[("current", PASSWORD), ("password", "a newer password")]).await;
+
+        assert_eq!(right.status, 303);
+        assert!(owner.is_in().await && !other.is_in().await);
+        assert_eq!(other.sign_in(EMAIL, PASSWORD).await.status, 422);
+        assert_eq!(other.sign_in(EMAIL, "a newer password").await.status, 303);
+        assert!(kw.events_of(EMAIL).await.contains(&"user.changePassword".to_owned()));
+    }
+}

@@ -1,0 +1,223 @@
+//! What holds for every page: where forms may come from, headers, bounds, error pages.
+
+use axum::body::Body;
+use axum::http::Request;
+
+use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};
+use crate::both;
+
+/// Every page that is asked for by GET, and every act.
+const PAGES: [&str; 9] = [
+    "/dashboard/login",
+    "/dashboard/join/none",
+    "/dashboard/account",
+    "/dashboard/ws_default",
+    "/dashboard/ws_default/root-keys",
+    "/dashboard/ws_default/root-keys/new",
+    "/dashboard/ws_default/members",
+    "/dashboard/nothing/here",
+    "/dashboard",
+];
+const ACTS: [&str; 11] = [
+    "/dashboard/login",
+    "/dashboard/logout",
+    "/dashboard/join/none",
+    "/dashboard/account/password",
+    "/dashboard/account/sessions/ses_1/end",
+    "/dashboard/account/sessions/end-others",
+    "/dashboard/ws_default/root-keys",
+    "/dashboard/ws_default/root-keys/key_1/revoke",
+    "/dashboard/ws_default/root-keys/key_1/rotate",
+    "/dashboard/ws_default/members/invite",
+    "/dashboard/ws_default/members/user_1/remove",
+];
+
+both! {
+    async fn every_page_says_what_a_browser_may_do_with_it(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        for path in PAGES {
+            let page = owner.get(path).await;
+
+            let header = |name: &str| page.headers[name].to_str().unwrap().to_owned();
+            let policy = header("content-security-policy");
+            assert!(policy.starts_with("default-src 'none';"), "{path}");
+            assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{path}");
+            assert_eq!(header("x-content-type-options"), "nosniff", "{path}");
+            assert_eq!(header("referrer-policy"), "same-origin", "{path}");
+            assert_eq!(header("cross-origin-opener-policy"), "same-origin", "{path}");
+            assert_eq!(header("cache-control"), "no-store", "{path}");
+            assert!(page.headers.contains_key("permissions-policy"), "{path}");
+            assert!(header("x-request-id").starts_with("req_"), "{path}");
+            assert!(!page.text.contains("<style") && !page.text.contains(" style="), "{path}");
+            assert!(!page.text.contains("<script>") && !page.text.contains(" onclick="), "{path}");
+        }
+    }
+
+    async fn a_form_from_another_page_changes_nothing(kw) {
+        let owner = Visitor::owner(&kw).await;
+        let before = kw.audit_entries().await;
+
+        for path in ACTS {
+            let fields = [("csrf", owner.csrf.as_str()), ("role", "owner")];
+            let sent = |pairs: &[(&str, &str)]| {
+                let form = pairs.iter().fold(owner.form(path), |form, (name, value)| {
+                    form.header(*name, *value)
+                });
+                form.body(Body::from(encoded(&fields))).unwrap()
+            };
+            let here = "https://keyward.test";
+            for pairs in [
+                &[][..],
+                &[("origin", "null")],
+                &[("origin", "https://evil.test")],
+                &[("sec-fetch-site", "cross-site")],
+                &[("origin", here), ("sec-fetch-site", "same-site")],
+            ] {
+                let refused = kw.send(sent(pairs)).await;
+                assert_eq!(refused.status, 403, "{path} {pairs:?}");
+                assert!(!refused.headers.contains_key("set-cookie"), "{path} {pairs:?}");
+            }
+        }
+
+        assert_eq!(kw.audit_entries().await, before);
+    }
+
+    async fn a_form_without_the_token_of_its_page_changes_nothing(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let before = kw.audit_entries().await;
+
+        for path in ACTS {
+            for token in ["", "x", &"0".repeat(64)] {
+                owner.csrf = token.to_owned();
+                let refused = owner.post(path, &[("role", "owner")]).await;
+                assert_eq!(refused.status, 403, "{path}");
+                assert!(refused.text.contains("did not come from a page"), "{path}");
+            }
+        }
+
+        assert_eq!(kw.audit_entries().await, before);
+    }
+
+    async fn the_token_of_one_visitor_is_worth_nothing_to_another(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let mut stranger = Visitor::of(&kw);
+        stranger.get("/dashboard/login").await;
+
+        owner.csrf = stranger.csrf.clone();
+
+        assert_eq!(owner.post(&at("/members/invite"), &[("role", "owner")]).await.status, 403);
+    }
+
+    async fn nothing_changes_by_get(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let before = kw.audit_entries().await;
+
+        for path in ACTS.iter().chain(&PAGES) {
+            owner.get(&format!("{path}?role=owner&csrf={}", owner.csrf)).await;
+        }
+
+        assert_eq!(kw.audit_entries().await, before);
+        assert!(owner.is_in().await);
+    }
+
+    async fn who_is_not_signed_in_is_sent_to_sign_in(kw) {
+        let mut stranger = Visitor::of(&kw);
+
+        for path in PAGES.iter().filter(|path| path.contains("ws_default") || path.ends_with("account")) {
+            let sent = stranger.get(path).await;
+            assert_eq!(sent.status, 303, "{path}");
+            assert_eq!(sent.headers["location"], "/dashboard/login", "{path}");
+        }
+    }
+
+    async fn an_error_has_a_page_with_the_id_of_the_request(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        let absent = owner.get("/dashboard/nothing/here").await;
+        assert_eq!(absent.status, 404);
+        let wrong = owner.get("/dashboard/logout").await;
+        assert_eq!(wrong.status, 405);
+        assert_eq!(wrong.headers["allow"], "POST");
+        let large = "x".repeat(129 * 1024);
+        let large = owner.post("/dashboard/login", &[("email", &large)]).await;
+        assert_eq!(large.status, 413);
+        for page in [absent, wrong, large] {
+            let id = page.headers["x-request-id"].to_str().unwrap();
+            assert!(page.text.contains(id) && page.text.contains("<h1>"), "{}", page.text);
+        }
+    }
+
+    async fn what_no_database_can_hold_is_as_good_as_absent(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        for path in ["/root-keys/key_%00", "%00", "/root-keys/%ff", "/root-keys/new%00"] {
+            assert!(owner.get(&at(path)).await.status.is_client_error(), "{path}");
+        }
+        for path in ["/root-keys?q=%00&from=%00", "/root-keys/new?find-api=%00&on-api=%00&add=api+%00"] {
+            assert_eq!(owner.get(&at(path)).await.status, 200, "{path}");
+        }
+        for (name, value) in [("name", "a\0b"), ("permission", "api.\0.read_api")] {
+            let fields = [("permission", "api.*.read_api"), (name, value)];
+            let told = owner.post(&at("/root-keys"), &fields).await;
+            assert!(told.status.as_u16() < 500, "{name}");
+        }
+        let email = "a\0@example.com";
+        let told = owner.post("/dashboard/login", &[("email", email), ("password", "\0")]).await;
+        assert_eq!(told.status, 422);
+    }
+
+    async fn a_method_that_no_page_has_is_refused(kw) {
+        let request = Request::delete("/dashboard/account").body(Body::empty()).unwrap();
+
+        let refused = kw.send(request).await;
+
+        assert_eq!(refused.status, 405);
+        assert!(refused.headers.contains_key("content-security-policy"));
+    }
+
+    async fn assets_are_kept_for_good_under_the_hash_of_their_content(kw) {
+        let mut stranger = Visitor::of(&kw);
+        let page = stranger.get("/dashboard/login").await;
+        let css = between(&page.text, "rel=\"stylesheet\" href=\"", "\"");
+
+        let asset = stranger.get(css).await;
+        let other = stranger.get(&css.replace(between(css, "assets/", "/"), "0123456789abcdef")).await;
+
+        assert_eq!(asset.status, 200);
+        assert_eq!(asset.headers["content-type"], "text/css; charset=utf-8");
+        assert_eq!(asset.headers["cache-control"], "public, max-age=31536000, immutable");
+        assert_eq!(other.status, 404);
+    }
+
+    async fn who_keeps_no_cookies_is_told_what_they_need(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+        let mut forgetful = Visitor::of(&kw);
+        forgetful.get("/dashboard/login").await;
+        forgetful.cookies.clear();
+
+        let refused =
+            forgetful.post("/dashboard/login", &[("email", EMAIL), ("password", PASSWORD)]).await;
+
+        assert_eq!(refused.status, 400);
+        assert!(refused.text.contains("need https"), "{}", refused.text);
+    }
+}
+
+#[tokio::test]
+async fn a_form_is_taken_where_the_public_address_is_another_than_the_servers_own() {
+    use crate::support::{Keyward, Stack};
+    let kw = Keyward::start_with(Stack::Embedded, |settings| {
+        settings.public_url = "https://keys.example".into();
+    })
+    .await;
+    let mut owner = Visitor::owner(&kw).await;
+    let body = Body::from(encoded(&[("csrf", owner.csrf.as_str())]));
+    let form = owner.form("/dashboard/logout").header("origin", "https://keys.example");
+
+    let out = owner.send(form.body(body).unwrap()).await;
+
+    assert_eq!(out.status, 303);
+    assert!(!owner.is_in().await);
+}

@@ -1,0 +1,119 @@
+//! Links that make somebody a member, once.
+
+use keyward::domain::people;
+use keyward::domain::root_keys::default_workspace;
+
+use super::{EMAIL, PASSWORD, Visitor, at, between};
+use crate::both;
+use crate::support::Keyward;
+
+async fn link_at_start(kw: &Keyward) -> Option<String> {
+    let made = people::at_start(&kw.app, kw.store()).await.unwrap();
+    made.map(|token| token.expose().to_owned())
+}
+
+both! {
+    async fn links_of_every_start_work_until_the_first_person_is_there_and_then_none(kw) {
+        let (first, second) = (link_at_start(&kw).await.unwrap(), link_at_start(&kw).await.unwrap());
+        let mut ada = Visitor::of(&kw);
+        let mut late = Visitor::of(&kw);
+        assert!(late.get(&format!("/dashboard/join/{second}")).await.text.contains("Set up"));
+
+        let joined = ada.join(&first, EMAIL, PASSWORD).await;
+
+        assert_eq!(joined.headers["location"], at("?told=joined"));
+        assert!(ada.is_in().await);
+        for used in [&first, &second] {
+            let refused = late.join(used, "late@example.com", PASSWORD).await;
+            assert_eq!(refused.status, 422);
+            assert!(refused.text.contains("This link is not good"));
+        }
+        assert_eq!(link_at_start(&kw).await, None);
+        assert_eq!(kw.rows("people").await, 1);
+    }
+
+    async fn of_two_who_use_first_links_at_once_one_comes_in(kw) {
+        let (first, second) = (link_at_start(&kw).await.unwrap(), link_at_start(&kw).await.unwrap());
+        let (mut ada, mut bob) = (Visitor::of(&kw), Visitor::of(&kw));
+
+        let (one, other) = tokio::join!(
+            ada.join(&first, EMAIL, PASSWORD),
+            bob.join(&second, "bob@example.com", PASSWORD)
+        );
+
+        let mut statuses = [one.status.as_u16(), other.status.as_u16()];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [303, 422]);
+        assert_eq!(kw.rows("people").await, 1);
+    }
+
+    async fn a_link_ends_after_a_day(kw) {
+        let link = link_at_start(&kw).await.unwrap();
+        let mut ada = Visitor::of(&kw);
+
+        kw.clock.advance_ms(24 * 3_600_000);
+        assert!(ada.get(&format!("/dashboard/join/{link}")).await.text.contains("Set up"));
+        kw.clock.advance_ms(1);
+
+        assert_eq!(ada.join(&link, EMAIL, PASSWORD).await.status, 422);
+    }
+
+    async fn opening_a_link_does_not_use_it_up(kw) {
+        let link = link_at_start(&kw).await.unwrap();
+        let mut ada = Visitor::of(&kw);
+
+        for _ in 0..3 {
+            ada.get(&format!("/dashboard/join/{link}")).await;
+        }
+
+        assert_eq!(ada.join(&link, EMAIL, PASSWORD).await.status, 303);
+    }
+
+    async fn a_password_out_of_bounds_is_told_and_the_link_stays_good(kw) {
+        let link = link_at_start(&kw).await.unwrap();
+        let mut ada = Visitor::of(&kw);
+
+        for (password, fault) in [
+            ("x".repeat(11), "12 to 128 characters"),
+            ("x".repeat(129), "12 to 128 characters"),
+            (EMAIL.to_uppercase(), "must not be the e-mail"),
+        ] {
+            let refused = ada.join(&link, EMAIL, &password).await;
+            assert_eq!(refused.status, 422);
+            assert!(refused.text.contains(fault), "{}", refused.text);
+            assert!(!refused.text.contains(&password) || password.eq_ignore_ascii_case(EMAIL));
+        }
+
+        assert_eq!(ada.join(&link, EMAIL, &"x".repeat(12)).await.status, 303);
+    }
+
+    async fn an_operators_link_lets_in_who_has_forgotten_the_password_and_ends_the_sessions(kw) {
+        let mut locked_out = Visitor::owner(&kw).await;
+        let link = people::operator_link(&kw.app, &default_workspace()).await.unwrap();
+        let mut ada = Visitor::of(&kw);
+
+        let joined = ada.join(link.expose(), EMAIL, "another horse battery").await;
+
+        assert_eq!(joined.status, 303);
+        assert!(!locked_out.is_in().await);
+        assert_eq!(locked_out.sign_in(EMAIL, PASSWORD).await.status, 422);
+        assert_eq!(locked_out.sign_in(EMAIL, "another horse battery").await.status, 303);
+        assert_eq!(kw.rows("people").await, 1);
+    }
+
+    async fn an_invitation_takes_a_known_email_only_with_its_password(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let page = owner.post(&at("/members/invite"), &[("role", "viewer")]).await;
+        let token = between(&page.text, "/dashboard/join/", "<").to_owned();
+        let mut thief = Visitor::of(&kw);
+
+        let refused = thief.join(&token, EMAIL, "a password of the thief").await;
+
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("give its password"));
+        assert!(!thief.is_in().await && owner.is_in().await);
+        // It changes no role either.
+        assert_eq!(thief.join(&token, EMAIL, PASSWORD).await.status, 303);
+        assert_eq!(thief.post(&at("/members/invite"), &[("role", "viewer")]).await.status, 200);
+    }
+}

@@ -1,0 +1,136 @@
+//! Signing in and out.
+
+use keyward::request::PEER;
+
+use super::{EMAIL, PASSWORD, Visitor};
+use crate::both;
+
+const SESSION: &str = "__Host-keyward-session";
+
+both! {
+    async fn the_cookie_of_a_session_is_out_of_reach_of_scripts_and_other_sites(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+
+        let signed_in = owner.sign_in(EMAIL, PASSWORD).await;
+
+        let cookies = signed_in.headers.get_all("set-cookie").iter();
+        let cookie = cookies.map(|c| c.to_str().unwrap()).find(|c| c.starts_with(SESSION)).unwrap();
+        for flag in ["; Path=/;", "; Secure", "; HttpOnly", "; SameSite=Lax"] {
+            assert!(cookie.contains(flag), "{cookie}");
+        }
+        assert!(!cookie.contains("Domain"));
+    }
+
+    async fn signing_in_makes_a_new_session_whatever_cookie_was_brought(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+        let mut victim = Visitor::of(&kw);
+        victim.cookies.insert(SESSION.into(), "planted".into());
+
+        victim.sign_in(EMAIL, PASSWORD).await;
+        let first = victim.cookies[SESSION].clone();
+        victim.csrf.clear();
+        victim.get("/dashboard/account").await;
+        let again = [("email", EMAIL), ("password", PASSWORD)];
+        victim.post("/dashboard/login", &again).await;
+
+        assert_ne!(first, "planted");
+        assert_ne!(victim.cookies[SESSION], first);
+        let mut old = Visitor::of(&kw);
+        old.cookies.insert(SESSION.into(), first);
+        assert!(!old.is_in().await);
+    }
+
+    async fn signing_out_ends_the_session_on_the_server(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let kept = owner.cookies.clone();
+
+        owner.post("/dashboard/logout", &[]).await;
+
+        owner.cookies = kept;
+        assert!(!owner.is_in().await);
+    }
+
+    async fn an_unknown_email_and_a_wrong_password_get_one_answer(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+
+        let wrong = owner.sign_in(EMAIL, "another password").await;
+        let unknown = owner.sign_in("nobody@example.com", "another password").await;
+
+        assert_eq!((wrong.status, unknown.status), (unknown.status, wrong.status));
+        assert_eq!(wrong.status, 422);
+        assert_eq!(wrong.text, unknown.text.replace("nobody@example.com", EMAIL));
+    }
+
+    async fn an_email_has_ten_attempts_in_a_quarter_of_an_hour(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post("/dashboard/logout", &[]).await;
+
+        // The one by which the owner joined counts, too.
+        for _ in 0..9 {
+            assert_eq!(owner.sign_in(EMAIL, "another password").await.status, 422);
+        }
+        let refused = owner.sign_in(EMAIL, PASSWORD).await;
+        let other = owner.sign_in("nobody@example.com", PASSWORD).await;
+
+        assert_eq!(refused.status, 429);
+        assert!(refused.headers.contains_key("retry-after"));
+        assert_eq!(other.status, 422);
+        kw.clock.advance_ms(2 * 15 * 60_000);
+        assert_eq!(owner.sign_in(EMAIL, PASSWORD).await.status, 303);
+    }
+
+    async fn an_address_has_fifty_attempts_in_a_quarter_of_an_hour(kw) {
+        let mut stranger = Visitor::of(&kw);
+        let here = "203.0.113.9:1".parse().unwrap();
+
+        for at in 0..50 {
+            let email = format!("nobody{at}@example.com");
+            let tried = PEER.scope(here, stranger.sign_in(&email, "another password")).await;
+            assert_eq!(tried.status, 422, "{at}");
+        }
+        let refused = PEER.scope(here, stranger.sign_in("one@example.com", "another one")).await;
+        let elsewhere = "203.0.113.10:1".parse().unwrap();
+        let other = PEER.scope(elsewhere, stranger.sign_in("one@example.com", "another one")).await;
+
+        assert_eq!((refused.status.as_u16(), other.status.as_u16()), (429, 422));
+    }
+
+    async fn a_session_ends_when_nobody_uses_it_for_hours(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        kw.clock.advance_ms(8 * 3_600_000);
+        assert!(owner.is_in().await);
+        kw.clock.advance_ms(8 * 3_600_000 + 1);
+
+        assert!(!owner.is_in().await);
+    }
+
+    async fn a_session_ends_after_a_week_however_much_it_is_used(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        for _ in 0..28 {
+            assert!(owner.is_in().await);
+            kw.clock.advance_ms(6 * 3_600_000);
+        }
+        assert!(owner.is_in().await);
+        kw.clock.advance_ms(1);
+
+        assert!(!owner.is_in().await);
+    }
+
+    async fn neither_passwords_nor_tokens_are_in_the_database(kw) {
+        let owner = Visitor::owner(&kw).await;
+        let token = &owner.cookies[SESSION];
+
+        for (table, column) in [("people", "password"), ("sessions", "hash"), ("audit", "targets")] {
+            for value in kw.texts(table, column).await {
+                assert!(!value.contains(token) && !value.contains(PASSWORD), "{table}");
+            }
+        }
+        let kept = kw.texts("people", "password").await;
+        assert!(kept[0].starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept:?}");
+    }
+}
