@@ -1,0 +1,121 @@
+// A browser, checks that are counted, and what may never happen on any page.
+
+import { readFileSync } from "node:fs";
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+export const URL_OF = process.env.KEYWARD_URL;
+export const SETUP_LINK = process.env.KEYWARD_SETUP_LINK;
+export const SHOTS = process.env.KEYWARD_SHOTS;
+const SEEN_AFTER_MS = Number(process.env.KEYWARD_SEEN_AFTER_SECONDS) * 1000;
+const AXE = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+
+const browser = await chromium.launch({
+  executablePath: process.env.KEYWARD_CHROMIUM ?? "/usr/bin/chromium",
+  // As root, in a container, Chromium has no sandbox to use.
+  args: process.getuid() === 0 ? ["--no-sandbox"] : [],
+});
+export const close = () => browser.close();
+
+let passed = 0;
+const failed = [];
+
+/** One rule. A failure is told and does not end the story, unless later ones cannot go on without it. */
+export async function check(rule, run) {
+  try {
+    await run();
+    passed += 1;
+    console.log(`ok    ${rule}`);
+  } catch (error) {
+    failed.push(rule);
+    console.log(`FAIL  ${rule}\n      ${String(error.stack ?? error).replaceAll("\n", "\n      ")}`);
+  }
+}
+
+export function summary() {
+  console.log(`${passed} passed, ${failed.length} failed`);
+  return passed > 0 && failed.length === 0;
+}
+
+/** What browsers complained of, on all pages of all visitors. */
+export const complaints = [];
+
+/** A visitor with cookies of their own. */
+export async function visitor(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
+  context.setDefaultTimeout(15_000);
+  if (options.javaScriptEnabled !== false) {
+    await context.addInitScript(() => {
+      addEventListener("securitypolicyviolation", (event) =>
+        console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`),
+      );
+    });
+  }
+  const page = await context.newPage();
+  page.expected = [];
+  page.on("console", (message) => {
+    if (!["error", "warning"].includes(message.type())) return;
+    // What a page answers with a status of refusal, Chromium reports as an error of the resource.
+    if (page.expected.some((status) => message.text().includes(`status of ${status}`))) return;
+    complaints.push(`${page.url()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => complaints.push(`${page.url()}: ${error}`));
+  return page;
+}
+
+export const go = (page, path) => page.goto(URL_OF + path);
+
+/** What an operation of version 2 answers a root key. */
+export async function v2(rootKey, operation, body) {
+  const response = await fetch(`${URL_OF}/v2/${operation}`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${rootKey}`, "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, ...(await response.json()) };
+}
+
+/** By now every replica knows of the change. */
+export const seen = () => new Promise((done) => setTimeout(done, SEEN_AFTER_MS));
+
+/** Fails with what axe finds serious or critical. */
+export async function accessible(page) {
+  // Through the debugger's protocol, which the page's own policy does not bind.
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() =>
+    axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  );
+  const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact));
+  const told = serious.map((one) => `${one.id}: ${one.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")}`);
+  assert.deepEqual(told, [], page.url());
+}
+
+/** Fails if the page is wider than its window. */
+export async function fits(page) {
+  const [wide, window] = await page.evaluate(() => [
+    document.documentElement.scrollWidth,
+    document.documentElement.clientWidth,
+  ]);
+  assert.ok(wide <= window, `${page.url()} is ${wide} px wide in a window of ${window} px`);
+}
+
+/** Presses Tab until the element of this accessible name has the focus. */
+export async function tabTo(page, name) {
+  for (let presses = 0; presses < 200; presses += 1) {
+    await page.keyboard.press("Tab");
+    const focused = await page.evaluate(() => {
+      const element = document.activeElement;
+      const label = element.labels?.[0]?.textContent ?? element.getAttribute("aria-label");
+      const outline = getComputedStyle(element);
+      const shows = outline.outlineStyle !== "none" && parseFloat(outline.outlineWidth) >= 2;
+      return { name: (label ?? element.textContent).trim(), value: element.value, shows };
+    });
+    if (focused.name === name || focused.value === name) {
+      assert.ok(focused.shows, `the focus on ${name} is not to be seen`);
+      return;
+    }
+  }
+  assert.fail(`Tab never comes to ${name}`);
+}
+
+export { assert };
