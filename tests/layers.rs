@@ -13,8 +13,14 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/error.rs", LAYERS),
     ("src/config.rs", LAYERS),
     ("src/metrics.rs", LAYERS),
-    ("src/store", &["app", "cli", "http", "dashboard", "rpc", "domain", "limiter", "stream", "recorder"]),
-    ("src/limiter", &["app", "cli", "http", "dashboard", "rpc", "domain", "store", "stream", "recorder"]),
+    (
+        "src/store",
+        &["app", "cli", "http", "dashboard", "rpc", "domain", "limiter", "stream", "recorder"],
+    ),
+    (
+        "src/limiter",
+        &["app", "cli", "http", "dashboard", "rpc", "domain", "store", "stream", "recorder"],
+    ),
     ("src/domain", &["cli", "http", "dashboard", "rpc", "stream", "recorder"]),
     ("src/http", &["cli", "store", "limiter", "stream", "recorder"]),
     ("src/dashboard", &["cli", "http", "rpc", "store", "limiter", "stream", "recorder"]),

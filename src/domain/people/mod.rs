@@ -24,7 +24,7 @@ use super::permission::{Action, Grants};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
-use crate::id::WorkspaceId;
+use crate::id::{RequestId, WorkspaceId};
 use crate::model::{MemberRole, Membership, Person};
 use crate::store::Tx;
 
@@ -62,7 +62,8 @@ pub async fn caller(
     }
     let authority = Authority::of_person(person.clone(), workspace.clone(), grants(found.role));
     let authority = Arc::new(Cached::new(authority, app.freshness.stamp(), []));
-    Ok((Caller { authority, origin, once: None }, found))
+    let request = RequestId::random();
+    Ok((Caller { authority, origin, once: None, request, is_unrecorded: false }, found))
 }
 
 /// The workspaces that a person belongs to, by name.
