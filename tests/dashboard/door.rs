@@ -1,10 +1,18 @@
 //! What holds for every page: where forms may come from, headers, bounds, error pages.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::Request;
+use http_body_util::BodyExt as _;
+use keyward::app::App;
+use keyward::clock::Clock;
+use keyward::config::Config;
+use keyward::http::Paths;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};
 use crate::both;
+use crate::support::{Keyward, NOON, Stack};
 
 /// Every page that is asked for by GET, and every act.
 const PAGES: [&str; 9] = [
@@ -206,8 +214,24 @@ both! {
 }
 
 #[tokio::test]
+async fn while_the_database_is_away_a_page_says_so() {
+    let settings = Config::default().check().unwrap();
+    // Its store is not open, as that of a replica whose Postgres is away.
+    let (app, _announcements) = App::new(settings, Clock::set_to(NOON)).unwrap();
+    let paths = Paths::new(Arc::new(app));
+    let request = Request::get("/dashboard").header("cookie", "__Host-keyward-session=token");
+
+    let answer = paths.answer(request.body(Body::empty()).unwrap()).await;
+
+    assert_eq!(answer.status(), 503);
+    assert!(answer.headers().contains_key("retry-after"));
+    let page = answer.into_body().collect().await.unwrap().to_bytes();
+    let page = String::from_utf8_lossy(&page);
+    assert!(page.contains("Something is away") && page.contains("req_"), "{page}");
+}
+
+#[tokio::test]
 async fn a_form_is_taken_where_the_public_address_is_another_than_the_servers_own() {
-    use crate::support::{Keyward, Stack};
     let kw = Keyward::start_with(Stack::Embedded, |settings| {
         settings.public_url = "https://keys.example".into();
     })
