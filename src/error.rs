@@ -107,12 +107,51 @@ pub enum Refusal {
     TooManyOverrides(i64),
 }
 
+/// Why a question about events is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryFault {
+    /// It cannot be understood, or asks for something that is not offered.
+    Invalid,
+    /// It names a table that there is not.
+    Table,
+    /// It calls a function that there is not.
+    Function,
+    /// It is no SELECT.
+    Type,
+    /// It asks for what is older than anything that is kept.
+    Forgotten,
+    /// It took too long.
+    Timeout,
+    /// It took too much memory, or its answer is too large.
+    Memory,
+    /// The workspace has asked too much.
+    Quota,
+}
+
+impl QueryFault {
+    fn code(self) -> Code {
+        match self {
+            Self::Invalid => Code::InvalidAnalyticsQuery,
+            Self::Table => Code::InvalidAnalyticsTable,
+            Self::Function => Code::InvalidAnalyticsFunction,
+            Self::Type => Code::InvalidAnalyticsQueryType,
+            Self::Forgotten => Code::QueryRangeExceedsRetention,
+            Self::Timeout => Code::QueryExecutionTimeout,
+            Self::Memory => Code::QueryMemoryLimitExceeded,
+            Self::Quota => Code::QueryQuotaExceeded,
+        }
+    }
+}
+
 #[derive(Debug, ThisError)]
 pub enum Error {
     #[error("the request is not valid: {}", .0.iter().map(|f| f.message.as_str()).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Fault>),
     #[error("the permissions query is not valid: {0}")]
     Query(String),
+    /// Tells what is wrong with a question about events.
+    #[error("{1}")]
+    Question(QueryFault, String),
     #[error(
         "the key must have at least three parts between underscores: the migration's are prefix_short_long"
     )]
@@ -217,6 +256,7 @@ impl Error {
             Self::Invalid(_) => Code::InvalidInput,
             Self::MalformedKey => Code::KeyMalformed,
             Self::Query(_) => Code::PermissionsQuerySyntaxError,
+            Self::Question(fault, _) => fault.code(),
             Self::Unauthenticated(unknown) => match unknown {
                 Unknown::Missing => Code::AuthenticationMissing,
                 Unknown::Malformed => Code::AuthenticationMalformed,
@@ -401,6 +441,11 @@ codes! {
     InvalidInput "invalid_input" 400 "Bad Request",
     KeyMalformed "key_malformed" 400 "Bad Request",
     PermissionsQuerySyntaxError "permissions_query_syntax_error" 400 "Bad Request",
+    InvalidAnalyticsQuery "invalid_analytics_query" 400 "Bad Request",
+    InvalidAnalyticsTable "invalid_analytics_table" 400 "Bad Request",
+    InvalidAnalyticsFunction "invalid_analytics_function" 400 "Bad Request",
+    InvalidAnalyticsQueryType "invalid_analytics_query_type" 400 "Bad Request",
+    QueryRangeExceedsRetention "query_range_exceeds_retention" 400 "Bad Request",
     AuthenticationMissing "authentication_missing" 401 "Unauthorized",
     AuthenticationMalformed "authentication_malformed" 401 "Unauthorized",
     RootKeyNotFound "root_key_not_found" 401 "Unauthorized",
@@ -431,7 +476,10 @@ codes! {
     PreconditionFailed "precondition_failed" 412 "Precondition Failed",
     ProtectedResource "protected_resource" 412 "Resource is protected",
     RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
+    QueryExecutionTimeout "query_execution_timeout" 422 "Unprocessable Entity",
+    QueryMemoryLimitExceeded "query_memory_limit_exceeded" 422 "Unprocessable Entity",
     TooManyRequests "too_many_requests" 429 "Too Many Requests",
+    QueryQuotaExceeded "query_quota_exceeded" 429 "Too Many Requests",
     UnexpectedError "unexpected_error" 500 "Internal Server Error",
     ServiceUnavailable "service_unavailable" 503 "Service Unavailable",
 }

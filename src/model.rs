@@ -1,9 +1,11 @@
 //! The nouns: plain records that the domain and the store share. No behaviour but invariants.
 
+mod bound_query;
 mod events;
 mod overrides;
 mod people;
 
+pub use bound_query::BoundQuery;
 pub use events::{EventKind, Kept, Retention, Unit};
 pub use overrides::{Overrides, STARS_MAX};
 pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};

@@ -13,6 +13,7 @@ mod grants;
 mod key;
 mod overrides;
 mod query;
+mod question;
 
 /// Bytes spelled with a few pieces of a language, in which chance gets further than with any letters.
 fn spelled<'a, T: ?Sized>(bytes: &[u8], pieces: &[&'a T]) -> Vec<&'a T> {
@@ -32,5 +33,5 @@ fn every_target_has_its_inputs() {
         .collect();
     targets.sort();
 
-    assert_eq!(targets, ["bearer", "cursor", "grants", "key", "overrides", "query"]);
+    assert_eq!(targets, ["bearer", "cursor", "grants", "key", "overrides", "query", "question"]);
 }

@@ -198,6 +198,13 @@ fn code(error: &Error) -> (u16, &'static str) {
         Code::InvalidInput
         | Code::KeyMalformed
         | Code::PermissionsQuerySyntaxError
+        | Code::InvalidAnalyticsQuery
+        | Code::InvalidAnalyticsTable
+        | Code::InvalidAnalyticsFunction
+        | Code::InvalidAnalyticsQueryType
+        | Code::QueryRangeExceedsRetention
+        | Code::QueryExecutionTimeout
+        | Code::QueryMemoryLimitExceeded
         | Code::RequestTimeout
         | Code::RequestBodyTooLarge => "BAD_REQUEST",
         Code::AuthenticationMissing
@@ -226,7 +233,7 @@ fn code(error: &Error) -> (u16, &'static str) {
         | Code::IdempotencyKeyInUse => "CONFLICT",
         Code::PreconditionFailed => "PRECONDITION_FAILED",
         Code::ProtectedResource => "DELETE_PROTECTED",
-        Code::TooManyRequests => "RATE_LIMITED",
+        Code::TooManyRequests | Code::QueryQuotaExceeded => "RATE_LIMITED",
         Code::UnexpectedError | Code::ServiceUnavailable => "INTERNAL_SERVER_ERROR",
     };
     (code.status(), name)

@@ -1,0 +1,349 @@
+//! The functions that a query may call, each with how it is written for the two engines.
+//!
+//! Names are found in any letter case, as letters of ASCII; what is not in these tables cannot be called.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use sqlparser::ast::{Expr, Function as FunctionCall};
+
+use super::fragment::Fragment;
+use super::kinds::{Engine, Type, Typed};
+use super::scope::Scope;
+use super::shape::{self, Call, Given};
+use super::translate::Translator;
+use super::{aggregates, arrays, casts, dates, fault, invalid, operators, shown};
+use crate::error::{QueryFault, Result};
+
+/// What a function is called with.
+pub struct Args<'c> {
+    pub engine: Engine,
+    /// In unix milliseconds.
+    pub now: i64,
+    /// As it is written in the documentation.
+    pub name: &'static str,
+    pub given: &'c [Typed],
+}
+
+/// A function of values of its row.
+pub struct Function {
+    pub name: &'static str,
+    /// The fewest and the most arguments.
+    least: usize,
+    most: usize,
+    write: fn(&Args<'_>) -> Result<Typed>,
+}
+
+const fn function(
+    name: &'static str,
+    least: usize,
+    most: usize,
+    write: fn(&Args<'_>) -> Result<Typed>,
+) -> Function {
+    Function { name, least, most, write }
+}
+
+/// As many as a query can have.
+const ANY: usize = usize::MAX;
+
+pub static FUNCTIONS: &[Function] = &[
+    function("now", 0, 1, dates::now),
+    function("now64", 0, 2, dates::now64),
+    function("today", 0, 1, dates::today),
+    function("toDate", 1, 2, dates::to_date),
+    function("toDateTime", 1, 2, dates::to_date_time),
+    function("toDateTime64", 1, 3, dates::to_date_time64),
+    function("toStartOfMinute", 1, 2, dates::to_start_of),
+    function("toStartOfHour", 1, 2, dates::to_start_of),
+    function("toStartOfDay", 1, 2, dates::to_start_of),
+    function("toStartOfWeek", 1, 3, dates::to_start_of_week),
+    function("toStartOfMonth", 1, 2, dates::to_start_of),
+    function("toStartOfQuarter", 1, 2, dates::to_start_of),
+    function("toStartOfYear", 1, 2, dates::to_start_of),
+    function("date_trunc", 2, 3, dates::date_trunc),
+    function("formatDateTime", 2, 3, dates::format),
+    function("fromUnixTimestamp64Milli", 1, 2, dates::from_unix_ms),
+    function("toUnixTimestamp64Milli", 1, 1, dates::to_unix_ms),
+    function("toUnixTimestamp", 1, 2, dates::to_unix_seconds),
+    function("toIntervalNanosecond", 1, 1, dates::to_interval),
+    function("toIntervalMicrosecond", 1, 1, dates::to_interval),
+    function("toIntervalMillisecond", 1, 1, dates::to_interval),
+    function("toIntervalSecond", 1, 1, dates::to_interval),
+    function("toIntervalMinute", 1, 1, dates::to_interval),
+    function("toIntervalHour", 1, 1, dates::to_interval),
+    function("toIntervalDay", 1, 1, dates::to_interval),
+    function("toIntervalWeek", 1, 1, dates::to_interval),
+    function("toIntervalMonth", 1, 1, dates::to_interval),
+    function("toIntervalQuarter", 1, 1, dates::to_interval),
+    function("toIntervalYear", 1, 1, dates::to_interval),
+    function("lower", 1, 1, |args| text(args, Type::Text, "lower({0})", "lower({0})")),
+    function("upper", 1, 1, |args| text(args, Type::Text, "upper({0})", "upper({0})")),
+    function("trim", 1, 1, |args| text(args, Type::Text, "btrim({0})", "trim({0})")),
+    function("substring", 2, 3, substring),
+    function("concat", 1, ANY, |args| casts::concat(args.engine, args.given)),
+    function("length", 1, 1, length),
+    function("startsWith", 2, 2, |args| {
+        text(args, Type::Flag, "starts_with({0}, {1})", "(substr({0}, 1, length({1})) = {1})")
+    }),
+    function("endsWith", 2, 2, |args| {
+        let sqlite = "({1} = '' OR substr({0}, - length({1})) = {1})";
+        text(args, Type::Flag, "(right({0}, length({1})) = {1})", sqlite)
+    }),
+    function("JSONExtractString", 2, ANY, json_extract_string),
+    function("round", 1, 2, round),
+    function("floor", 1, 2, floor),
+    function("ceil", 1, 2, ceil),
+    function("abs", 1, 1, |args| {
+        let value = args.given[0].clone().number("abs")?;
+        let ty = value.ty.clone();
+        Ok(Typed::fill("abs({0})", ty, &[&value]))
+    }),
+    function("if", 3, 3, |args| {
+        let when = args.given[0].clone().truth()?;
+        operators::choose(&[when], args.given[1..].to_vec())
+    }),
+    function("coalesce", 1, ANY, coalesce),
+    function("toString", 1, 2, |args| casts::to_text(args.engine, &args.given[0])),
+    function("toInt32", 1, 1, |args| casts::to_int(args.engine, &args.given[0])),
+    function("toInt64", 1, 1, |args| casts::to_int(args.engine, &args.given[0])),
+    function("toFloat64", 1, 1, |args| casts::to_float(args.engine, &args.given[0])),
+    function("has", 2, 2, arrays::has),
+    function("hasAny", 2, 2, |args| arrays::overlap(args, false)),
+    function("hasAll", 2, 2, |args| arrays::overlap(args, true)),
+];
+
+/// Functions that take their arguments apart themselves.
+const SPECIAL: [&str; 2] = ["arrayJoin", "arrayFilter"];
+
+/// Every function that a query may call.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let functions = FUNCTIONS.iter().map(|function| function.name);
+    functions.chain(SPECIAL).chain(aggregates::NAMES.iter().copied())
+}
+
+impl Translator<'_> {
+    pub fn function<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        function: &'q FunctionCall,
+    ) -> Result<Typed> {
+        let call = shape::call(function)?;
+        let Some(name) = names().find(|name| name.eq_ignore_ascii_case(call.name)) else {
+            let name = shown(call.name);
+            return fault(
+                QueryFault::Function,
+                format!("there is no function {name} to be called"),
+            );
+        };
+        let is = |known: &Function| known.name == name;
+        let Some(known) = FUNCTIONS.iter().find(|known| is(known)) else {
+            return match name {
+                "arrayJoin" => self.array_join(scope, plain(name, &call, 1, 1)?[0]),
+                "arrayFilter" => {
+                    let given = plain(name, &call, 2, 2)?;
+                    self.array_filter(scope, given[0], given[1])
+                }
+                name => self.aggregate(scope, name, &call),
+            };
+        };
+        let given = self.all(scope, plain(name, &call, known.least, known.most)?)?;
+        write(known, &Args { engine: self.engine, now: self.asked.now, name, given: &given })
+    }
+}
+
+/// The arguments of a function that is no aggregate.
+fn plain<'q>(name: &str, call: &Call<'q>, least: usize, most: usize) -> Result<Vec<&'q Expr>> {
+    if call.over.is_some() || call.is_distinct || !call.parameters.is_empty() {
+        return invalid(format!("{name} is no aggregate: it takes arguments and nothing else"));
+    }
+    let given = call.given.iter().map(|given| match given {
+        Given::Expr(expr) => Ok(*expr),
+        Given::Star => invalid(format!("* is no argument of {name}")),
+    });
+    let given = given.collect::<Result<Vec<_>>>()?;
+    if given.len() < least || given.len() > most {
+        let many = match least.cmp(&most) {
+            Ordering::Equal => least.to_string(),
+            _ if most == ANY => format!("at least {least}"),
+            _ => format!("{least} to {most}"),
+        };
+        return invalid(format!("{name} takes {many} arguments, not {}", given.len()));
+    }
+    Ok(given)
+}
+
+fn write(function: &Function, args: &Args<'_>) -> Result<Typed> {
+    if let Some(given) = args.given.iter().find(|given| matches!(given.ty, Type::Interval(_))) {
+        return invalid(format!("{} does not take {}", function.name, given.ty));
+    }
+    (function.write)(args)
+}
+
+/// Calls a function that has a spelling of its own.
+pub fn call(args: &Args<'_>) -> Result<Typed> {
+    match FUNCTIONS.iter().find(|function| function.name == args.name) {
+        Some(function) => write(function, args),
+        None => fault(QueryFault::Function, format!("there is no function {}", args.name)),
+    }
+}
+
+/// A function of texts alone.
+fn text(
+    args: &Args<'_>,
+    gives: Type,
+    postgres: &'static str,
+    sqlite: &'static str,
+) -> Result<Typed> {
+    for given in args.given {
+        if !matches!(given.ty, Type::Text | Type::Null) {
+            return invalid(format!("{} takes a String, not {}", args.name, given.ty));
+        }
+    }
+    let given: Vec<_> = args.given.iter().collect();
+    Ok(Typed::fill(args.engine.pick(postgres, sqlite), gives, &given))
+}
+
+/// In bytes for a text, as in ClickHouse.
+fn length(args: &Args<'_>) -> Result<Typed> {
+    let value = &args.given[0];
+    let template = match &value.ty {
+        Type::Text | Type::Null => "CAST(octet_length({0}) AS BIGINT)",
+        Type::Array(_) => args.engine.pick(
+            "CAST(jsonb_array_length({0}) AS BIGINT)",
+            "CAST(json_array_length({0}) AS BIGINT)",
+        ),
+        other => return invalid(format!("length takes a String or an Array, not {other}")),
+    };
+    Ok(Typed::fill(template, Type::Int, &[value]))
+}
+
+fn substring(args: &Args<'_>) -> Result<Typed> {
+    let value = &args.given[0];
+    let whole = |given: &Typed| given.ty == Type::Int;
+    if value.ty != Type::Text || !args.given[1..].iter().all(whole) {
+        return invalid("substring takes a String, where to begin, and how much");
+    }
+    let from = match args.engine {
+        Engine::Sqlite => args.given[1].sql.clone(),
+        // Counted from the end, and within what Postgres takes.
+        Engine::Postgres => Fragment::fill(
+            "CAST(LEAST(CASE WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE {1} END, 1000000000) AS INTEGER)",
+            &[&value.sql, &args.given[1].sql],
+        ),
+    };
+    let sql = match args.given.get(2) {
+        None => Fragment::fill("substr({0}, {1})", &[&value.sql, &from]),
+        Some(length) => {
+            let template = args.engine.pick(
+                "substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER))",
+                "substr({0}, {1}, max({2}, 0))",
+            );
+            Fragment::fill(template, &[&value.sql, &from, &length.sql])
+        }
+    };
+    Ok(Typed::of(sql, Type::Text, &args.given.iter().collect::<Vec<_>>()))
+}
+
+/// A text in a JSON text, by keys and by places that are counted from 1; empty if there is none.
+fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
+    let value = &args.given[0];
+    if value.ty != Type::Text {
+        return invalid(format!("JSONExtractString takes a String, not {}", value.ty));
+    }
+    let (mut path, mut keys) = ("$".to_owned(), Vec::new());
+    for key in &args.given[1..] {
+        match (key.known_text(), key.known_int()) {
+            (Some(key), _) if !key.contains(['"', '\\']) => {
+                let _ = write!(path, ".\"{key}\"");
+                keys.push(key.to_owned());
+            }
+            (None, Some(place)) if place > 0 => {
+                let _ = write!(path, "[{}]", place - 1);
+                keys.push((place - 1).to_string());
+            }
+            _ => return invalid("JSONExtractString takes keys without quotes, and places from 1"),
+        }
+    }
+    let sql = match args.engine {
+        Engine::Sqlite => Fragment::fill(
+            "CASE WHEN json_valid({0}) AND json_type({0}, {1}) = 'text' THEN json_extract({0}, {1}) ELSE '' END",
+            &[&value.sql, &Fragment::text(&path)],
+        ),
+        Engine::Postgres => {
+            let keys = Fragment::text(&serde_json::json!(keys).to_string());
+            let found = Fragment::fill(
+                "(CAST(NULLIF({0}, '') AS jsonb) #> ARRAY(SELECT jsonb_array_elements_text(CAST({1} AS jsonb))))",
+                &[&value.sql, &keys],
+            );
+            Fragment::fill(
+                "CASE WHEN jsonb_typeof({0}) = 'string' THEN {0} #>> ARRAY[]::text[] ELSE '' END",
+                &[&found],
+            )
+        }
+    };
+    Ok(Typed::of(sql, Type::Text, &[value]))
+}
+
+/// The number, and ten to the power of the places that are kept.
+fn places(args: &Args<'_>) -> Result<(Typed, i32)> {
+    let value = args.given[0].clone().number(args.name)?;
+    let places = args.given.get(1).map_or(Some(0), Typed::known_int);
+    match places.and_then(|places| i32::try_from(places).ok()) {
+        Some(places) if (-15..=15).contains(&places) => Ok((value, places)),
+        _ => invalid(format!("{} takes a number of places that is written out, to 15", args.name)),
+    }
+}
+
+fn round(args: &Args<'_>) -> Result<Typed> {
+    scaled(args, ["round({0})", "round({0})"])
+}
+
+fn floor(args: &Args<'_>) -> Result<Typed> {
+    let sqlite = "(CAST({0} AS INTEGER) - (CAST({0} AS INTEGER) > {0}))";
+    scaled(args, ["floor({0})", sqlite])
+}
+
+fn ceil(args: &Args<'_>) -> Result<Typed> {
+    let sqlite = "(CAST({0} AS INTEGER) + (CAST({0} AS INTEGER) < {0}))";
+    scaled(args, ["ceil({0})", sqlite])
+}
+
+/// Cuts a number to places before or after its point.
+fn scaled(args: &Args<'_>, [postgres, sqlite]: [&'static str; 2]) -> Result<Typed> {
+    let (value, places) = places(args)?;
+    if value.ty != Type::Float && places >= 0 {
+        return Ok(value);
+    }
+    let cut = args.engine.pick(postgres, sqlite);
+    let scale = Typed::of(Fragment::float(10_f64.powi(places.abs())), Type::Float, &[]);
+    let (there, back) = match places.cmp(&0) {
+        Ordering::Equal => ("CAST({0} AS DOUBLE PRECISION)", "CAST({0} AS DOUBLE PRECISION)"),
+        Ordering::Greater => ("({0} * {1})", "({0} / {1})"),
+        Ordering::Less => ("({0} / {1})", "({0} * {1})"),
+    };
+    let scaled = Typed::fill(there, Type::Float, &[&value, &scale]);
+    let cut = Typed::fill(cut, Type::Float, &[&scaled]);
+    let back = Typed::fill(back, Type::Float, &[&cut, &scale]);
+    match value.ty {
+        Type::Float => Ok(back),
+        _ => Ok(Typed::fill("CAST({0} AS BIGINT)", Type::Int, &[&back])),
+    }
+}
+
+fn coalesce(args: &Args<'_>) -> Result<Typed> {
+    let mut ty = Type::Null;
+    for given in args.given {
+        match ty.join(&given.ty) {
+            Some(joined) => ty = joined,
+            None => return invalid(format!("coalesce of {ty} and {}", given.ty)),
+        }
+    }
+    let given = args.given.iter().map(|given| given.clone().widened(&ty));
+    let given = given.collect::<Result<Vec<_>>>()?;
+    if let [only] = &given[..] {
+        return Ok(only.clone());
+    }
+    let list = Fragment::list(", ", given.iter().map(|given| &given.sql));
+    let sql = Fragment::fill("COALESCE({0})", &[&list]);
+    Ok(Typed::of(sql, ty, &given.iter().collect::<Vec<_>>()))
+}

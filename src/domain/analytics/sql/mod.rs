@@ -1,0 +1,176 @@
+//! Questions in SQL about what happened, for callers who may see a part of it.
+//!
+//! A caller writes in the dialect of `ClickHouse` over the public tables ([`tables`]). That text is parsed within
+//! bounds ([`parse`]); its tree is taken apart piece by piece, and every piece that is not expressly offered is
+//! refused ([`shape`], [`functions`]); what is understood is written anew for the engine ([`fragment`]), which knows no
+//! words but those of this program. A query can name nothing but the public tables and its own parts: the tables are
+//! views that hold the condition on the workspace inside them ([`views`]).
+//!
+//! Results are what `ClickHouse` would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
+//! `min` of nothing, and division by zero are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
+//! its parts, where it would falsify sums.
+
+mod aggregates;
+mod answer;
+mod arrays;
+mod casts;
+mod dates;
+mod expr;
+mod fragment;
+mod from;
+mod functions;
+mod kinds;
+mod labels;
+mod literals;
+mod operators;
+mod parse;
+mod scope;
+mod select;
+mod shape;
+mod tables;
+mod times;
+mod translate;
+mod views;
+
+use std::panic;
+use std::thread;
+
+pub use answer::{Column, object};
+pub use kinds::{Engine, Type};
+pub use tables::{Family, Grain, TABLES};
+pub use views::Visible;
+
+use crate::error::{Error, QueryFault, Result};
+use crate::model::{BoundQuery, Retention};
+use fragment::Fragment;
+use translate::{Rows, Translator};
+
+/// The most parts of a query: expressions, tables, SELECTs.
+pub const NODES_MAX: usize = 2_000;
+/// How deep parts may stand in each other.
+pub const DEPTH_MAX: usize = 100;
+/// The most columns that all SELECTs of a query have together.
+pub const COLUMNS_MAX: usize = 64;
+
+/// The most bytes of an answer.
+pub const ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Parser and translator call themselves for what stands inside; their bounds keep them within this.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// Who asks for what.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub family: Family,
+    pub visible: Visible,
+    /// In unix milliseconds.
+    pub now: i64,
+    pub retention: Retention,
+    /// The most rows of an answer.
+    pub rows_max: u64,
+    /// The most rows of every SELECT within a query. Absent: whatever they come to, because sums over less than all
+    /// rows would be wrong.
+    pub inner_rows_max: Option<u64>,
+}
+
+/// A question that can be put to an engine, and what its answer consists of.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Gives rows of one column: a JSON list of the columns' values, or NULL for one that is too long.
+    pub query: BoundQuery,
+    pub columns: Vec<Column>,
+}
+
+/// Reads a query and writes it for an engine. Whatever the text is, the answer is a query that sees only what it may,
+/// or an error that says what is wrong with the text.
+pub fn translate(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
+    thread::scope(|scope| {
+        let work = || understood(text, engine, asked);
+        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| Error::Internal(format!("no thread for a query: {e}")))?;
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
+}
+
+fn understood(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
+    let query = parse::parse(text)?;
+    let mut translator = Translator::new(engine, asked);
+    let rows = translator.query(&query, Some(asked.rows_max))?;
+    let columns = answered(&rows)?;
+    let sql = whole(&translator, &rows);
+    match sql.render() {
+        Some((sql, texts)) => Ok(Question { query: BoundQuery { sql, texts }, columns }),
+        None => {
+            invalid("the query is too large once its names are replaced by what they stand for")
+        }
+    }
+}
+
+/// No two columns of an answer have the same name: one of them would be lost.
+fn answered(rows: &Rows) -> Result<Vec<Column>> {
+    let mut columns: Vec<Column> = Vec::new();
+    for (name, ty) in &rows.columns {
+        if columns.iter().any(|column| *column.name == **name) {
+            let name = shown(name);
+            return invalid(format!("two columns are called {name}: name one of them with AS"));
+        }
+        columns.push(Column { name: name.to_string(), ty: ty.clone() });
+    }
+    Ok(columns)
+}
+
+/// The views that are used, and a SELECT that makes each row a JSON list.
+fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
+    let (engine, asked) = (translator.engine, translator.asked);
+    let views = translator.used.iter().map(|table| {
+        let view = views::view(table, engine, &asked.visible);
+        Fragment::fill("{0} AS NOT MATERIALIZED ({1})", &[&Fragment::word(table.name), &view])
+    });
+    let views: Vec<_> = views.collect();
+    let values = rows.columns.iter().enumerate().map(|(index, (_, ty))| {
+        let value = Fragment::fill("q.{0}", &[&Fragment::name('c', index)]);
+        match (engine, ty) {
+            (Engine::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
+            // Its JSON has fewer digits than a number, and no word for one without end.
+            (Engine::Sqlite, Type::Float) => {
+                let template = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
+                Fragment::fill(template, &[&value])
+            }
+            (Engine::Sqlite | Engine::Postgres, _) => value,
+        }
+    });
+    let values = Fragment::list(", ", &values.collect::<Vec<_>>());
+    let template = engine.pick(
+        "SELECT CAST(json_build_array({0}) AS TEXT) AS line FROM ({1}) AS q",
+        "SELECT json_array({0}) AS line FROM ({1}) AS q",
+    );
+    let lines = Fragment::fill(template, &[&values, &rows.sql]);
+    // One that is too long never leaves the engine.
+    let template = "SELECT CASE WHEN octet_length(r.line) <= {0} THEN r.line END FROM ({1}) AS r";
+    let longest = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
+    let select = Fragment::fill(template, &[&longest, &lines]);
+    let views = Fragment::list(", ", &views);
+    Fragment::fill("WITH {0} {1}", &[&views, &select])
+}
+
+fn fault<T>(fault: QueryFault, message: impl Into<String>) -> Result<T> {
+    Err(Error::Question(fault, message.into()))
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T> {
+    fault(QueryFault::Invalid, message)
+}
+
+fn unsupported<T>(what: &str) -> Result<T> {
+    fault(QueryFault::Invalid, format!("{what} is not offered"))
+}
+
+/// A part of a query, as a message repeats it.
+fn shown(text: &str) -> String {
+    const LENGTH_MAX: usize = 60;
+    let mut shown: String = text.chars().take(LENGTH_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,291 @@
+//! Operators between expressions, and what compares.
+
+use sqlparser::ast::{BinaryOperator, Expr, Query};
+
+use super::fragment::Fragment;
+use super::kinds::{Engine, Type, Typed};
+use super::scope::Scope;
+use super::translate::Translator;
+use super::{casts, fault, invalid, shown, times, unsupported};
+use crate::error::{QueryFault, Result};
+
+impl Translator<'_> {
+    pub fn binary<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        left: &'q Expr,
+        operator: &BinaryOperator,
+        right: &'q Expr,
+    ) -> Result<Typed> {
+        let joins = matches!(operator, BinaryOperator::And | BinaryOperator::Or);
+        let is_condition = scope.is_condition;
+        scope.is_condition &= joins;
+        let left = self.expr(scope, left)?;
+        let right = self.expr(scope, right)?;
+        scope.is_condition = is_condition;
+        let template = match operator {
+            BinaryOperator::And => return truths("({0} AND {1})", left, right),
+            BinaryOperator::Or => return truths("({0} OR {1})", left, right),
+            BinaryOperator::Eq => "({0} = {1})",
+            BinaryOperator::NotEq => "({0} <> {1})",
+            BinaryOperator::Gt => "({0} > {1})",
+            BinaryOperator::GtEq => "({0} >= {1})",
+            BinaryOperator::Lt => "({0} < {1})",
+            BinaryOperator::LtEq => "({0} <= {1})",
+            BinaryOperator::Plus | BinaryOperator::Minus if is_about_time(&left, &right) => {
+                return times::moved(self.engine, left, *operator == BinaryOperator::Minus, right);
+            }
+            BinaryOperator::Plus
+            | BinaryOperator::Minus
+            | BinaryOperator::Multiply
+            | BinaryOperator::Divide
+            | BinaryOperator::Modulo => return arithmetic(operator, left, right),
+            BinaryOperator::StringConcat => return casts::concat(self.engine, &[left, right]),
+            _ => return unsupported(&format!("the operator {operator}")),
+        };
+        let (left, right) = comparable(left, right)?;
+        if is_condition {
+            self.refuse_forgotten(&left, operator, &right)?;
+        }
+        Ok(Typed::fill(template, Type::Flag, &[&left, &right]))
+    }
+
+    pub fn between<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        negated: bool,
+        value: &'q Expr,
+        low: &'q Expr,
+        high: &'q Expr,
+    ) -> Result<Typed> {
+        let is_condition = std::mem::replace(&mut scope.is_condition, false);
+        let value = self.expr(scope, value)?;
+        let (value, low) = comparable(value, self.expr(scope, low)?)?;
+        let (value, high) = comparable(value, self.expr(scope, high)?)?;
+        scope.is_condition = is_condition;
+        if is_condition && !negated {
+            self.refuse_forgotten(&value, &BinaryOperator::GtEq, &low)?;
+        }
+        let template = match negated {
+            false => "({0} BETWEEN {1} AND {2})",
+            true => "({0} NOT BETWEEN {1} AND {2})",
+        };
+        Ok(Typed::fill(template, Type::Flag, &[&value, &low, &high]))
+    }
+
+    /// Whoever asks for what has been forgotten is told so, and not that there was nothing.
+    fn refuse_forgotten(
+        &self,
+        left: &Typed,
+        operator: &BinaryOperator,
+        right: &Typed,
+    ) -> Result<()> {
+        let bound = match operator {
+            BinaryOperator::Eq => {
+                left.time_of.zip(right.known_int()).or(right.time_of.zip(left.known_int()))
+            }
+            BinaryOperator::Gt | BinaryOperator::GtEq => left.time_of.zip(right.known_int()),
+            BinaryOperator::Lt | BinaryOperator::LtEq => right.time_of.zip(left.known_int()),
+            _ => None,
+        };
+        let Some((table, bound)) = bound else { return Ok(()) };
+        let days = table.grain.days(&self.asked.retention);
+        if bound >= times::oldest(self.asked.now, days, table.grain) {
+            return Ok(());
+        }
+        fault(
+            QueryFault::Forgotten,
+            format!("{} goes back {days} days; the query asks for what is older", table.name),
+        )
+    }
+
+    pub fn in_list<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        negated: bool,
+        value: &'q Expr,
+        list: &'q [Expr],
+    ) -> Result<Typed> {
+        if let [Expr::Identifier(name)] = list {
+            let name = shown(&name.value);
+            return invalid(format!("IN takes a list or a query in parentheses, not {name}"));
+        }
+        let mut value = self.expr(scope, value)?;
+        let mut items = Vec::new();
+        for item in list {
+            let item = self.expr(scope, item)?;
+            let (same, item) = comparable(value, item)?;
+            value = same;
+            items.push(item);
+        }
+        if items.is_empty() {
+            return invalid("IN takes a list that is not empty");
+        }
+        let listed = Fragment::list(", ", items.iter().map(|item| &item.sql));
+        let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
+        let sql = Fragment::fill(template, &[&value.sql, &listed]);
+        let parts: Vec<_> = items.iter().chain([&value]).collect();
+        Ok(Typed::of(sql, Type::Flag, &parts))
+    }
+
+    pub fn in_subquery<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        negated: bool,
+        value: &'q Expr,
+        query: &'q Query,
+    ) -> Result<Typed> {
+        let value = self.expr(scope, value)?;
+        let rows = self.query(query, self.asked.inner_rows_max)?;
+        let [(_, ty)] = &rows.columns[..] else {
+            return invalid("the query after IN has one column");
+        };
+        let member = Typed::of(rows.sql.clone(), ty.clone(), &[]);
+        if !is_comparable(&value.ty, ty) || value.ty.is_truth() != ty.is_truth() {
+            return invalid(format!("IN compares {} with {ty}", value.ty));
+        }
+        let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
+        Ok(Typed::fill(template, Type::Flag, &[&value, &member]))
+    }
+}
+
+fn is_about_time(left: &Typed, right: &Typed) -> bool {
+    let is = |ty: &Type| ty.is_time() || matches!(ty, Type::Interval(_));
+    is(&left.ty) || is(&right.ty)
+}
+
+fn truths(template: &'static str, left: Typed, right: Typed) -> Result<Typed> {
+    let (left, right) = (left.truth()?, right.truth()?);
+    Ok(Typed::fill(template, Type::Flag, &[&left, &right]))
+}
+
+/// `=`, for what is compared without being written so.
+pub fn equal(left: Typed, right: Typed) -> Result<Typed> {
+    let (left, right) = comparable(left, right)?;
+    Ok(Typed::fill("({0} = {1})", Type::Flag, &[&left, &right]))
+}
+
+fn is_comparable(left: &Type, right: &Type) -> bool {
+    // A number beside a time is one of unix milliseconds, as in the tables of events.
+    let is_moment = |a: &Type, b: &Type| a.is_time() && *b == Type::Int;
+    left.join(right).is_some() || is_moment(left, right) || is_moment(right, left)
+}
+
+/// Both, so that the engine compares like with like.
+fn comparable(left: Typed, right: Typed) -> Result<(Typed, Typed)> {
+    let left_is_text = left.ty == Type::Text && right.ty.is_time();
+    let right_is_text = right.ty == Type::Text && left.ty.is_time();
+    let left = if left_is_text { times::read(&left)? } else { left };
+    let right = if right_is_text { times::read(&right)? } else { right };
+    if !is_comparable(&left.ty, &right.ty) || matches!(left.ty, Type::Interval(_)) {
+        return invalid(format!("{} cannot be compared with {}", left.ty, right.ty));
+    }
+    if left.ty == Type::Null || right.ty == Type::Null {
+        let (left_ty, right_ty) = (left.ty.clone(), right.ty.clone());
+        return Ok((left.or_null_of(&right_ty), right.or_null_of(&left_ty)));
+    }
+    if left.ty.is_truth() != right.ty.is_truth() {
+        return Ok((left.number("a comparison")?, right.number("a comparison")?));
+    }
+    Ok((left, right))
+}
+
+fn arithmetic(operator: &BinaryOperator, left: Typed, right: Typed) -> Result<Typed> {
+    let what = operator.to_string();
+    let (left, right) = (left.number(&what)?, right.number(&what)?);
+    let is_whole = left.ty != Type::Float && right.ty != Type::Float;
+    let ty = if is_whole { Type::Int } else { Type::Float };
+    let (template, known): (_, fn(i64, i64) -> Option<i64>) = match operator {
+        BinaryOperator::Plus => ("({0} + {1})", i64::checked_add),
+        BinaryOperator::Minus => ("({0} - {1})", i64::checked_sub),
+        BinaryOperator::Multiply => ("({0} * {1})", i64::checked_mul),
+        BinaryOperator::Modulo if is_whole => ("({0} % NULLIF({1}, 0))", i64::checked_rem),
+        BinaryOperator::Modulo => return invalid("% takes whole numbers"),
+        _ => {
+            let template =
+                "(CAST({0} AS DOUBLE PRECISION) / NULLIF(CAST({1} AS DOUBLE PRECISION), 0))";
+            return Ok(Typed::fill(template, Type::Float, &[&left, &right]));
+        }
+    };
+    if let (Some(left), Some(right)) = (left.known_int(), right.known_int()) {
+        match known(left, right) {
+            Some(value) => return Ok(Typed::int(value, ty)),
+            None => return invalid(format!("{left} {what} {right} cannot be computed")),
+        }
+    }
+    Ok(Typed::fill(template, ty, &[&left, &right]))
+}
+
+/// LIKE, and ILIKE in any letter case.
+pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> Result<Typed> {
+    let [value, pattern] = values else { return invalid("LIKE takes a text and a pattern") };
+    let (Type::Text, Some(known)) = (&value.ty, pattern.known_text()) else {
+        return invalid("LIKE compares a text with a pattern that is written out");
+    };
+    let glob;
+    let (template, pattern) = match (engine, any_case) {
+        (Engine::Postgres, false) => ("({0} LIKE {1})", pattern),
+        (Engine::Postgres, true) => ("({0} ILIKE {1})", pattern),
+        // LIKE of SQLite does not tell upper from lower case; GLOB does.
+        (Engine::Sqlite, true) => ("({0} LIKE {1} ESCAPE '\\')", pattern),
+        (Engine::Sqlite, false) => {
+            glob = Typed::text(&globbed(known));
+            ("({0} GLOB {1})", &glob)
+        }
+    };
+    let like = Typed::fill(template, Type::Flag, &[value, pattern]);
+    Ok(if negated { Typed::fill("(NOT {0})", Type::Flag, &[&like]) } else { like })
+}
+
+fn globbed(pattern: &str) -> String {
+    let mut glob = String::new();
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '%' => glob.push('*'),
+            '_' => glob.push('?'),
+            '\\' => literally(&mut glob, rest.next().unwrap_or('\\')),
+            c => literally(&mut glob, c),
+        }
+    }
+    glob
+}
+
+fn literally(glob: &mut String, c: char) {
+    match c {
+        '*' | '?' | '[' => glob.extend(['[', c, ']']),
+        c => glob.push(c),
+    }
+}
+
+/// CASE: of the values the last one is for when no condition holds.
+pub fn choose(whens: &[Typed], thens: Vec<Typed>) -> Result<Typed> {
+    let mut ty = Type::Null;
+    for then in &thens {
+        let Some(joined) = ty.join(&then.ty) else {
+            return invalid(format!("a choice between {ty} and {}", then.ty));
+        };
+        ty = joined;
+    }
+    let thens = thens.into_iter().map(|then| then.widened(&ty)).collect::<Result<Vec<_>>>()?;
+    let mut sql = Fragment::word("CASE");
+    for (when, then) in whens.iter().zip(&thens) {
+        sql.append(&Fragment::fill(" WHEN {0} THEN {1}", &[&when.sql, &then.sql]));
+    }
+    if let Some(otherwise) = thens.last() {
+        sql.append(&Fragment::fill(" ELSE {0} END", &[&otherwise.sql]));
+    }
+    let parts: Vec<_> = whens.iter().chain(&thens).collect();
+    Ok(Typed::of(sql, ty, &parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::globbed;
+
+    #[test]
+    fn a_pattern_keeps_its_meaning_as_a_glob() {
+        assert_eq!(globbed("a%b_c"), "a*b?c");
+        assert_eq!(globbed(r"100\%*[x]"), "100%[*][[]x]");
+    }
+}

@@ -1,0 +1,158 @@
+//! What stands behind the public tables: one view for each, which shows what its reader may see and nothing else.
+//!
+//! The workspace is a condition inside the view, so no query can be written that gets around it. Sums are those that
+//! have been stored, and the events whose sums have not.
+
+use super::fragment::Fragment;
+use super::kinds::Engine;
+use super::tables::{Family, Grain, Table};
+
+/// Whose events a query sees.
+#[derive(Debug, Clone)]
+pub struct Visible {
+    pub workspace_id: String,
+    /// The ids of the APIs, or of the namespaces. Absent: all.
+    pub only: Option<Vec<String>>,
+}
+
+/// `SELECT …` for a table.
+pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
+    let mut condition =
+        Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&visible.workspace_id)]);
+    if let Some(only) = &visible.only {
+        let list = Fragment::text(&serde_json::json!(only).to_string());
+        let column = Fragment::word(match table.family {
+            Family::Verifications => "s.api_id",
+            Family::Ratelimits => "s.namespace_id",
+        });
+        let template = engine.pick(
+            " AND {0} IN (SELECT jsonb_array_elements_text(CAST({1} AS jsonb)))",
+            " AND {0} IN (SELECT value FROM json_each({1}))",
+        );
+        condition.append(&Fragment::fill(template, &[&column, &list]));
+    }
+    let tags = Fragment::word(engine.pick("CAST(s.tags AS jsonb)", "s.tags"));
+    match (table.family, table.grain) {
+        (Family::Verifications, Grain::Event) => {
+            Fragment::fill(VERIFICATIONS, &[&tags, &condition])
+        }
+        (Family::Ratelimits, Grain::Event) => Fragment::fill(RATELIMITS, &[&condition]),
+        (Family::Verifications, grain) => {
+            let sums = sums(table.family, grain, engine);
+            Fragment::fill(VERIFICATION_SUMS, &[&tags, &sums, &condition])
+        }
+        (Family::Ratelimits, grain) => {
+            let sums = sums(table.family, grain, engine);
+            Fragment::fill(RATELIMIT_SUMS, &[&sums, &condition])
+        }
+    }
+}
+
+const VERIFICATIONS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
+s.workspace_id AS "workspace_id", s.api_id AS "key_space_id", s.identity_id AS "identity_id",
+s.external_id AS "external_id", s.key_id AS "key_id", v.region AS "region",
+CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "app_id", s.outcome AS "outcome",
+{0} AS "tags", v.spent_credits AS "spent_credits",
+CAST(v.latency_us AS DOUBLE PRECISION) / 1000 AS "latency"
+FROM verifications v JOIN verification_series s ON s.id = v.series WHERE {1}"#;
+
+const RATELIMITS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
+s.workspace_id AS "workspace_id", s.namespace_id AS "namespace_id", s.identifier AS "identifier",
+s.passed AS "passed", CAST(v.latency_us AS DOUBLE PRECISION) / 1000 AS "latency",
+v.override_id AS "override_id", v.max AS "limit", v.remaining AS "remaining",
+v.reset_at AS "reset_at", v.tokens AS "tokens"
+FROM ratelimits v JOIN ratelimit_series s ON s.id = v.series WHERE {0}"#;
+
+/// The end of the bucket in which so many of a hundred are reached; beyond the last one, the mean of what is there.
+macro_rules! latency_at {
+    ($percent:literal) => {
+        concat!(
+            "CASE WHEN 100 * v.latency_le_100us >= ", $percent, " * v.count THEN 0.1",
+            " WHEN 100 * (v.latency_le_100us + v.latency_le_500us) >= ", $percent, " * v.count THEN 0.5",
+            " WHEN 100 * (v.latency_le_100us + v.latency_le_500us + v.latency_le_1ms) >= ", $percent,
+            " * v.count THEN 1.0",
+            " WHEN 100 * (v.latency_le_100us + v.latency_le_500us + v.latency_le_1ms + v.latency_le_5ms) >= ",
+            $percent, " * v.count THEN 5.0",
+            " WHEN 100 * (v.latency_le_100us + v.latency_le_500us + v.latency_le_1ms + v.latency_le_5ms",
+            " + v.latency_le_25ms) >= ", $percent, " * v.count THEN 25.0",
+            " WHEN 100 * (v.latency_le_100us + v.latency_le_500us + v.latency_le_1ms + v.latency_le_5ms",
+            " + v.latency_le_25ms + v.latency_le_100ms) >= ", $percent, " * v.count THEN 100.0",
+            " ELSE CAST(v.latency_us AS DOUBLE PRECISION) / 1000 / (v.count - v.latency_le_100us",
+            " - v.latency_le_500us - v.latency_le_1ms - v.latency_le_5ms - v.latency_le_25ms",
+            " - v.latency_le_100ms) END"
+        )
+    };
+}
+
+macro_rules! latencies {
+    () => {
+        concat!(
+            "CAST(v.latency_us AS DOUBLE PRECISION) / v.count / 1000 AS \"latency_avg\", CAST(",
+            latency_at!("75"),
+            " AS DOUBLE PRECISION) AS \"latency_p75\", CAST(",
+            latency_at!("99"),
+            " AS DOUBLE PRECISION) AS \"latency_p99\""
+        )
+    };
+}
+
+const VERIFICATION_SUMS: &str = concat!(
+    r#"SELECT v.time AS "time", s.workspace_id AS "workspace_id", s.api_id AS "key_space_id",
+s.identity_id AS "identity_id", s.external_id AS "external_id", s.key_id AS "key_id",
+s.outcome AS "outcome", CAST('api' AS TEXT) AS "source", CAST('' AS TEXT) AS "app_id",
+{0} AS "tags", v.count AS "count", v.spent AS "spent_credits", "#,
+    latencies!(),
+    " FROM ({1}) AS v JOIN verification_series s ON s.id = v.series WHERE {2}"
+);
+
+const RATELIMIT_SUMS: &str = concat!(
+    r#"SELECT v.time AS "time", s.workspace_id AS "workspace_id", s.namespace_id AS "namespace_id",
+s.identifier AS "identifier", CASE WHEN s.passed THEN v.count ELSE 0 END AS "passed",
+v.count AS "total", v.spent AS "total_tokens",
+CASE WHEN s.passed THEN v.spent ELSE 0 END AS "passed_tokens", "#,
+    latencies!(),
+    " FROM ({0}) AS v JOIN ratelimit_series s ON s.id = v.series WHERE {1}"
+);
+
+/// The stored sums, and each event that is in none of them yet as a sum of one.
+fn sums(family: Family, grain: Grain, engine: Engine) -> Fragment {
+    let words = |verifications, ratelimits| match family {
+        Family::Verifications => Fragment::word(verifications),
+        Family::Ratelimits => Fragment::word(ratelimits),
+    };
+    let stored = match grain {
+        Grain::Event => words("verifications", "ratelimits"),
+        Grain::Minute => words("verifications_per_minute", "ratelimits_per_minute"),
+        Grain::Hour => words("verifications_per_hour", "ratelimits_per_hour"),
+        Grain::Day => words("verifications_per_day", "ratelimits_per_day"),
+        Grain::Month => words("verifications_per_month", "ratelimits_per_month"),
+    };
+    let start = Fragment::word(match grain {
+        Grain::Event => "v.time",
+        Grain::Minute => "v.time / 60000 * 60000",
+        Grain::Hour => "v.time / 3600000 * 3600000",
+        Grain::Day => "v.time / 86400000 * 86400000",
+        Grain::Month => engine.pick(
+            "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(v.time / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
+            "unixepoch(v.time / 1000, 'unixepoch', 'start of month') * 1000",
+        ),
+    });
+    let is_open = Fragment::word(engine.pick("NOT b.summed", "b.summed = 0"));
+    let spent = words("spent_credits", "tokens");
+    Fragment::fill(
+        SUMS,
+        &[&stored, &start, &is_open, &spent, &words("verifications", "ratelimits")],
+    )
+}
+
+const SUMS: &str =
+    "SELECT series, time, count, {3} AS spent, latency_us, latency_le_100us, latency_le_500us,
+latency_le_1ms, latency_le_5ms, latency_le_25ms, latency_le_100ms FROM {0}
+UNION ALL SELECT v.series, {1}, 1, v.{3}, v.latency_us,
+CASE WHEN v.latency_us <= 100 THEN 1 ELSE 0 END,
+CASE WHEN v.latency_us > 100 AND v.latency_us <= 500 THEN 1 ELSE 0 END,
+CASE WHEN v.latency_us > 500 AND v.latency_us <= 1000 THEN 1 ELSE 0 END,
+CASE WHEN v.latency_us > 1000 AND v.latency_us <= 5000 THEN 1 ELSE 0 END,
+CASE WHEN v.latency_us > 5000 AND v.latency_us <= 25000 THEN 1 ELSE 0 END,
+CASE WHEN v.latency_us > 25000 AND v.latency_us <= 100000 THEN 1 ELSE 0 END
+FROM batches b JOIN {4} v ON v.batch = b.id AND v.time BETWEEN b.first_at AND b.last_at WHERE {2}";
