@@ -16,6 +16,7 @@ mod invalidation;
 mod layers;
 mod limiter;
 mod metrics;
+mod questions;
 mod refill;
 mod stack;
 mod store;

@@ -17,6 +17,7 @@ mod migrations;
 mod parts;
 mod people;
 mod postgres;
+pub mod questions;
 mod ratelimits;
 mod rbac;
 mod root_keys;

@@ -1,0 +1,192 @@
+//! Questions about events that somebody else has written: run within bounds, by connections that only read.
+//!
+//! A question says nothing of itself but which rows it gives: who may see what has been decided before. What an engine
+//! says when it fails is not passed on, because it speaks of a query that its author has never seen.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
+use tracing::debug;
+
+use super::postgres;
+use crate::clock::Stopwatch;
+use crate::error::{self, Error, QueryFault, Result};
+use crate::model::BoundQuery;
+
+/// How much a question may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub time: Duration,
+    /// Of all rows together.
+    pub answer_max_bytes: usize,
+    /// By which the process of an embedded server may grow.
+    pub memory_max_bytes: u64,
+}
+
+/// What a replica's database gives a question: to sort and to group, and on its disk.
+const LIMIT_POSTGRES: &str = "
+    SELECT set_config('transaction_read_only', 'on', TRUE),
+        set_config('statement_timeout', $1, TRUE),
+        set_config('lock_timeout', $1, TRUE),
+        set_config('work_mem', '16MB', TRUE),
+        set_config('max_parallel_workers_per_gather', '0', TRUE),
+        set_config('jit', 'off', TRUE),
+        CASE WHEN (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+            THEN set_config('temp_file_limit', '1GB', TRUE)
+        END";
+
+/// The rows, each a text.
+pub async fn ask_postgres(
+    pool: &PgPool,
+    query: &BoundQuery,
+    bounds: &Bounds,
+) -> Result<Vec<String>> {
+    let mut tx = postgres::begin(pool).await?;
+    sqlx::query(LIMIT_POSTGRES).bind(bounds.time.as_millis().to_string()).execute(&mut *tx).await?;
+    let mut question = sqlx::query_scalar::<Postgres, Option<String>>(AssertSqlSafe(&*query.sql));
+    for text in &query.texts {
+        question = question.bind(text);
+    }
+    let rows = question.persistent(false).fetch(&mut *tx);
+    let rows = gathered(rows, bounds).await.map_err(|e| told(e, None))?;
+    tx.rollback().await?;
+    Ok(rows)
+}
+
+/// Sorts on disk what is large, and opens no door of SQLite's that is not needed.
+const LIMIT_SQLITE: &str = "
+    PRAGMA query_only = ON;
+    PRAGMA trusted_schema = OFF;
+    PRAGMA temp_store = FILE;
+    PRAGMA cache_size = -16000;";
+
+/// How many steps SQLite makes before it is asked whether it may go on: about a millisecond.
+const STEPS: i32 = 20_000;
+
+/// The rows, each a text. The connection is used for nothing else and closed: what stops the question must not stop
+/// another one.
+pub async fn ask_sqlite(
+    pool: &SqlitePool,
+    query: &BoundQuery,
+    bounds: &Bounds,
+) -> Result<Vec<String>> {
+    let mut connection = pool.acquire().await?;
+    connection.close_on_drop();
+    sqlx::raw_sql(LIMIT_SQLITE).execute(&mut *connection).await?;
+    let stop = Stop::new();
+    connection.lock_handle().await?.set_progress_handler(STEPS, stop.handler(bounds));
+    let mut question = sqlx::query_scalar::<Sqlite, Option<String>>(AssertSqlSafe(&*query.sql));
+    for text in &query.texts {
+        question = question.bind(text);
+    }
+    let rows = question.persistent(false).fetch(&mut *connection);
+    gathered(rows, bounds).await.map_err(|e| told(e, Some(&stop)))
+}
+
+/// What stops a statement of SQLite: its time, its memory, or that nobody waits for it any more.
+struct Stop {
+    is_unwanted: Arc<AtomicBool>,
+    took_memory: Arc<AtomicBool>,
+}
+
+impl Stop {
+    fn new() -> Self {
+        Self { is_unwanted: Arc::default(), took_memory: Arc::default() }
+    }
+
+    /// Tells whether to go on.
+    fn handler(&self, bounds: &Bounds) -> impl FnMut() -> bool + Send + 'static {
+        let (is_unwanted, took_memory) = (self.is_unwanted.clone(), self.took_memory.clone());
+        let (running, bounds) = (Stopwatch::new(), *bounds);
+        let most = resident_bytes().map(|now| now.saturating_add(bounds.memory_max_bytes));
+        move || {
+            if most.zip(resident_bytes()).is_some_and(|(most, now)| now > most) {
+                took_memory.store(true, Ordering::Relaxed);
+                return false;
+            }
+            running.elapsed() < bounds.time && !is_unwanted.load(Ordering::Relaxed)
+        }
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.is_unwanted.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How much memory this process has, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+enum Failed {
+    Engine(sqlx::Error),
+    TooLarge,
+}
+
+/// A row that is NULL was too long by itself.
+async fn gathered(
+    rows: impl Stream<Item = sqlx::Result<Option<String>>>,
+    bounds: &Bounds,
+) -> std::result::Result<Vec<String>, Failed> {
+    let mut rows = std::pin::pin!(rows);
+    let (mut gathered, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next().await {
+        let Some(row) = row.map_err(Failed::Engine)? else { return Err(Failed::TooLarge) };
+        bytes += row.len();
+        if bytes > bounds.answer_max_bytes {
+            return Err(Failed::TooLarge);
+        }
+        gathered.push(row);
+    }
+    Ok(gathered)
+}
+
+/// What the author of the question is told.
+fn told(failed: Failed, stop: Option<&Stop>) -> Error {
+    let Failed::Engine(cause) = failed else {
+        let message = "the answer is too large: select fewer columns, or fewer rows with LIMIT";
+        return Error::Question(QueryFault::Memory, message.to_owned());
+    };
+    let sqlx::Error::Database(refusal) = &cause else { return Error::Store(cause) };
+    let code = primary(refusal.code().unwrap_or_default());
+    debug!(cause = %refusal, "an engine did not answer a question");
+    let took_memory = stop.is_some_and(|stop| stop.took_memory.load(Ordering::Relaxed));
+    let (fault, message) = match &*code {
+        "57014" | "55P03" | "9" if !took_memory => {
+            (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
+        }
+        "53200" | "53400" | "54000" | "7" | "9" | "18" => {
+            (QueryFault::Memory, "the query took too much memory: ask for less at once")
+        }
+        "22003" => (QueryFault::Invalid, "a number in the query is out of range"),
+        "21000" => (QueryFault::Invalid, "a query that stands for a value gave more than one row"),
+        "22P02" | "22030" | "22032" => (QueryFault::Invalid, "a text is not what it is read as"),
+        _ if refusal.message() == "integer overflow" => {
+            (QueryFault::Invalid, "a number in the query is out of range")
+        }
+        code if error::is_outage(&cause) || is_broken(code) => return Error::Store(cause),
+        _ => (QueryFault::Invalid, "the database cannot run this query"),
+    };
+    Error::Question(fault, message.to_owned())
+}
+
+/// A SQLSTATE, which has five characters, or the first byte of a code of SQLite.
+fn primary(code: Cow<'_, str>) -> Cow<'_, str> {
+    match code.parse::<u32>() {
+        Ok(number) if code.len() < 5 => (number & 0xff).to_string().into(),
+        Ok(_) | Err(_) => code,
+    }
+}
+
+/// Whether SQLite found its file in disorder, or not at all.
+fn is_broken(code: &str) -> bool {
+    ["6", "8", "10", "11", "13", "14", "26"].contains(&code)
+}

@@ -1,0 +1,383 @@
+//! Questions in SQL about events: what is answered, what is refused, and that nobody sees what is not theirs. Every
+//! question of the corpus is put to both engines, which hold the same events of two workspaces.
+
+mod planted;
+
+use std::time::Duration;
+
+use keyward::domain::analytics::sql::{self, ANSWER_MAX_BYTES, Asked, Engine, Family, Visible};
+use keyward::error::{Error, Result};
+use keyward::model::Retention;
+use keyward::store::questions::{self, Bounds};
+use serde_json::Value;
+
+use crate::support::NOON;
+use planted::Planted;
+
+const GOOD: &str = "tests/questions/good.txt";
+const ATTACKS: &str = "tests/questions/attacks.txt";
+
+fn asked(family: Family) -> Asked {
+    Asked {
+        family,
+        visible: Visible { workspace_id: "ws_mine".into(), only: None },
+        now: NOON.0,
+        retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
+        rows_max: 10_000,
+        inner_rows_max: None,
+    }
+}
+
+fn bounds() -> Bounds {
+    Bounds {
+        time: Duration::from_secs(10),
+        answer_max_bytes: ANSWER_MAX_BYTES,
+        memory_max_bytes: 512 * 1024 * 1024,
+    }
+}
+
+/// By the first table that the text names.
+fn family(text: &str) -> Family {
+    match text.find("ratelimits_").zip(text.find("key_verifications_")) {
+        Some((a, b)) if a < b => Family::Ratelimits,
+        None if text.contains("ratelimits_") => Family::Ratelimits,
+        _ => Family::Verifications,
+    }
+}
+
+async fn answer(planted: &Planted, text: &str, asked: &Asked, bounds: &Bounds) -> Result<Value> {
+    let question = sql::translate(text, planted.engine(), asked)?;
+    let rows = match planted {
+        Planted::Postgres { pool, .. } => {
+            questions::ask_postgres(pool, &question.query, bounds).await?
+        }
+        Planted::Sqlite { pool, .. } => {
+            questions::ask_sqlite(pool, &question.query, bounds).await?
+        }
+    };
+    let objects = rows.iter().map(|row| sql::object(&question.columns, row));
+    let objects = objects.collect::<Result<Vec<_>>>()?;
+    Ok(serde_json::from_str(&serde_json::to_string(&objects).unwrap()).unwrap())
+}
+
+/// Blocks of a corpus: those that begin with `#` are headings.
+fn blocks(path: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = text.split("\n\n").map(|block| block.trim().to_owned());
+    blocks.filter(|block| !block.is_empty() && !block.starts_with('#')).collect()
+}
+
+/// What a good question is answered: its text, and the rows, which an engine may have of its own.
+fn expected(block: &str, engine: Engine) -> (&str, Value) {
+    let (text, answers) = block.split_once("\n-> ").expect("a question has an answer");
+    let (both, sqlite) = answers.split_once("\nsqlite-> ").unwrap_or((answers, answers));
+    let answer = if engine == Engine::Sqlite { sqlite } else { both };
+    (text, serde_json::from_str(answer).unwrap_or_else(|e| panic!("{e}: {block}")))
+}
+
+async fn every_good_question_is_answered(planted: Planted) {
+    let mut faults = Vec::new();
+    for block in blocks(GOOD) {
+        let (text, expected) = expected(&block, planted.engine());
+        let told = answer(&planted, text, &asked(family(text)), &bounds()).await;
+        match told {
+            Ok(told) if told == expected => {}
+            Ok(told) => faults.push(format!("{text}\n   is {told}\n  not {expected}\n\n")),
+            Err(e) => {
+                let sql = sql::translate(text, planted.engine(), &asked(family(text)));
+                let sql = sql.map(|question| question.query.sql).unwrap_or_default();
+                faults.push(format!("{text}\n   {}: {e}\n   {sql}\n\n", e.code().name()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.concat());
+}
+
+#[tokio::test]
+async fn every_good_question_is_answered_by_postgres() {
+    every_good_question_is_answered(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn every_good_question_is_answered_by_sqlite() {
+    every_good_question_is_answered(Planted::sqlite().await).await;
+}
+
+#[test]
+fn every_attack_is_refused_by_its_name() {
+    let mut faults = Vec::new();
+    for block in blocks(ATTACKS) {
+        let (text, name) = block.split_once("\n-> ").expect("an attack has a name");
+        for engine in [Engine::Postgres, Engine::Sqlite] {
+            let told = match sql::translate(text, engine, &asked(family(text))) {
+                Ok(question) => format!("accepted: {}", question.query.sql),
+                Err(e) if e.code().name() == name => continue,
+                Err(e) => format!("{}: {e}", e.code().name()),
+            };
+            faults.push(format!("{text}\n   not {name}\n   {told}\n\n"));
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.concat());
+}
+
+/// The error that a text is refused with.
+fn refusal(text: &str) -> String {
+    let error = sql::translate(text, Engine::Postgres, &asked(Family::Verifications));
+    let error = error.expect_err("it is refused");
+    assert!(error.to_string().len() < 500, "{error}");
+    format!("{}: {error}", error.code().name())
+}
+
+fn is_answered(text: &str) -> bool {
+    sql::translate(text, Engine::Postgres, &asked(Family::Verifications)).is_ok()
+}
+
+#[test]
+fn a_query_has_a_greatest_length() {
+    let select = "SELECT count() FROM key_verifications_v1";
+    let padded = |length: usize| format!("{select}{}", " ".repeat(length - select.len()));
+
+    assert!(is_answered(&padded(16 * 1024)));
+    assert!(refusal(&padded(16 * 1024 + 1)).contains("longer than 16384 bytes"));
+}
+
+#[test]
+fn a_query_selects_sixty_four_columns_in_all_its_parts() {
+    let columns = |count: usize| vec!["key_id"; count].join(", ");
+    let nested = |inner: usize| {
+        format!("SELECT count() FROM (SELECT {} FROM key_verifications_v1) AS x", columns(inner))
+    };
+
+    assert!(is_answered(&nested(63)));
+    assert!(refusal(&nested(64)).contains("more than 64 columns"));
+    let stars = "SELECT count() FROM (SELECT a.*, b.*, c.*, d.*, e.* FROM key_verifications_v1 a, \
+        key_verifications_v1 b, key_verifications_v1 c, key_verifications_v1 d, key_verifications_v1 e) x";
+    assert!(refusal(stars).contains("more than 64 columns"));
+}
+
+#[test]
+fn a_query_has_two_thousand_parts() {
+    let list = |count: usize| {
+        let items = vec!["1"; count].join(",");
+        format!("SELECT count() FROM key_verifications_v1 WHERE spent_credits IN ({items})")
+    };
+
+    // The query, its SELECT, its table, count, IN and what is looked for are parts too.
+    assert!(is_answered(&list(1_994)));
+    assert!(refusal(&list(1_995)).contains("more than 2000 parts"));
+}
+
+#[test]
+fn no_depth_exhausts_the_stack() {
+    let select = |what: String| format!("SELECT {what} AS x FROM key_verifications_v1");
+    let deep = |open: &str, close: &str, times: usize| {
+        select(format!("{}1{}", open.repeat(times), close.repeat(times)))
+    };
+
+    assert!(is_answered(&deep("(", ")", 40)));
+    for (open, close) in [
+        ("(", ")"),
+        ("abs(", ")"),
+        ("-", ""),
+        ("- ", ""),
+        ("NOT ", ""),
+        ("[", "]"),
+        ("1+", ""),
+        ("", "+1"),
+        ("", "::Int64"),
+        ("", " IS NULL"),
+        ("CASE WHEN ", " THEN 1 END"),
+        ("(SELECT ", " FROM key_verifications_v1)"),
+        ("x -> ", ""),
+        ("", "[1]"),
+        ("if(1,1,", ")"),
+        ("1 BETWEEN 1 AND ", ""),
+        ("{'a':", "}"),
+        ("INTERVAL ", " DAY"),
+        ("", " IN (1)"),
+        ("CAST(", " AS Int64)"),
+        ("trim(", ")"),
+        ("", " OR 1"),
+        ("EXISTS (SELECT ", ")"),
+    ] {
+        let length = open.len() + close.len();
+        for times in [101, 1_000, 15_000 / length] {
+            refusal(&deep(open, close, times.min(15_000 / length)));
+        }
+    }
+    let union = vec!["SELECT key_id FROM key_verifications_v1"; 350].join(" UNION ALL ");
+    refusal(&union);
+    let from = "SELECT key_id FROM ";
+    refusal(&format!(
+        "{}key_verifications_v1{}",
+        format!("{from}(").repeat(500),
+        ") AS x".repeat(500)
+    ));
+    refusal(&format!("{from}{}key_verifications_v1{}", "(".repeat(5_000), ")".repeat(5_000)));
+    refusal(&format!("{from}key_verifications_v1{}", " JOIN (key_verifications_v1".repeat(500)));
+    refusal(&format!("SELECT {}", "/*".repeat(8_000)));
+}
+
+#[test]
+fn names_that_stand_for_each_other_do_not_grow_without_end() {
+    let names: Vec<_> = (1..60).map(|n| format!("concat(a{0}, a{0}) AS a{1}", n - 1, n)).collect();
+    let text = format!("SELECT key_id AS a0, {} FROM key_verifications_v1", names.join(", "));
+
+    assert!(refusal(&text).contains("too large"));
+}
+
+#[test]
+fn a_root_key_for_some_apis_sees_those() {
+    let mut asked = asked(Family::Verifications);
+    asked.visible.only = Some(vec!["api_2'".into(), "api_2".into()]);
+
+    let question =
+        sql::translate("SELECT key_id FROM key_verifications_v1", Engine::Postgres, &asked);
+
+    let query = question.unwrap().query;
+    assert!(!query.sql.contains("api_2"), "{}", query.sql);
+    assert_eq!(query.texts.len(), 2);
+}
+
+async fn sees_only_its_apis(planted: Planted) {
+    let mut only = asked(Family::Verifications);
+    only.visible.only = Some(vec!["api_2".into(), "api_3".into()]);
+    let mut nothing = only.clone();
+    nothing.visible.only = Some(Vec::new());
+    let mut limits = asked(Family::Ratelimits);
+    limits.visible.only = Some(vec!["rlns_2".into()]);
+    let keys = "SELECT DISTINCT key_id FROM key_verifications_v1";
+    let sums = "SELECT sum(count) AS n FROM key_verifications_per_day_v1";
+    let names = "SELECT identifier, total FROM ratelimits_per_day_v1";
+
+    let seen = async |text, asked| answer(&planted, text, asked, &bounds()).await.unwrap();
+
+    assert_eq!(seen(keys, &only).await, serde_json::json!([{ "key_id": "key_2" }]));
+    assert_eq!(seen(keys, &nothing).await, serde_json::json!([]));
+    assert_eq!(seen(sums, &only).await, serde_json::json!([{ "n": 2 }]));
+    assert_eq!(seen(sums, &nothing).await, serde_json::json!([{ "n": 0 }]));
+    assert_eq!(
+        seen(names, &limits).await,
+        serde_json::json!([{ "identifier": "bob", "total": 1 }])
+    );
+}
+
+#[tokio::test]
+async fn a_root_key_for_some_apis_sees_only_those_in_postgres() {
+    sees_only_its_apis(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn a_root_key_for_some_apis_sees_only_those_in_sqlite() {
+    sees_only_its_apis(Planted::sqlite().await).await;
+}
+
+/// So many joins that no machine comes to an end.
+const ENDLESS: &str = "SELECT count() AS n FROM key_verifications_v1 a, key_verifications_v1 b, \
+    key_verifications_v1 c, key_verifications_v1 d, key_verifications_v1 e, key_verifications_v1 f, \
+    key_verifications_v1 g, key_verifications_v1 h, key_verifications_v1 i, key_verifications_v1 j, \
+    key_verifications_v1 k, key_verifications_v1 l, key_verifications_v1 m, key_verifications_v1 n, \
+    key_verifications_v1 o, key_verifications_v1 p WHERE a.latency + p.latency > 1000000";
+
+/// Lists that double with every join.
+const ENORMOUS: &str = "SELECT groupArray(concat(a.request_id, b.request_id, c.request_id)) AS n FROM \
+    key_verifications_v1 a, key_verifications_v1 b, key_verifications_v1 c, key_verifications_v1 d, \
+    key_verifications_v1 e, key_verifications_v1 f, key_verifications_v1 g, key_verifications_v1 h";
+
+async fn is_stopped(planted: Planted) {
+    let asked = asked(Family::Verifications);
+    let code = async |text, bounds: Bounds| {
+        answer(&planted, text, &asked, &bounds).await.expect_err("it is stopped").code().name()
+    };
+    let soon = Bounds { time: Duration::from_millis(300), ..bounds() };
+    let small = Bounds { answer_max_bytes: 100, ..bounds() };
+
+    assert_eq!(code(ENDLESS, soon).await, "query_execution_timeout");
+    assert_eq!(
+        code("SELECT * FROM key_verifications_v1", small).await,
+        "query_memory_limit_exceeded"
+    );
+    assert_eq!(code(ENORMOUS, bounds()).await, "query_memory_limit_exceeded");
+    // Who was stopped leaves nothing behind.
+    let count = "SELECT count() AS n FROM key_verifications_v1";
+    let total = answer(&planted, count, &asked, &bounds()).await;
+    assert_eq!(total.unwrap(), serde_json::json!([{ "n": 6 }]));
+}
+
+#[tokio::test]
+async fn a_question_that_takes_too_much_is_stopped_in_postgres() {
+    is_stopped(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn a_question_that_takes_too_much_is_stopped_in_sqlite() {
+    is_stopped(Planted::sqlite().await).await;
+}
+
+async fn has_bounded_rows(planted: Planted) {
+    let mut asked = asked(Family::Verifications);
+    asked.rows_max = 2;
+    let text = "SELECT count() AS n, key_id FROM (SELECT key_id FROM key_verifications_v1) AS k GROUP BY key_id";
+    let rows = async |text: &str, asked: &Asked| {
+        let rows = answer(&planted, text, asked, &bounds()).await.unwrap();
+        rows.as_array().unwrap().len()
+    };
+
+    assert_eq!(rows("SELECT key_id FROM key_verifications_v1", &asked).await, 2);
+    assert_eq!(rows("SELECT key_id FROM key_verifications_v1 LIMIT 5", &asked).await, 2);
+    assert_eq!(rows("SELECT key_id FROM key_verifications_v1 LIMIT 1", &asked).await, 1);
+    assert_eq!(rows("SELECT key_id FROM key_verifications_v1 UNION ALL SELECT key_id FROM key_verifications_v1", &asked).await, 2);
+    // Sums are of all rows, unless an operator wants it otherwise.
+    let sums =
+        answer(&planted, &format!("{text} ORDER BY key_id"), &asked, &bounds()).await.unwrap();
+    assert_eq!(
+        sums,
+        serde_json::json!([{ "n": 4, "key_id": "key_1" }, { "n": 2, "key_id": "key_2" }])
+    );
+    asked.inner_rows_max = Some(3);
+    let ones = "SELECT sum(n) AS n FROM (SELECT 1 AS n FROM key_verifications_v1) AS k";
+    let sums = answer(&planted, ones, &asked, &bounds()).await;
+    assert_eq!(sums.unwrap(), serde_json::json!([{ "n": 3 }]));
+}
+
+#[tokio::test]
+async fn an_answer_has_bounded_rows_in_postgres() {
+    has_bounded_rows(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn an_answer_has_bounded_rows_in_sqlite() {
+    has_bounded_rows(Planted::sqlite().await).await;
+}
+
+async fn tells_nothing_of_itself(planted: Planted) {
+    for text in [
+        "SELECT toInt64(1e300) AS x FROM key_verifications_v1",
+        "SELECT spent_credits * 9223372036854775807 AS x FROM key_verifications_v1",
+        "SELECT sum(9223372036854775807) AS x FROM key_verifications_v1",
+        "SELECT JSONExtractString('not json', 'a') AS x FROM key_verifications_v1",
+        "SELECT count() AS x FROM key_verifications_v1 WHERE outcome = (SELECT outcome FROM key_verifications_v1)",
+        "SELECT DISTINCT key_id FROM key_verifications_v1 ORDER BY outcome",
+        "SELECT time + toIntervalMonth(spent_credits * 100000000000) AS x FROM key_verifications_per_day_v1",
+    ] {
+        match answer(&planted, text, &asked(Family::Verifications), &bounds()).await {
+            Ok(_) => {}
+            Err(Error::Question(_, told)) => {
+                for word in ["SELECT", "CAST", "json", "verification_series", "ws_mine", "$"] {
+                    assert!(!told.contains(word), "{text}: {told}");
+                }
+            }
+            Err(other) => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_postgres_tells_nothing_of_the_query() {
+    tells_nothing_of_itself(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn a_failure_of_sqlite_tells_nothing_of_the_query() {
+    tells_nothing_of_itself(Planted::sqlite().await).await;
+}

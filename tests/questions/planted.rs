@@ -1,0 +1,183 @@
+//! The events that questions are about, in two workspaces that look alike.
+
+use keyward::domain::analytics::sql::Engine;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+
+use crate::support::NOON;
+use crate::support::database::Database;
+
+pub enum Planted {
+    Postgres { pool: PgPool, _database: Database },
+    Sqlite { pool: SqlitePool, _directory: tempfile::TempDir },
+}
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+impl Planted {
+    pub fn engine(&self) -> Engine {
+        match self {
+            Self::Postgres { .. } => Engine::Postgres,
+            Self::Sqlite { .. } => Engine::Sqlite,
+        }
+    }
+
+    pub async fn postgres() -> Self {
+        let database = Database::empty().await;
+        let options: PgConnectOptions = database.url.parse().unwrap();
+        let options = options.options([("search_path", "keyward_events")]);
+        let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+        let schema = include_str!("../../migrations/events/postgres/0001_events.sql");
+        let sql = format!("CREATE SCHEMA keyward_events; {schema}; {}", rows(Engine::Postgres));
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
+        Self::Postgres { pool, _database: database }
+    }
+
+    pub async fn sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keyward-events.db");
+        let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+        let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+        let schema = include_str!("../../migrations/events/sqlite/0001_events.sql");
+        let sql = format!("{schema}; {}", rows(Engine::Sqlite));
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
+        Self::Sqlite { pool, _directory: directory }
+    }
+}
+
+/// A series of verifications: its API, key, identity, external id, outcome and tags; and its events: when, batch,
+/// credits, latency in microseconds.
+type Verified = (&'static str, [&'static str; 6], &'static [(i64, i64, i64, i64)]);
+
+const VERIFIED: [Verified; 3] = [
+    (
+        "a1",
+        ["api_1", "key_1", "id_1", "user_1", "VALID", r#"["eu","paid"]"#],
+        &[(-2 * HOUR, 1, 1, 50), (-2 * HOUR + MINUTE, 1, 1, 400), (-HOUR, 2, 2, 900)],
+    ),
+    (
+        "b2",
+        ["api_1", "key_1", "id_1", "user_1", "RATE_LIMITED", r#"["eu"]"#],
+        &[(-HOUR + SECOND, 2, 0, 4_000)],
+    ),
+    (
+        "c3",
+        ["api_2", "key_2", "", "", "VALID", "[]"],
+        &[(-DAY - HOUR, 1, 5, 20_000), (-MINUTE, 2, 5, 200_000)],
+    ),
+];
+
+/// A series of checks: its namespace, identifier and whether they passed; and its events: when, batch, tokens, limit,
+/// remaining, override.
+type Checked =
+    (&'static str, [&'static str; 2], bool, &'static [(i64, i64, i64, i64, i64, &'static str)]);
+
+const CHECKED: [Checked; 3] = [
+    (
+        "d4",
+        ["rlns_1", "alice"],
+        true,
+        &[(-10 * MINUTE, 1, 1, 10, 9, ""), (-9 * MINUTE, 2, 2, 10, 7, "")],
+    ),
+    ("e5", ["rlns_1", "alice"], false, &[(-8 * MINUTE, 2, 50, 10, 0, "")]),
+    ("f6", ["rlns_2", "bob"], true, &[(-30 * MINUTE, 1, 1, 5, 4, "rlor_1")]),
+];
+
+fn rows(engine: Engine) -> String {
+    let mut sql = Vec::new();
+    let truth = |is_true: bool| match engine {
+        Engine::Postgres => is_true.to_string(),
+        Engine::Sqlite => i32::from(is_true).to_string(),
+    };
+    for (id, summed) in [(1, true), (2, false)] {
+        let summed = truth(summed);
+        let overriding = if engine == Engine::Postgres { "OVERRIDING SYSTEM VALUE " } else { "" };
+        sql.push(format!(
+            "INSERT INTO batches (id, name, region, written_at, first_at, last_at, summed) {overriding}VALUES ({id}, 'r/{id}', 'here', 0, 0, {}, {summed});",
+            NOON.0
+        ));
+    }
+    // Whoever sees what is not theirs sees much of it.
+    for (workspace, prefix, times) in [("ws_mine", "00", 1), ("ws_theirs", "ff", 7)] {
+        for (id, of, events) in VERIFIED {
+            let series = named(engine, prefix, id);
+            let of = of.map(|text| mark(text, workspace)).join("', '");
+            sql.push(format!(
+                "INSERT INTO verification_series VALUES ({series}, '{workspace}', '{of}', 0);"
+            ));
+            for (number, (at, batch, credits, latency)) in repeated(events, times) {
+                let at = NOON.0 + at;
+                sql.push(format!(
+                    "INSERT INTO verifications VALUES ({at}, {series}, {batch}, 'req_{prefix}{id}{number}', {credits}, {latency}, 'here', '');"
+                ));
+                if batch == 1 {
+                    sum(&mut sql, "verifications", &series, at, credits, latency);
+                }
+            }
+        }
+        for (id, of, passed, events) in CHECKED {
+            let series = named(engine, prefix, id);
+            let (of, passed) = (of.map(|text| mark(text, workspace)).join("', '"), truth(passed));
+            sql.push(format!(
+                "INSERT INTO ratelimit_series VALUES ({series}, '{workspace}', '{of}', {passed}, 0);"
+            ));
+            for (number, (at, batch, tokens, max, remaining, by)) in repeated(events, times) {
+                let at = NOON.0 + at;
+                sql.push(format!(
+                    "INSERT INTO ratelimits VALUES ({at}, {series}, {batch}, 'req_{prefix}{id}{number}', 700, '{by}', {max}, {remaining}, {at}, {tokens});"
+                ));
+                if batch == 1 {
+                    sum(&mut sql, "ratelimits", &series, at, tokens, 700);
+                }
+            }
+        }
+    }
+    sql.join("\n")
+}
+
+fn named(engine: Engine, prefix: &str, id: &str) -> String {
+    match engine {
+        Engine::Postgres => format!("'\\x{prefix}{id}'::bytea"),
+        Engine::Sqlite => format!("x'{prefix}{id}'"),
+    }
+}
+
+/// Theirs have the same APIs and namespaces, which cannot be, and other keys.
+fn mark(text: &str, workspace: &str) -> String {
+    match text {
+        "key_1" | "key_2" | "alice" | "bob" if workspace == "ws_theirs" => format!("stolen_{text}"),
+        text => text.to_owned(),
+    }
+}
+
+fn repeated<T: Copy>(events: &[T], times: usize) -> impl Iterator<Item = (usize, T)> {
+    events.iter().copied().cycle().take(events.len() * times).enumerate()
+}
+
+fn sum(sql: &mut Vec<String>, table: &str, series: &str, at: i64, amount: i64, latency: i64) {
+    let amounts = if table == "verifications" { "spent_credits" } else { "tokens" };
+    let month = 1_772_323_200_000_i64; // 2026-03-01
+    let units = [
+        ("minute", at / MINUTE * MINUTE),
+        ("hour", at / HOUR * HOUR),
+        ("day", at / DAY * DAY),
+        ("month", month),
+    ];
+    let ends = [100, 500, 1_000, 5_000, 25_000, 100_000];
+    let bucket = ends.iter().position(|end| latency <= *end);
+    let buckets: Vec<_> =
+        (0..6).map(|index| i32::from(bucket == Some(index)).to_string()).collect();
+    for (unit, start) in units {
+        let sums = ["100us", "500us", "1ms", "5ms", "25ms", "100ms"]
+            .map(|le| format!("latency_le_{le} = {table}_per_{unit}.latency_le_{le} + excluded.latency_le_{le}"))
+            .join(", ");
+        sql.push(format!(
+            "INSERT INTO {table}_per_{unit} VALUES ({series}, {start}, 1, {amount}, {latency}, {}) ON CONFLICT (series, time) DO UPDATE SET count = {table}_per_{unit}.count + 1, {amounts} = {table}_per_{unit}.{amounts} + excluded.{amounts}, latency_us = {table}_per_{unit}.latency_us + excluded.latency_us, {sums};",
+            buckets.join(", ")
+        ));
+    }
+}
