@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::analytics::Buffer;
+use crate::domain::analytics::questions::Quotas;
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
@@ -46,6 +47,8 @@ pub struct App {
     pub store: Gate,
     /// What happened, as far as it has been written.
     pub events: Events,
+    /// How much has been asked about it.
+    pub quotas: Quotas,
     /// What happened, and waits to be written.
     pub happened: Buffer,
     pub freshness: Arc<Freshness>,
@@ -140,6 +143,7 @@ impl App {
             settings,
             store: Gate::default(),
             events,
+            quotas: Quotas::default(),
             happened,
             freshness,
             caches,

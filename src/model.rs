@@ -5,7 +5,7 @@ mod events;
 mod overrides;
 mod people;
 
-pub use bound_query::BoundQuery;
+pub use bound_query::{BoundQuery, Engine};
 pub use events::{EventKind, Kept, Retention, Unit};
 pub use overrides::{Overrides, STARS_MAX};
 pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};

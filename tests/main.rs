@@ -91,6 +91,10 @@ mod v2 {
     mod paths;
     mod recoverable_keys;
 
+    mod analytics {
+        mod get_ratelimits;
+        mod get_verifications;
+    }
     mod apis {
         mod create_api;
         mod delete_api;

@@ -13,7 +13,12 @@ use crate::support::{Keyward, Reply, post};
 use cases::{cases, object_of};
 
 /// Operations that pass over fields which they do not know.
-const OPEN: [&str; 2] = ["identities.createIdentity", "keys.rerollKey"];
+const OPEN: [&str; 4] = [
+    "analytics.getRatelimits",
+    "analytics.getVerifications",
+    "identities.createIdentity",
+    "keys.rerollKey",
+];
 
 /// Sends a body as it is.
 async fn send(kw: &Keyward, row: &Row, root_key: &str, body: impl Into<Body>) -> Reply {

@@ -1,3 +1,20 @@
+/// What keeps the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Postgres,
+    Sqlite,
+}
+
+impl Engine {
+    /// What is for one engine, or for the other.
+    pub fn pick<T>(self, postgres: T, sqlite: T) -> T {
+        match self {
+            Self::Postgres => postgres,
+            Self::Sqlite => sqlite,
+        }
+    }
+}
+
 /// A question in the words of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundQuery {

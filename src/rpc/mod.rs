@@ -150,8 +150,12 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const MAY_GO_UNRECORDED: bool = false;
     /// The largest body that it takes.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
+    /// How long it may take.
+    const TIMEOUT: Duration = Duration::from_secs(10);
     /// Whether its errors are sent as `application/problem+json`, which the official clients expect of some.
     const ERRORS_ARE_PROBLEMS: bool = false;
+    /// The statuses that it may answer with besides those that any may, and why.
+    const ERRORS: &'static [(u16, &'static str)] = &[];
     type Reply: Reply + JsonSchema + Send;
 
     /// A request that is accepted: shown in the documentation, sent by the tests.
@@ -177,6 +181,8 @@ pub struct Row {
     pub reply: fn() -> Schema,
     pub shape: Shape,
     pub errors_are_problems: bool,
+    /// Statuses of its own, and why they are answered.
+    pub errors: &'static [(u16, &'static str)],
     pub example: fn() -> Value,
     /// Answers one request.
     pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
@@ -224,6 +230,7 @@ impl<V: Version> Rows<V> {
             reply: reply_schema::<O::Reply>,
             shape: <O::Reply as Reply>::SHAPE,
             errors_are_problems: O::ERRORS_ARE_PROBLEMS,
+            errors: O::ERRORS,
             example: O::example,
             call: |endpoint, request| Box::pin(serve::serve::<V, O>(endpoint, request)),
         });

@@ -180,11 +180,11 @@ fn needs(row: &Row) -> String {
 fn responses(table: &Table, row: &Row) -> Responses {
     let done = response("Done.", "application/json", (table.success)(row));
     let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), done)]);
-    for (status, text) in ERRORS {
+    for (status, text) in ERRORS.iter().chain(row.errors) {
         let error = json!({ "$ref": "#/components/schemas/Error" });
-        let media_type =
-            if row.errors_are_problems { "application/problem+json" } else { "application/json" };
-        responses.insert(StatusCode::Code(status), response(text, media_type, error));
+        let is_problem = row.errors_are_problems || *status == 429;
+        let media_type = if is_problem { "application/problem+json" } else { "application/json" };
+        responses.insert(StatusCode::Code(*status), response(text, media_type, error));
     }
     Responses { responses, ..Responses::default() }
 }

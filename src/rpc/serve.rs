@@ -3,7 +3,6 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -28,8 +27,6 @@ const METRICS: &str = "x-unkey-metrics";
 /// By which a client names a request that it may send again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
-/// How long an operation may take.
-const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers one request of an operation.
 pub async fn serve<V: Version, O: Operation>(
@@ -106,9 +103,9 @@ async fn answer<V: Version, O: Operation>(
         O::MAY_GO_UNRECORDED && head.headers.get(METRICS).is_some_and(|value| value == "disabled");
     let caller = Caller { authority, origin, once, request: request_id, is_unrecorded };
     // Counters have a limit of their own, so this is the database's.
-    within(RUN_TIMEOUT, pin!(request.run(app, &caller)))
+    within(O::TIMEOUT, pin!(request.run(app, &caller)))
         .await
-        .unwrap_or(Err(Error::StoreTimeout(RUN_TIMEOUT.as_secs())))
+        .unwrap_or(Err(Error::StoreTimeout(O::TIMEOUT.as_secs())))
 }
 
 async fn authenticated<'a, V: Version>(

@@ -260,21 +260,21 @@ pub trait EventWrites: Send {
 /// needed.
 #[derive(Debug, Clone)]
 pub enum Events {
-    Postgres { write: PgPool, read: PgPool },
-    Sqlite { write: SqlitePool, read: SqlitePool },
+    Postgres { write: PgPool, read: PgPool, ask: PgPool },
+    Sqlite { write: SqlitePool, read: SqlitePool, ask: SqlitePool },
 }
 
 impl Events {
     /// In the Postgres at `url`.
     pub fn connect(url: &str) -> Result<Self> {
-        let (write, read) = postgres::event_pools(url)?;
-        Ok(Self::Postgres { write, read })
+        let [write, read, ask] = postgres::event_pools(url)?;
+        Ok(Self::Postgres { write, read, ask })
     }
 
     /// In this file, which is made when there is none.
     pub fn open(path: &Path) -> Self {
-        let (write, read) = sqlite::event_pools(path);
-        Self::Sqlite { write, read }
+        let [write, read, ask] = sqlite::event_pools(path);
+        Self::Sqlite { write, read, ask }
     }
 
     /// Brings the schema up to date. Several replicas may call it at once.
@@ -322,13 +322,15 @@ impl Events {
     /// Waits for what is under way and closes every connection.
     pub async fn close(&self) {
         match self {
-            Self::Postgres { write, read } => {
+            Self::Postgres { write, read, ask } => {
                 write.close().await;
                 read.close().await;
+                ask.close().await;
             }
-            Self::Sqlite { write, read } => {
+            Self::Sqlite { write, read, ask } => {
                 write.close().await;
                 read.close().await;
+                ask.close().await;
             }
         }
     }

@@ -125,14 +125,17 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
     }
 }
 
-/// How many connections write events and sum them up, and how many answer questions about them.
+/// How many connections write events and sum them up, how many read sums, and how many answer questions that others
+/// have written, so that those hold up nothing else.
 const EVENT_WRITERS: u32 = 2;
 const EVENT_READERS: u32 = 2;
+const EVENT_QUESTIONS: u32 = 2;
 /// How long a statement about events may run: summing up what has gathered in an outage takes its time.
 const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Connections that write events, and such that only read them. They are made when they are first needed.
-pub fn event_pools(url: &str) -> sqlx::Result<(PgPool, PgPool)> {
+/// Connections that write events, such that only read them, and such that answer questions. They are made when they are
+/// first needed.
+pub fn event_pools(url: &str) -> sqlx::Result<[PgPool; 3]> {
     let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
     let options = options(url)?.options([
         ("search_path", SCHEMA),
@@ -147,7 +150,11 @@ pub fn event_pools(url: &str) -> sqlx::Result<(PgPool, PgPool)> {
             .connect_lazy_with(options)
     };
     let reading = options.clone().options([("default_transaction_read_only", "on")]);
-    Ok((pool(EVENT_WRITERS, options), pool(EVENT_READERS, reading)))
+    Ok([
+        pool(EVENT_WRITERS, options),
+        pool(EVENT_READERS, reading.clone()),
+        pool(EVENT_QUESTIONS, reading),
+    ])
 }
 
 pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {

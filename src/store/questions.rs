@@ -12,10 +12,10 @@ use futures_util::{Stream, StreamExt as _};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
 use tracing::debug;
 
-use super::postgres;
+use super::{Events, postgres};
 use crate::clock::Stopwatch;
 use crate::error::{self, Error, QueryFault, Result};
-use crate::model::BoundQuery;
+use crate::model::{BoundQuery, Engine};
 
 /// How much a question may take.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,24 @@ pub struct Bounds {
     pub answer_max_bytes: usize,
     /// By which the process of an embedded server may grow.
     pub memory_max_bytes: u64,
+}
+
+impl Events {
+    /// The rows that a question yields, each a text.
+    pub async fn ask(&self, query: &BoundQuery, bounds: &Bounds) -> Result<Vec<String>> {
+        match self {
+            Self::Postgres { ask, .. } => ask_postgres(ask, query, bounds).await,
+            Self::Sqlite { ask, .. } => ask_sqlite(ask, query, bounds).await,
+        }
+    }
+
+    /// What questions are written for.
+    pub fn engine(&self) -> Engine {
+        match self {
+            Self::Postgres { .. } => Engine::Postgres,
+            Self::Sqlite { .. } => Engine::Sqlite,
+        }
+    }
 }
 
 /// What a replica's database gives a question: to sort and to group, and on its disk.
@@ -166,6 +184,9 @@ fn told(failed: Failed, stop: Option<&Stop>) -> Error {
         "53200" | "53400" | "54000" | "7" | "9" | "18" => {
             (QueryFault::Memory, "the query took too much memory: ask for less at once")
         }
+        // The tables are yet to be made.
+        "42P01" | "3F000" | "14" => return Error::StoreUnopened,
+        _ if refusal.message().starts_with("no such table") => return Error::StoreUnopened,
         "22003" => (QueryFault::Invalid, "a number in the query is out of range"),
         "21000" => (QueryFault::Invalid, "a query that stands for a value gave more than one row"),
         "22P02" | "22030" | "22032" => (QueryFault::Invalid, "a text is not what it is read as"),
@@ -188,5 +209,5 @@ fn primary(code: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Whether SQLite found its file in disorder, or not at all.
 fn is_broken(code: &str) -> bool {
-    ["6", "8", "10", "11", "13", "14", "26"].contains(&code)
+    ["6", "8", "10", "11", "13", "26"].contains(&code)
 }

@@ -100,9 +100,9 @@ pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
         .await
 }
 
-/// One connection that writes events, and some that only read them. They are made when they are first needed. What
+/// One connection that writes events, some that only read them, and some that answer questions. They are made when they are first needed. What
 /// was written last may be gone after a power cut, though never after a crash of the process.
-pub fn event_pools(path: &Path) -> (SqlitePool, SqlitePool) {
+pub fn event_pools(path: &Path) -> [SqlitePool; 3] {
     let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5));
     let pool = |connections_max, options| {
         SqlitePoolOptions::new()
@@ -115,7 +115,8 @@ pub fn event_pools(path: &Path) -> (SqlitePool, SqlitePool) {
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal);
-    (pool(1, writing), pool(2, options.read_only(true)))
+    let reading = options.read_only(true);
+    [pool(1, writing), pool(2, reading.clone()), pool(2, reading)]
 }
 
 /// Takes the write lock at once: a transaction that reads first and wants it later fails when

@@ -4,6 +4,7 @@
 //! finds it full is dropped, and counted. [`writer`] empties it in batches.
 
 mod gather;
+pub mod questions;
 pub mod sql;
 pub mod sums;
 pub mod writer;

@@ -3,6 +3,10 @@
 pub mod shapes;
 mod wire;
 
+mod analytics {
+    pub mod get_ratelimits;
+    pub mod get_verifications;
+}
 mod apis {
     pub mod create_api;
     pub mod delete_api;
@@ -97,5 +101,7 @@ pub fn table() -> Table {
         .with::<ratelimit::get_override::GetOverride>()
         .with::<ratelimit::list_overrides::ListOverrides>()
         .with::<ratelimit::delete_override::DeleteOverride>()
+        .with::<analytics::get_verifications::GetVerifications>()
+        .with::<analytics::get_ratelimits::GetRatelimits>()
         .table()
 }

@@ -1,5 +1,7 @@
 //! What several operations of version 2 take or give back.
 
+use serde_json::value::RawValue;
+
 use crate::clock::Timestamp;
 use crate::domain::keys::{Found, NewCredits, NewRatelimit, View};
 use crate::domain::page::Paging;
@@ -342,3 +344,16 @@ impl From<model::Override> for OverrideReply {
         }
     }
 }
+
+/// What may come of a query about events.
+pub const ASKING_ERRORS: [(u16, &str); 2] = [
+    (422, "The query took too long or too much memory, or its answer is too large."),
+    (429, "The workspace has asked too much within an hour."),
+];
+
+/// A row of an answer about events: the columns that the query selects, by their names.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct EventRow(
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")] pub Box<RawValue>,
+);

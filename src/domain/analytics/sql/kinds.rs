@@ -9,22 +9,7 @@ use std::rc::Rc;
 use super::fragment::Fragment;
 use super::tables::Table;
 use crate::error::Result;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
-    Postgres,
-    Sqlite,
-}
-
-impl Engine {
-    /// What is written for one engine, or for the other.
-    pub fn pick<T>(self, postgres: T, sqlite: T) -> T {
-        match self {
-            Self::Postgres => postgres,
-            Self::Sqlite => sqlite,
-        }
-    }
-}
+pub use crate::model::Engine;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {

@@ -1,12 +1,12 @@
 //! Questions in SQL about what happened, for callers who may see a part of it.
 //!
-//! A caller writes in the dialect of `ClickHouse` over the public tables ([`tables`]). That text is parsed within
+//! A caller writes in the dialect of ClickHouse over the public tables ([`tables`]). That text is parsed within
 //! bounds ([`parse`]); its tree is taken apart piece by piece, and every piece that is not expressly offered is
 //! refused ([`shape`], [`functions`]); what is understood is written anew for the engine ([`fragment`]), which knows no
 //! words but those of this program. A query can name nothing but the public tables and its own parts: the tables are
 //! views that hold the condition on the workspace inside them ([`views`]).
 //!
-//! Results are what `ClickHouse` would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
+//! Results are what ClickHouse would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
 //! `min` of nothing, and division by zero are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
 //! its parts, where it would falsify sums.
 

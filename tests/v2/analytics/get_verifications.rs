@@ -1,0 +1,153 @@
+use keyward::id::WorkspaceId;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::support::{Keyward, NOON, Reply};
+
+const OPERATION: &str = "analytics.getVerifications";
+
+async fn ask(kw: &Keyward, query: &str) -> Reply {
+    kw.v2(OPERATION, json!({ "query": query })).await
+}
+
+async fn ask_as(kw: &Keyward, root_key: &str, query: &str) -> Value {
+    kw.v2_as(root_key, OPERATION, json!({ "query": query })).await.data().clone()
+}
+
+both! {
+    async fn a_verification_is_told_with_all_that_is_known_of_it(kw) {
+        let api = kw.api().await;
+        let credits = json!({ "remaining": 5 });
+        let key = kw.key_in(&api, json!({ "externalId": "user_1", "credits": credits })).await;
+        let asked = json!({ "credits": { "cost": 2 }, "tags": ["b", "a"] });
+        let id = kw.verify_with(&key.key, asked).await.body["meta"]["requestId"].clone();
+        kw.write_events().await;
+
+        let reply = ask(&kw, "SELECT * FROM key_verifications_v1").await;
+
+        let row = &reply.data()[0];
+        assert_eq!(reply.data().as_array().unwrap().len(), 1);
+        assert_eq!(row["request_id"], id);
+        assert_eq!(row["time"], NOON.0);
+        assert_eq!(row["key_space_id"], api);
+        assert_eq!(row["key_id"], key.id);
+        assert_eq!(row["external_id"], "user_1");
+        assert_eq!(row["outcome"], "VALID");
+        assert_eq!(row["tags"], json!(["a", "b"]));
+        assert_eq!(row["spent_credits"], 2);
+        assert_eq!(row["source"], "api");
+        assert!(row["latency"].is_number(), "{row}");
+        assert!(reply.text.contains(r#"{"request_id":"#), "{}", reply.text);
+    }
+
+    async fn sums_count_what_has_not_been_summed_up(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+
+        for unit in ["minute", "hour", "day", "month"] {
+            let query = format!(
+                "SELECT time, sum(count) AS total FROM key_verifications_per_{unit}_v1 GROUP BY time"
+            );
+            let told = ask(&kw, &query).await.data().clone();
+
+            let time = match unit {
+                "day" => "2026-03-10",
+                "month" => "2026-03-01",
+                _ => "2026-03-10 12:00:00",
+            };
+            assert_eq!(told, json!([{ "time": time, "total": 2 }]));
+        }
+    }
+
+    async fn nothing_is_an_empty_list(kw) {
+        kw.write_events().await;
+
+        let reply = ask(&kw, "SELECT key_id FROM key_verifications_v1").await;
+
+        assert_eq!(*reply.data(), json!([]));
+    }
+
+    async fn another_workspace_sees_its_own(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        let stranger = kw.other_workspace().await;
+
+        for query in [
+            "SELECT key_id FROM key_verifications_v1",
+            "SELECT key_id FROM key_verifications_per_day_v1",
+            "SELECT key_id FROM key_verifications_v1 WHERE 1 = 1 OR workspace_id = 'ws_default'",
+            "SELECT key_id FROM key_verifications_v1 UNION ALL SELECT key_id FROM key_verifications_per_month_v1",
+        ] {
+            assert_eq!(ask_as(&kw, &stranger, query).await, json!([]), "{query}");
+        }
+    }
+
+    async fn a_root_key_for_one_api_sees_that_one(kw) {
+        let (one, other) = (kw.api().await, kw.api().await);
+        for api in [&one, &other] {
+            let key = kw.key_in(api, json!({})).await;
+            kw.verify(&key.key).await.is("VALID");
+        }
+        kw.write_events().await;
+        let root_key = kw.root_key_with(vec![format!("api.{one}.read_analytics")]).await;
+        let lost = kw.root_key(["api.api_nobody.read_analytics"]).await;
+        let query = "SELECT DISTINCT key_space_id FROM key_verifications_v1";
+
+        assert_eq!(ask_as(&kw, &root_key, query).await, json!([{ "key_space_id": one }]));
+        assert_eq!(ask_as(&kw, &lost, query).await, json!([]));
+    }
+
+    async fn the_permission_is_asked_for_before_the_query_is_read(kw) {
+        let root_key = kw.root_key(["ratelimit.*.read_analytics", "api.*.read_api"]).await;
+
+        let reply = kw.v2_as(&root_key, OPERATION, json!({ "query": "nonsense" })).await;
+
+        reply.error(403, "insufficient_permissions");
+    }
+
+    async fn what_is_wrong_with_a_query_is_told_by_its_name(kw) {
+        kw.write_events().await;
+        for (query, status, name) in [
+            ("", 400, "invalid_analytics_query"),
+            ("SELECT nonsense FROM key_verifications_v1", 400, "invalid_analytics_query"),
+            ("SELECT key_id FROM verifications", 400, "invalid_analytics_table"),
+            ("SELECT identifier FROM ratelimits_v1", 400, "invalid_analytics_table"),
+            ("SELECT pg_sleep(9) FROM key_verifications_v1", 400, "invalid_analytics_function"),
+            ("DROP TABLE verifications", 400, "invalid_analytics_query_type"),
+            ("SELECT key_id FROM key_verifications_v1 WHERE time > 1", 400, "query_range_exceeds_retention"),
+        ] {
+            let reply = ask(&kw, query).await;
+
+            let error = reply.error(status, name);
+            assert!(!error["detail"].as_str().unwrap().is_empty());
+        }
+    }
+
+    async fn fields_that_are_not_known_are_passed_over(kw) {
+        kw.write_events().await;
+        let query = "SELECT key_id FROM key_verifications_v1";
+
+        let reply = kw.v2(OPERATION, json!({ "query": query, "surprise": 1 })).await;
+        let without = kw.v2(OPERATION, json!({ "surprise": 1 })).await;
+
+        assert_eq!(*reply.data(), json!([]));
+        without.fault("/required");
+    }
+
+    async fn a_workspace_that_has_asked_enough_waits_for_the_next_hour(kw) {
+        kw.write_events().await;
+        let workspace: WorkspaceId = keyward::domain::root_keys::default_workspace();
+        for _ in 0..999 {
+            kw.app.quotas.admit(&workspace, NOON).unwrap();
+        }
+        let query = "SELECT key_id FROM key_verifications_v1";
+
+        ask(&kw, query).await.data();
+        ask(&kw, query).await.error(429, "query_quota_exceeded");
+        kw.clock.advance_ms(3_600_000);
+        ask(&kw, query).await.data();
+    }
+}
