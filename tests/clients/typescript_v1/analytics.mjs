@@ -9,7 +9,7 @@ const DAY = 86_400_000;
 
 await section("analytics", async (check) => {
   const { apiId } = await result(unkey.apis.create({ name: fresh("analytics") }));
-  const externalId = fresh("user");
+  const externalId = fresh("analysed");
   const first = await createKey({ apiId, externalId });
   const second = await createKey({ apiId, remaining: 1 });
   const start = Date.now() - DAY;
