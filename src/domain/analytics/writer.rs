@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::model::EventKind;
 use crate::store::events::Batch;
 
-/// How many events one batch has at most.
-const BATCH_MAX: usize = 10_000;
+/// How many events one batch has at most: few enough that to make it holds up no request for long.
+const BATCH_MAX: usize = 2_000;
 /// How many batches are summed up in one transaction.
 const SUMMED_MAX: usize = 50;
 const DAY_MS: i64 = 86_400_000;
