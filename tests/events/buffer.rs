@@ -3,23 +3,11 @@
 use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::analytics::writer;
-use keyward::store::Events;
 use keyward::store::events::{Batch, Sum, Total, TotalOf};
 use serde_json::json;
 
 use crate::both;
 use crate::support::{Keyward, NOON, Stack};
-
-async fn run(kw: &Keyward, sql: &'static str) {
-    match &kw.app.events {
-        Events::Postgres { write, .. } => {
-            sqlx::query(sql).execute(write).await.unwrap();
-        }
-        Events::Sqlite { write, .. } => {
-            sqlx::query(sql).execute(write).await.unwrap();
-        }
-    }
-}
 
 /// A figure of `/metrics`.
 async fn metric(kw: &Keyward, name: &str) -> u64 {
@@ -34,11 +22,11 @@ both! {
     let key = kw.key(json!({})).await;
     kw.write_events().await;
     kw.verify(&key.key).await.is("VALID");
-    run(&kw, "ALTER TABLE verification_totals RENAME TO away").await;
+    kw.change_events("ALTER TABLE verification_totals RENAME TO away").await;
 
     let failed = writer::write(&kw.app).await;
     kw.verify(&key.key).await.is("VALID");
-    run(&kw, "ALTER TABLE away RENAME TO verification_totals").await;
+    kw.change_events("ALTER TABLE away RENAME TO verification_totals").await;
     kw.write_events().await;
 
     assert!(failed.is_err());

@@ -108,3 +108,37 @@ both! {
     assert_eq!(counts(&kw).await, [1; 5]);
     }
 }
+
+async fn keeps_names(kw: Keyward) {
+    let key = kw.key(json!({})).await;
+    kw.clock.advance_ms(11 * 3_600_000);
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    // It happened an hour before midnight; the day after is nearly over.
+    kw.clock.advance_ms(23 * 3_600_000);
+    writer::keep(&kw.app).await.unwrap();
+
+    assert_eq!(count(&kw, "SELECT request_id FROM verifications").await, 1);
+    assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 1);
+}
+
+async fn a_day(stack: Stack) -> Keyward {
+    Keyward::start_with(stack, |settings| {
+        let kept = Retention { raw: 1, minute: 1, hour: 1, day: 1, month: 1 };
+        settings.kept.verifications = kept;
+        settings.kept.ratelimits = kept;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_an_event_has_in_common_with_others_is_kept_as_long_as_it_embedded() {
+    keeps_names(a_day(Stack::Embedded).await).await;
+}
+
+#[tokio::test]
+async fn what_an_event_has_in_common_with_others_is_kept_as_long_as_it_replica() {
+    keeps_names(a_day(Stack::Replica).await).await;
+}

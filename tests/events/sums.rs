@@ -134,3 +134,28 @@ both! {
     }
     }
 }
+
+both! {
+    async fn an_amount_that_is_too_large_to_add_up_stays_at_the_greatest_there_is(kw) {
+        let most = 35_184_372_088_831_i64;
+        let check = json!({
+            "namespace": "email", "identifier": "ann", "limit": 1, "duration": 60_000, "cost": most
+        });
+        kw.v2("ratelimit.limit", check.clone()).await.data();
+        kw.write_events().await;
+        writer::sum_up(&kw.app).await.unwrap();
+        kw.change_events("UPDATE ratelimit_totals SET tokens = 9223372036854775806").await;
+        kw.change_events("UPDATE ratelimits_per_day SET tokens = 9223372036854775806").await;
+
+        kw.v2("ratelimit.limit", check).await.data();
+        kw.write_events().await;
+        writer::sum_up(&kw.app).await.unwrap();
+
+        for sql in [
+            "SELECT tokens || ' ' || count FROM ratelimit_totals WHERE unit = 'day'",
+            "SELECT tokens || ' ' || count FROM ratelimits_per_day",
+        ] {
+            assert_eq!(kw.events(sql).await, ["9223372036854775807 2"]);
+        }
+    }
+}

@@ -170,6 +170,15 @@ impl Keyward {
         rows.expect("an answer")
     }
 
+    /// Changes what is kept of what happened.
+    pub async fn change_events(&self, sql: &'static str) {
+        let changed = match &self.app.events {
+            Events::Postgres { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+            Events::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+        };
+        changed.expect("a change");
+    }
+
     /// Sends any request.
     pub async fn send(&self, request: Request<Body>) -> Reply {
         let response = self.paths.answer(request).await;

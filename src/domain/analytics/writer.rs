@@ -8,7 +8,8 @@ use crate::store::events::Batch;
 
 /// How many events one batch has at most: few enough that to make it holds up no request for long.
 const BATCH_MAX: usize = 2_000;
-/// How many batches are summed up in one transaction.
+/// How many batches are summed up in one transaction: no more than that no sum of theirs is too large for the database,
+/// whatever callers asked for.
 const SUMMED_MAX: usize = 50;
 const DAY_MS: i64 = 86_400_000;
 
@@ -77,8 +78,9 @@ pub async fn keep(app: &App) -> Result<()> {
         tx.forget(kind, kept.of(kind), now).await?;
         tx.commit().await?;
     }
+    // A series tells the day on which it was last written to by when that began, and may tell the one before.
     let longest = EventKind::ALL.map(|kind| kept.of(kind).longest()).into_iter().max().unwrap_or(0);
     let mut tx = app.events.begin().await?;
-    tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest) * DAY_MS)).await?;
+    tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest + 2) * DAY_MS)).await?;
     tx.commit().await
 }

@@ -49,11 +49,16 @@ macro_rules! sum_of_item {
     };
 }
 
-/// Adds a sum to the one that is there.
+/// Adds a sum to the one that is there. An amount is a caller's number: it stays at the greatest there is, for else one
+/// workspace's sum that cannot be written would hold up all others'.
 macro_rules! added {
     ($table:literal, $amount:literal) => {
-        added!(@ $table, "count", $amount, "latency_us", "latency_le_100us", "latency_le_500us",
-            "latency_le_1ms", "latency_le_5ms", "latency_le_25ms", "latency_le_100ms")
+        concat!(
+            $amount, " = CASE WHEN ", $table, ".", $amount, " > 9223372036854775807 - excluded.", $amount,
+            " THEN 9223372036854775807 ELSE ", $table, ".", $amount, " + excluded.", $amount, " END, ",
+            added!(@ $table, "count", "latency_us", "latency_le_100us", "latency_le_500us",
+                "latency_le_1ms", "latency_le_5ms", "latency_le_25ms", "latency_le_100ms")
+        )
     };
     (@ $table:literal, $first:literal $(, $column:literal)*) => {
         concat!(
