@@ -1,16 +1,17 @@
 //! What can go wrong, and how it is called on the wire.
 //!
-//! [`Error`] knows nothing of HTTP but the status in the table of [`codes!`]. A name in that table is
-//! part of the contract: a code may be added, never renamed and never used for something else. Each
-//! has its section in `docs/errors.md`, which the server itself shows at `/errors/<name>`.
+//! [`Error`] knows nothing of HTTP but the status in the table of [`Code`]s. Each of them has its section in
+//! `docs/errors.md`, which the server itself shows at `/errors/<name>`.
+
+mod codes;
+mod subjects;
 
 use std::convert::Infallible;
 
 use thiserror::Error as ThisError;
 
-use crate::id::{
-    ApiId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
-};
+pub use codes::Code;
+pub use subjects::{QueryFault, Refusal, Subject, Unknown};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -23,124 +24,6 @@ pub struct Fault {
     pub message: String,
     /// What to do, where that is not plain from the message.
     pub fix: Option<&'static str>,
-}
-
-/// Why a caller is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
-pub enum Unknown {
-    #[error("the Authorization header is missing; send `Authorization: Bearer <root key>`")]
-    Missing,
-    #[error("the Authorization header is not of the form `Bearer <root key>`")]
-    Malformed,
-    #[error("the root key does not exist")]
-    NotFound,
-    #[error("the root key has been revoked")]
-    Revoked,
-    #[error("the root key has expired")]
-    Expired,
-}
-
-/// What a request named that is not there, or is there already.
-#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-pub enum Subject {
-    #[error("API {0}")]
-    Api(ApiId),
-    #[error("key {0}")]
-    Key(KeyId),
-    /// The key itself was shown, not its id: it must not be repeated.
-    #[error("the given key")]
-    Secret,
-    #[error("permission {0}")]
-    Permission(String),
-    #[error("role {0}")]
-    Role(String),
-    #[error("identity with externalId {0}")]
-    Identity(String),
-    #[error("identity {0}")]
-    IdentityId(String),
-    #[error("workspace {0}")]
-    Workspace(WorkspaceId),
-    #[error("root key {0}")]
-    RootKey(KeyId),
-    #[error("migration {0}")]
-    Migration(MigrationId),
-    #[error("rate-limit namespace {0}")]
-    Namespace(String),
-    #[error("an override for identifier {0}")]
-    Override(String),
-    #[error("member {0}")]
-    Member(PersonId),
-    #[error("invitation {0}")]
-    Invitation(InvitationId),
-    #[error("session {0}")]
-    Session(SessionId),
-}
-
-/// A request that is right in itself and does not fit the state of things.
-#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-pub enum Refusal {
-    #[error(
-        "recoverable keys need a master key, which this server does not have: KEYWARD_MASTER_KEY"
-    )]
-    NoVault,
-    #[error("API {0} keeps no recoverable keys; `keyward api update` lets it")]
-    NotRecoverable(ApiId),
-    #[error("API {0} is protected against deletion; `keyward api update` takes that from it")]
-    Protected(ApiId),
-    #[error("{} does not exist; make it first", list(.0))]
-    Missing(Vec<Subject>),
-    #[error("the key has no rate limit named {name}; give limit and duration to check one ad hoc")]
-    UnknownRatelimit { name: String, key: KeyId, identity: Option<IdentityId> },
-    #[error(
-        "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
-    )]
-    TooManyNamespaces(i64),
-    #[error("a key has at most {0} permissions of itself; give it a role instead")]
-    TooManyPermissions(usize),
-    #[error("a key has at most {0} roles")]
-    TooManyRoles(usize),
-    #[error("a workspace must keep an owner; make another member one first")]
-    LastOwner,
-    #[error("the workspace has {0} members, which is the most; remove one first")]
-    TooManyMembers(usize),
-    #[error("the namespace has {0} overrides, which is the most; delete one first")]
-    TooManyOverrides(i64),
-}
-
-/// Why a question about events is not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueryFault {
-    /// It cannot be understood, or asks for something that is not offered.
-    Invalid,
-    /// It names a table that there is not.
-    Table,
-    /// It calls a function that there is not.
-    Function,
-    /// It is no SELECT.
-    Type,
-    /// It asks for what is older than anything that is kept.
-    Forgotten,
-    /// It took too long.
-    Timeout,
-    /// It took too much memory, or its answer is too large.
-    Memory,
-    /// The workspace has asked too much.
-    Quota,
-}
-
-impl QueryFault {
-    fn code(self) -> Code {
-        match self {
-            Self::Invalid => Code::InvalidAnalyticsQuery,
-            Self::Table => Code::InvalidAnalyticsTable,
-            Self::Function => Code::InvalidAnalyticsFunction,
-            Self::Type => Code::InvalidAnalyticsQueryType,
-            Self::Forgotten => Code::QueryRangeExceedsRetention,
-            Self::Timeout => Code::QueryExecutionTimeout,
-            Self::Memory => Code::QueryMemoryLimitExceeded,
-            Self::Quota => Code::QueryQuotaExceeded,
-        }
-    }
 }
 
 #[derive(Debug, ThisError)]
@@ -410,76 +293,4 @@ pub fn is_outage(cause: &sqlx::Error) -> bool {
         }),
         _ => false,
     }
-}
-
-macro_rules! codes {
-    ($($name:ident $wire:literal $status:literal $title:literal,)*) => {
-        /// The name of an error on the wire. Append-only.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $($name,)* }
-
-        impl Code {
-            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
-
-            /// The last part of the error's `type`, and of its page.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$name => $wire,)* }
-            }
-
-            pub fn status(self) -> u16 {
-                match self { $(Self::$name => $status,)* }
-            }
-
-            pub fn title(self) -> &'static str {
-                match self { $(Self::$name => $title,)* }
-            }
-        }
-    };
-}
-
-codes! {
-    InvalidInput "invalid_input" 400 "Bad Request",
-    KeyMalformed "key_malformed" 400 "Bad Request",
-    PermissionsQuerySyntaxError "permissions_query_syntax_error" 400 "Bad Request",
-    InvalidAnalyticsQuery "invalid_analytics_query" 400 "Bad Request",
-    InvalidAnalyticsTable "invalid_analytics_table" 400 "Bad Request",
-    InvalidAnalyticsFunction "invalid_analytics_function" 400 "Bad Request",
-    InvalidAnalyticsQueryType "invalid_analytics_query_type" 400 "Bad Request",
-    QueryRangeExceedsRetention "query_range_exceeds_retention" 400 "Bad Request",
-    AuthenticationMissing "authentication_missing" 401 "Unauthorized",
-    AuthenticationMalformed "authentication_malformed" 401 "Unauthorized",
-    RootKeyNotFound "root_key_not_found" 401 "Unauthorized",
-    RootKeyRevoked "root_key_revoked" 401 "Unauthorized",
-    RootKeyExpired "root_key_expired" 401 "Unauthorized",
-    InsufficientPermissions "insufficient_permissions" 403 "Forbidden",
-    WorkspaceDisabled "workspace_disabled" 403 "Forbidden",
-    OperationSwitchedOff "operation_switched_off" 403 "Forbidden",
-    NotFound "not_found" 404 "Not Found",
-    ApiNotFound "api_not_found" 404 "Not Found",
-    KeyNotFound "key_not_found" 404 "Not Found",
-    IdentityNotFound "identity_not_found" 404 "Not Found",
-    PermissionNotFound "permission_not_found" 404 "Not Found",
-    RoleNotFound "role_not_found" 404 "Not Found",
-    WorkspaceNotFound "workspace_not_found" 404 "Not Found",
-    MigrationNotFound "migration_not_found" 404 "Not Found",
-    RatelimitNamespaceNotFound "ratelimit_namespace_not_found" 404 "Not Found",
-    RatelimitOverrideNotFound "ratelimit_override_not_found" 404 "Not Found",
-    MethodNotAllowed "method_not_allowed" 405 "Method Not Allowed",
-    RequestTimeout "request_timeout" 408 "Request Timeout",
-    IdentityAlreadyExists "identity_already_exists" 409 "Conflicting Resource",
-    PermissionAlreadyExists "permission_already_exists" 409 "Conflicting Resource",
-    RoleAlreadyExists "role_already_exists" 409 "Conflicting Resource",
-    RatelimitAlreadyExists "ratelimit_already_exists" 409 "Conflicting Resource",
-    KeyAlreadyExists "key_already_exists" 409 "Conflicting Resource",
-    IdempotencyKeyInUse "idempotency_key_in_use" 409 "Conflicting Resource",
-    RatelimitNamespaceGone "ratelimit_namespace_gone" 410 "Resource Gone",
-    PreconditionFailed "precondition_failed" 412 "Precondition Failed",
-    ProtectedResource "protected_resource" 412 "Resource is protected",
-    RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
-    QueryExecutionTimeout "query_execution_timeout" 422 "Unprocessable Entity",
-    QueryMemoryLimitExceeded "query_memory_limit_exceeded" 422 "Unprocessable Entity",
-    TooManyRequests "too_many_requests" 429 "Too Many Requests",
-    QueryQuotaExceeded "query_quota_exceeded" 429 "Too Many Requests",
-    UnexpectedError "unexpected_error" 500 "Internal Server Error",
-    ServiceUnavailable "service_unavailable" 503 "Service Unavailable",
 }

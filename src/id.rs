@@ -2,6 +2,8 @@
 
 use rand::Rng as _;
 
+use crate::clock::Timestamp;
+
 /// The alphabet of identifiers: no look-alikes, nothing that a shell or a URL would mind.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
@@ -41,19 +43,40 @@ fn random(prefix: &str) -> String {
 }
 
 /// A request, in every answer and in the log. Every request has one, so it needs no memory of its own.
+///
+/// It begins with its time, so what happened is found by when it did: no index of random names has to be kept of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestId([u8; REQUEST.len() + LENGTH]);
 
 const REQUEST: &[u8; 4] = b"req_";
+/// How many of its characters tell the time, in milliseconds: enough for four thousand years.
+const TIME_LENGTH: usize = 8;
 
 impl RequestId {
-    /// A new one.
-    pub fn random() -> Self {
+    /// A new one, of a request that comes in at this moment.
+    pub fn new(at: Timestamp) -> Self {
         let mut id = [0; REQUEST.len() + LENGTH];
         let (prefix, rest) = id.split_at_mut(REQUEST.len());
         prefix.copy_from_slice(REQUEST);
         rest.copy_from_slice(&letters());
+        let mut ms = at.0.unsigned_abs();
+        for letter in rest[..TIME_LENGTH].iter_mut().rev() {
+            *letter = ALPHABET[(ms % 58) as usize];
+            ms /= 58;
+        }
         Self(id)
+    }
+
+    /// When the request came in whose id somebody wrote. Absent: it is none.
+    pub fn time(text: &str) -> Option<Timestamp> {
+        let letters = text.as_bytes().strip_prefix(REQUEST)?;
+        let digit = |letter: &u8| ALPHABET.iter().position(|known| known == letter);
+        if letters.len() != LENGTH || !letters.iter().all(|letter| digit(letter).is_some()) {
+            return None;
+        }
+        let ms = letters[..TIME_LENGTH].iter().filter_map(digit);
+        let ms = ms.fold(0_i64, |ms, digit| ms * 58 + i64::try_from(digit).unwrap_or(0));
+        Some(Timestamp(ms))
     }
 
     pub fn as_str(&self) -> &str {
@@ -189,5 +212,28 @@ mod tests {
         assert_eq!(tail.len(), 22);
         assert!(tail.bytes().all(|b| ALPHABET.contains(&b)), "{tail}");
         assert_ne!(id, KeyId::random());
+    }
+
+    #[test]
+    fn a_request_tells_when_it_came_in_and_sorts_by_it() {
+        let times = [0, 1, 57, 58, 1_763_700_000_000, 1_763_700_000_001, 58_i64.pow(8) - 1];
+        let ids = times.map(|ms| RequestId::new(Timestamp(ms)));
+
+        for (id, ms) in ids.iter().zip(times) {
+            assert_eq!(RequestId::time(id.as_str()), Some(Timestamp(ms)));
+        }
+        assert!(ids.is_sorted_by(|a, b| a.as_str() < b.as_str()));
+        assert_ne!(RequestId::new(Timestamp(7)), RequestId::new(Timestamp(7)));
+    }
+
+    #[test]
+    fn what_is_no_id_of_a_request_has_no_time() {
+        let id = RequestId::new(Timestamp(1_763_700_000_000));
+        let short = &id.as_str()[..25];
+
+        for text in ["", "req_", "key_1111111111111111111111", short, "req_000000000000000000000l"]
+        {
+            assert_eq!(RequestId::time(text), None, "{text}");
+        }
     }
 }

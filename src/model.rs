@@ -252,6 +252,14 @@ pub struct Role {
     pub permissions: Vec<Permission>,
 }
 
+/// One of the ways in which keys hold a permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The role through which they do. Absent: they hold it of themselves.
+    pub role: Option<(RoleId, String)>,
+    pub key_ids: Vec<KeyId>,
+}
+
 /// A set of keys that were issued elsewhere, of which only the hash is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {

@@ -1,9 +1,16 @@
 //! What runs beside the requests and puts away what happened.
+//!
+//! It has a thread of its own: to make a batch of thousands of events takes milliseconds, in which a thread that
+//! answers would let everybody wait.
 
+use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::time::{sleep, timeout};
+use tokio::{join, select};
 
 use crate::app::App;
 use crate::domain::analytics::writer;
@@ -16,42 +23,72 @@ const SUM_UP_EVERY: Duration = Duration::from_secs(15);
 /// How often room is made for what is to come, and what is old is forgotten.
 const KEEP_EVERY: Duration = Duration::from_mins(10);
 
-/// Runs until the set is dropped or shut down.
-pub fn start(app: &Arc<App>, tasks: &mut JoinSet<()>) {
-    tasks.spawn(keep(app.clone()));
-    tasks.spawn(write(app.clone()));
-    tasks.spawn(sum_up(app.clone()));
+/// What has been started.
+pub struct Recorder {
+    thread: JoinHandle<()>,
+    /// Dropped, the thread writes what still waits, and ends.
+    stop: Sender<()>,
 }
 
-async fn write(app: Arc<App>) {
-    loop {
-        tokio::time::sleep(WRITE_EVERY).await;
-        if app.store.store().is_ok() {
-            // A server that stops ends this loop, but no batch that is under way.
-            let app = app.clone();
-            let writing = tokio::spawn(async move { writer::write(&app).await });
-            told("write events", writing.await.unwrap_or(Ok(0)));
+/// Starts it. Fails where the system gives no thread.
+pub fn start(app: &Arc<App>) -> io::Result<Recorder> {
+    let (stop, stopped) = watch::channel(());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let app = app.clone();
+    let record = move || runtime.block_on(record(&app, stopped));
+    let thread = std::thread::Builder::new().name("recorder".into()).spawn(record)?;
+    Ok(Recorder { thread, stop })
+}
+
+impl Recorder {
+    /// Writes what still waits, and closes the connections to the database of events.
+    pub async fn stop(self) {
+        drop(self.stop);
+        let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
+        if !matches!(joined, Ok(Ok(()))) {
+            tracing::error!("the thread that records events panicked");
         }
     }
 }
 
-async fn sum_up(app: Arc<App>) {
-    loop {
-        tokio::time::sleep(SUM_UP_EVERY).await;
+async fn record(app: &App, stopped: Receiver<()>) {
+    select! {
+        () = write(app, stopped) => {}
+        ((), ()) = async { join!(sum_up(app), keep(app)) } => {}
+    }
+    if let Err(e) = writer::write(app).await {
+        tracing::warn!(error = %e, "the last events are lost: {e}");
+    }
+    // Connections belong to the thread that made them.
+    app.events.close().await;
+}
+
+/// Ends when it is told to, and never within a batch.
+async fn write(app: &App, mut stopped: Receiver<()>) {
+    while timeout(WRITE_EVERY, stopped.changed()).await.is_err() {
         if app.store.store().is_ok() {
-            told("sum up events", writer::sum_up(&app).await);
+            told("write events", writer::write(app).await);
         }
     }
 }
 
-async fn keep(app: Arc<App>) {
+async fn sum_up(app: &App) {
+    loop {
+        sleep(SUM_UP_EVERY).await;
+        if app.store.store().is_ok() {
+            told("sum up events", writer::sum_up(app).await);
+        }
+    }
+}
+
+async fn keep(app: &App) {
     // Where the database is away there are no tables yet.
     while app.store.store().is_err() {
-        tokio::time::sleep(WRITE_EVERY).await;
+        sleep(WRITE_EVERY).await;
     }
     loop {
-        told("look after the tables of events", writer::keep(&app).await);
-        tokio::time::sleep(KEEP_EVERY).await;
+        told("look after the tables of events", writer::keep(app).await);
+        sleep(KEEP_EVERY).await;
     }
 }
 

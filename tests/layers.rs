@@ -1,4 +1,4 @@
-//! Who may use whom. Arrows point one way: cli → http → {rpc, dashboard} → domain → {store, limiter}; the alphabet
+//! Who may use whom. Arrows point one way: cli → http → dashboard → rpc → domain → {store, limiter}; the alphabet
 //! is everybody's and uses no layer.
 
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     ("src/domain", &["cli", "http", "dashboard", "rpc", "stream", "recorder"]),
     ("src/http", &["cli", "store", "limiter", "stream", "recorder"]),
-    ("src/dashboard", &["cli", "http", "rpc", "store", "limiter", "stream", "recorder"]),
+    ("src/dashboard", &["cli", "http", "store", "limiter", "stream", "recorder"]),
     ("src/rpc", &["cli", "http", "dashboard", "store", "limiter", "stream", "recorder"]),
     ("src/request", LAYERS),
 ];

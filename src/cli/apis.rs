@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 use super::commands::{Out, app};
 use super::{Api, ApiUpdate, Done, Failure, Switch};
 use crate::config::Settings;
-use crate::domain::apis;
+use crate::domain::apis::{self, PREFIX_MAX, is_prefix};
 use crate::id::{ApiId, WorkspaceId};
 use crate::model::{self, ApiSettings, Networks};
-
-/// The longest prefix of a key.
-const PREFIX_MAX: usize = 16;
 
 pub async fn run(settings: Settings, out: Out, command: Api) -> Done {
     match command {
@@ -38,10 +35,7 @@ pub async fn run(settings: Settings, out: Out, command: Api) -> Done {
 /// What is to change, once it is known to be right.
 fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
     let prefix = update.default_prefix;
-    let is_prefix = |text: &String| {
-        text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    };
-    if !prefix.as_ref().is_none_or(is_prefix) {
+    if !prefix.as_deref().is_none_or(is_prefix) {
         let fault = format!("--default-prefix is at most {PREFIX_MAX} letters, digits and _");
         return Err(Failure::Use(fault));
     }

@@ -15,7 +15,6 @@ use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
-use crate::domain::analytics::writer;
 use crate::domain::root_keys::FirstStart;
 use crate::domain::uses;
 use crate::domain::{counting, credits};
@@ -41,7 +40,8 @@ pub async fn serve(settings: Settings) -> Done {
     greet(&app, address, first.as_ref());
 
     let mut tasks = stream::start(&app, announcements);
-    recorder::start(&app, &mut tasks);
+    let recorder = recorder::start(&app)
+        .map_err(|e| Failure::Run(format!("cannot start the thread that records events: {e}")))?;
     if first.is_none() {
         tasks.spawn(open_later(app.clone(), address));
     }
@@ -50,12 +50,9 @@ pub async fn serve(settings: Settings) -> Done {
     if let Err(e) = uses::note(&app).await {
         tracing::debug!(error = %e, "cannot note which keys were used: {e}");
     }
-    if let Err(e) = writer::write(&app).await {
-        tracing::warn!(error = %e, "the last events are lost: {e}");
-    }
+    recorder.stop().await;
     counting::send_quick(&app).await;
     go_back(&app).await;
-    app.events.close().await;
     app.store.close().await;
     Ok(())
 }

@@ -46,8 +46,8 @@ impl<'a> Target<'a> {
     }
 
     /// With what else there is to say of it.
-    pub fn told(self, meta: Value) -> Self {
-        Self { meta: Some(meta), ..self }
+    pub fn told(self, meta: impl Into<Option<Value>>) -> Self {
+        Self { meta: meta.into(), ..self }
     }
 }
 

@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::limiter::{Standing, Take, Taken, Window};
+use crate::limiter::{Counted, Standing, Take, Taken, Window};
 use crate::model::OnOutage;
 use crate::sabotage::Safeguard;
 
@@ -66,6 +67,37 @@ pub async fn count_quickly(app: &App, window: Window, on_outage: OnOutage) -> Re
         }
         Err(cause) => Err(cause),
     }
+}
+
+/// How a window stands for somebody who takes nothing from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What counts against the limit: all that was taken in this window, and of the one before what still counts.
+    pub used: i64,
+    /// The end of the window.
+    pub reset: Timestamp,
+}
+
+/// How windows stand; nothing is taken. Absent while Redis is away, for then nobody knows.
+pub async fn look(app: &App, windows: Vec<Window>) -> Result<Option<Vec<Seen>>> {
+    if windows.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let take = Take { windows: windows.iter().map(Window::to_look).collect(), spend: None };
+    let taken = match &app.redis {
+        None => Ok(app.local.look_at(&take.windows, app.clock.now())),
+        Some(redis) => redis.take(&take, app.clock.fixed()).await,
+    };
+    let counted = match taken {
+        Ok(taken) => taken.windows,
+        Err(cause) if cause.is_counters_outage() => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    let seen = |(counted, window): (Counted, &Window)| Seen {
+        used: counted.effective,
+        reset: counted.reset(window),
+    };
+    Ok(Some(counted.into_iter().zip(&take.windows).map(seen).collect()))
 }
 
 /// How many windows are sent together.

@@ -29,3 +29,10 @@ pub fn known(app: &App) -> Health {
     };
     Health { database: app.freshness.database_is_near(), counters }
 }
+
+/// How many events this process has lost since its start, because too many waited.
+pub fn dropped_events(app: &App) -> i64 {
+    let events = &app.metrics.events;
+    let dropped = events.verifications.dropped.get() + events.ratelimits.dropped.get();
+    i64::try_from(dropped).unwrap_or(i64::MAX)
+}

@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 
 use crate::clock::Timestamp;
 use crate::model::{Credits, Key, Refill, RefillInterval};
+use crate::store::Periods;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -18,6 +19,17 @@ pub fn period(refill: &Refill, now: Timestamp) -> i64 {
             let month = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
             if date >= due(date, day) { month } else { month - 1 }
         }
+    }
+}
+
+/// A moment as every refill counts it; see [`period`].
+pub fn periods(now: Timestamp) -> Periods {
+    let Some(date) = date(now) else { return Periods::default() };
+    Periods {
+        day: now.0.div_euclid(DAY_MS),
+        month: i64::from(date.year()) * 12 + i64::from(date.month()) - 1,
+        // On the last day of a month those of all later days have fallen due too.
+        day_of_month: if date == date.last_of_month() { 31 } else { i64::from(date.day()) },
     }
 }
 
@@ -189,6 +201,21 @@ mod tests {
         ] {
             let refill = Refill { interval, amount: 1 };
             assert_eq!(began(&refill, at(now)), Some(at(begun)), "{interval:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_moment_counts_for_every_refill_as_the_refill_counts_it() {
+        for now in ["2026-02-27T12:00:00Z", "2026-02-28T00:00:00Z", "2026-03-30T23:59:59.999Z"] {
+            let now = at(now);
+            let periods = periods(now);
+            let daily = Refill { interval: RefillInterval::Daily, amount: 1 };
+            assert_eq!(periods.day, period(&daily, now));
+            for day in 1..=31_u8 {
+                let monthly = Refill { interval: RefillInterval::Monthly { day }, amount: 1 };
+                let waits = i64::from(i64::from(day) > periods.day_of_month);
+                assert_eq!(periods.month - waits, period(&monthly, now), "{day} at {now:?}");
+            }
         }
     }
 

@@ -102,7 +102,7 @@ impl Paths {
     }
 
     fn otherwise(&self, operation: Option<&Operation>, request: Request) -> Answer {
-        if let Some(answer) = rpc::preflight(&request) {
+        if let Some(answer) = rpc::preflight(&self.other.app, &request) {
             return Box::pin(ready(counted(&self.other, answer)));
         }
         if let Some(Operation { verb, endpoint, .. }) = operation {
@@ -143,8 +143,11 @@ fn others(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn liveness() -> Response<Body> {
-    rpc::v2::V2::success(&RequestId::random(), &json!({ "message": "Keyward is alive" }))
+async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
+    rpc::v2::V2::success(
+        &RequestId::new(app.clock.now()),
+        &json!({ "message": "Keyward is alive" }),
+    )
 }
 
 /// 503 only while draining: a balancer must not drop every replica because Redis is away.

@@ -54,6 +54,11 @@ impl Window {
         Self { limit: (self.limit + replicas - 1) / replicas, ..self.clone() }
     }
 
+    /// The same window, from which nothing is taken.
+    pub fn to_look(&self) -> Self {
+        Self { cost: 0, ..self.clone() }
+    }
+
     /// How it stands where nobody counts, and it passes.
     pub fn untouched(&self, now: Timestamp) -> Standing {
         let remaining = (self.limit - self.cost).max(0);

@@ -6,9 +6,11 @@ use jiff::{ToSpan as _, Zoned};
 use crate::clock::Timestamp;
 
 /// What events are summed up by; all in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unit {
     Minute,
+    /// The finest whose sums are kept as long as any.
+    #[default]
     Hour,
     Day,
     Month,
@@ -103,6 +105,14 @@ impl EventKind {
         match self {
             Self::Verifications => "verifications",
             Self::Ratelimits => "ratelimits",
+        }
+    }
+
+    /// The column with what is added up besides their number.
+    pub fn amount(self) -> &'static str {
+        match self {
+            Self::Verifications => "spent_credits",
+            Self::Ratelimits => "tokens",
         }
     }
 }

@@ -36,14 +36,25 @@ impl Overrides {
         Self { all, exact, patterns }
     }
 
-    /// The override for an identifier: the one that is stored for exactly this text, else the live
-    /// pattern with the longest literal part, then the older one.
+    /// The override for an identifier: the first of those that are tried for it that is live.
     pub fn applying_to(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
-        let live = |at: usize| self.all.get(at).filter(|known| known.is_live(now));
-        self.exact.get(identifier).and_then(|at| live(*at)).or_else(|| {
-            let mut matching = self.patterns.iter().filter(|pattern| pattern.matches(identifier));
-            matching.find_map(|pattern| live(pattern.at))
-        })
+        self.tried_for(identifier).find(|known| known.is_live(now))
+    }
+
+    /// What is tried for an identifier: the one that is stored for exactly this text, then the patterns that match it,
+    /// that with the longest literal part first, then the older one.
+    pub fn tried_for<'a, 'i>(
+        &'a self,
+        identifier: &'i str,
+    ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
+        let exact = self.exact.get(identifier).copied();
+        // A pattern may be asked for by its own text.
+        let others = self.patterns.iter().filter(move |pattern| Some(pattern.at) != exact);
+        let matching = others.filter(move |pattern| pattern.matches(identifier));
+        exact
+            .into_iter()
+            .chain(matching.map(|pattern| pattern.at))
+            .filter_map(|at| self.all.get(at))
     }
 }
 
@@ -137,6 +148,19 @@ mod tests {
         };
 
         assert_eq!([5, 6, 7].map(found), [Some("user_1"), Some("user_*"), Some("*")]);
+    }
+
+    #[test]
+    fn all_that_match_are_tried_in_order_each_once() {
+        let overrides = made(&["*", "u*", "user_*", "nobody", "user_1", "*er_*"]);
+        let tried = |identifier: &str| -> Vec<_> {
+            overrides.tried_for(identifier).map(|known| known.identifier.clone()).collect()
+        };
+
+        assert_eq!(tried("user_1"), ["user_1", "user_*", "*er_*", "u*", "*"]);
+        assert_eq!(tried("*er_*"), ["*er_*", "*"]);
+        assert_eq!(tried("nobody"), ["nobody", "*"]);
+        assert!(tried("a\nb").is_empty());
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod credits;
 pub mod events;
 pub mod freshness;
 mod gate;
+mod holdings;
 mod identities;
+mod keys;
 mod migrations;
 mod parts;
 mod people;
@@ -20,19 +22,19 @@ mod postgres;
 pub mod questions;
 mod ratelimits;
 mod rbac;
+pub mod recent;
 mod root_keys;
 mod rows;
 mod sqlite;
+mod tx;
 mod vault;
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{PgPool, SqlitePool};
 
 use crate::clock::Timestamp;
 use crate::error::{self, Result};
@@ -41,8 +43,9 @@ use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
 pub use credits::{CreditReads, CreditWrites};
 pub use events::Events;
-use freshness::Subject;
+pub use holdings::HoldingReads;
 pub use identities::{IdentityReads, IdentityWrites};
+pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
 pub use people::{PeopleReads, PeopleWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
@@ -51,6 +54,8 @@ pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 pub use vault::{VaultReads, VaultWrites};
 
 pub use gate::Gate;
+use tx::Inner;
+pub use tx::{Reader, Tx};
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -119,7 +124,9 @@ pub enum Owner<'a> {
 pub trait Reads:
     AuditReads
     + CreditReads
+    + HoldingReads
     + IdentityReads
+    + KeyReads
     + MigrationReads
     + PeopleReads
     + RatelimitReads
@@ -154,6 +161,26 @@ pub trait Reads:
         whose: &KeysOf,
         listing: &Listing<'_>,
     ) -> Result<Vec<StoredKey>>;
+    /// Those of `ids` that are there, by id.
+    async fn keys_among(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[KeyId],
+    ) -> Result<Vec<StoredKey>>;
+    /// A page of the keys of an identity, whatever API they are of. Not the deleted ones.
+    async fn keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredKey>>;
+    /// How many keys an identity has, counted up to `max`; not the deleted ones.
+    async fn count_keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        max: i64,
+    ) -> Result<i64>;
     /// How many keys an API has; not the deleted ones.
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
     /// As [`Reads::key`], for any workspace.
@@ -193,7 +220,7 @@ pub trait Writes:
         now: Timestamp,
     ) -> Result<bool>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
-    /// Writes what an API is set to.
+    /// Writes the name of an API and what it is set to.
     async fn set_api(&mut self, api: &Api) -> Result<()>;
     /// As [`Reads::api`], held until the transaction ends.
     async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
@@ -323,7 +350,7 @@ impl Store {
             Self::Postgres(pool) => Inner::Postgres(postgres::begin(pool).await?),
             Self::Sqlite(pool) => Inner::Sqlite(sqlite::begin(pool).await?),
         };
-        Ok(Tx { inner, changed: Vec::new() })
+        Ok(Tx::new(inner))
     }
 
     /// Waits for what is under way and closes every connection.
@@ -331,89 +358,6 @@ impl Store {
         match self {
             Self::Postgres(pool) => pool.close().await,
             Self::Sqlite(pool) => pool.close().await,
-        }
-    }
-}
-
-/// A connection on which only [`Reads`] can be called.
-pub enum Reader {
-    Postgres(PoolConnection<Postgres>),
-    Sqlite(PoolConnection<Sqlite>),
-}
-
-impl Deref for Reader {
-    type Target = dyn Reads;
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Postgres(connection) => &**connection,
-            Self::Sqlite(connection) => &**connection,
-        }
-    }
-}
-
-impl DerefMut for Reader {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Postgres(connection) => &mut **connection,
-            Self::Sqlite(connection) => &mut **connection,
-        }
-    }
-}
-
-/// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
-pub struct Tx {
-    inner: Inner,
-    changed: Vec<Subject>,
-}
-
-enum Inner {
-    Postgres(Transaction<'static, Postgres>),
-    Sqlite(Transaction<'static, Sqlite>),
-}
-
-impl Inner {
-    async fn commit(self) -> Result<()> {
-        match self {
-            Self::Postgres(tx) => tx.commit().await?,
-            Self::Sqlite(tx) => tx.commit().await?,
-        }
-        Ok(())
-    }
-}
-
-impl Tx {
-    /// Says that a cache may hold something that this transaction makes untrue.
-    pub fn changed(&mut self, subject: Subject) {
-        self.changed.push(subject);
-    }
-
-    /// Commits, the change log included, and gives back what has changed. The caller tells the
-    /// caches, its own first.
-    pub async fn commit(mut self) -> Result<Vec<Subject>> {
-        if !self.changed.is_empty() {
-            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
-            self.insert_changes(&subjects).await?;
-        }
-        self.inner.commit().await?;
-        Ok(self.changed)
-    }
-}
-
-impl Deref for Tx {
-    type Target = dyn Writes;
-    fn deref(&self) -> &Self::Target {
-        match &self.inner {
-            Inner::Postgres(tx) => &**tx,
-            Inner::Sqlite(tx) => &**tx,
-        }
-    }
-}
-
-impl DerefMut for Tx {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match &mut self.inner {
-            Inner::Postgres(tx) => &mut **tx,
-            Inner::Sqlite(tx) => &mut **tx,
         }
     }
 }

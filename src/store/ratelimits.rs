@@ -37,13 +37,12 @@ pub trait RatelimitReads: Send {
         workspace: &WorkspaceId,
         listing: &Listing<'_>,
     ) -> Result<Vec<Namespace>>;
-    /// Up to `limit` overrides whose id is `from` or a later one, by id.
+    /// A page of the overrides of a namespace, by id.
     async fn overrides(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
-        from: &str,
-        limit: i64,
+        listing: &Listing<'_>,
     ) -> Result<Vec<Override>>;
     /// The one that is stored for exactly this identifier.
     async fn override_for(

@@ -41,6 +41,13 @@ pub trait RbacReads: Send {
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
+    /// A page of the roles that hold a permission.
+    async fn roles_holding(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Role>>;
 }
 
 #[async_trait]

@@ -159,3 +159,52 @@ both! {
         }
     }
 }
+
+both! {
+    async fn what_a_replica_left_behind_is_summed_up_by_another_one_a_minute_later(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
+        let replica = kw.replica().await;
+        for _ in 0..2 {
+            kw.verify(&key.key).await.is("VALID");
+            kw.write_events().await;
+        }
+        let check = json!({ "namespace": "email", "identifier": "ann", "limit": 9, "duration": 60_000, "cost": 3 });
+        kw.v2("ratelimit.limit", check).await.data();
+        kw.write_events().await;
+
+        replica.clock.advance_ms(60_000);
+        writer::sum_up(&replica.app).await.unwrap();
+        assert_eq!(sums(&kw).await, [[""; 0]; 4], "it may come to it still");
+        replica.clock.advance_ms(1);
+        writer::sum_up(&replica.app).await.unwrap();
+        writer::sum_up(&replica.app).await.unwrap();
+        // Who has been away comes too late with its own.
+        writer::sum_up(&kw.app).await.unwrap();
+
+        let day = NOON.0 - 12 * HOUR_MS;
+        assert_eq!(sums(&kw).await[2], [format!("{day} 2 2")]);
+        let checks = "SELECT time || ' ' || count || ' ' || tokens FROM ratelimits_per_day";
+        assert_eq!(kw.events(checks).await, [format!("{day} 1 3")]);
+    }
+}
+
+both! {
+    async fn a_batch_that_another_one_has_summed_up_leaves_the_rest_to_be_summed_up_late(kw) {
+        let key = kw.key(json!({})).await;
+        let replica = kw.replica().await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        replica.clock.advance_ms(60_001);
+        writer::sum_up(&replica.app).await.unwrap();
+        kw.clock.advance_ms(60_001);
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+
+        writer::sum_up(&kw.app).await.unwrap();
+        assert_eq!(sums(&kw).await[3], [format!("{MARCH} 1 0")], "the second one is nobody's yet");
+        kw.clock.advance_ms(60_001);
+        writer::sum_up(&kw.app).await.unwrap();
+
+        assert_eq!(sums(&kw).await[3], [format!("{MARCH} 2 0")]);
+    }
+}

@@ -2,6 +2,7 @@
 
 use keyward::id::{NamespaceId, OverrideId};
 use keyward::model::{Namespace, OnOutage, Override};
+use keyward::store::Listing;
 
 use super::*;
 
@@ -27,6 +28,10 @@ fn an_override(identifier: &str) -> Override {
         created_at: NOON,
         updated_at: None,
     }
+}
+
+fn listing<'a>(from: &'a str, limit: i64, search: &str) -> Listing<'a> {
+    Listing { from, search: search.into(), limit }
 }
 
 /// A namespace that has been stored.
@@ -153,7 +158,7 @@ both_stores! {
         assert_eq!(ids, (first.id.clone(), first.id.clone()));
         let mut reader = store.read().await.unwrap();
         let kept = Override { id: first.id, created_at: NOON, updated_at: Some(later), ..second };
-        let listed = reader.overrides(&workspace, &namespace.id, "", 10).await.unwrap();
+        let listed = reader.overrides(&workspace, &namespace.id, &listing("", 10, "")).await.unwrap();
         assert_eq!(listed, std::slice::from_ref(&kept));
         let stored = reader.namespace(&workspace, "a").await.unwrap().unwrap();
         assert_eq!(stored.overrides.applying_to(ODD, NOON), Some(&kept));
@@ -171,7 +176,7 @@ both_stores! {
 
         let mut reader = store.read().await.unwrap();
         let mut list = async |workspace: &WorkspaceId, from: &str, limit: i64| {
-            let rows = reader.overrides(workspace, &home.id, from, limit).await.unwrap();
+            let rows = reader.overrides(workspace, &home.id, &listing(from, limit, "")).await.unwrap();
             rows.into_iter().map(|row| row.identifier).collect::<Vec<_>>()
         };
 
@@ -179,6 +184,8 @@ both_stores! {
         assert_eq!(list(&workspace, "rlor_Z", 2).await, ["rlor_Z", "rlor_a"]);
         assert!(list(&workspace, "rlor_c", 2).await.is_empty());
         assert!(list(&other, "", 10).await.is_empty());
+        let found = reader.overrides(&workspace, &home.id, &listing("", 10, "rlor_z")).await.unwrap();
+        assert_eq!(found.len(), 1);
     }
 
     async fn an_override_is_removed_by_its_exact_identifier_and_counted_in_its_namespace(store) {

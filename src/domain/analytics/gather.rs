@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Event, Ratelimit, Verification};
 use crate::clock::Timestamp;
-use crate::domain::keys::View;
+use crate::domain::keys::{Code, View};
 use crate::model::Unit;
 use crate::store::cache::Cached;
 use crate::store::events::{
@@ -28,12 +28,12 @@ pub struct Gatherer {
     day: Timestamp,
 }
 
-/// What verifications of one batch have in common: the same view, the same outcome, the same tags.
+/// What verifications of one batch have in common: the same view, the same outcome, the same tags in the same order.
 #[derive(PartialEq, Eq, Hash)]
-struct Alike {
+struct Alike<'a> {
     view: *const Cached<View>,
-    outcome: &'static str,
-    tags: Vec<String>,
+    outcome: Code,
+    tags: &'a [String],
 }
 
 impl Gatherer {
@@ -50,7 +50,7 @@ impl Gatherer {
                     batch.verifications.push(VerificationEvent {
                         time: event.at,
                         series,
-                        request_id: event.request.as_str().to_owned(),
+                        request_id: event.request,
                         spent_credits: event.spent_credits,
                         latency_us: event.latency_us,
                         reason: kept(event.reason.as_deref().unwrap_or_default()),
@@ -62,7 +62,7 @@ impl Gatherer {
                     batch.ratelimits.push(RatelimitEvent {
                         time: event.at,
                         series,
-                        request_id: event.request.as_str().to_owned(),
+                        request_id: event.request,
                         latency_us: event.latency_us,
                         override_id: event
                             .override_id
@@ -77,8 +77,8 @@ impl Gatherer {
                 }
             }
         }
-        batch.verification_series.sort_by(|a, b| a.id.cmp(&b.id));
-        batch.ratelimit_series.sort_by(|a, b| a.id.cmp(&b.id));
+        batch.verification_series.sort_by_key(|series| series.id);
+        batch.ratelimit_series.sort_by_key(|series| series.id);
         batch.verification_totals = told(totals.verifications);
         batch.ratelimit_totals = told(totals.ratelimits);
         batch
@@ -86,36 +86,37 @@ impl Gatherer {
 
     /// The batch was written: what was new in it is known.
     pub fn wrote(&mut self, batch: &Batch) {
-        self.known.extend(batch.verification_series.iter().map(|series| series.id.clone()));
-        self.known.extend(batch.ratelimit_series.iter().map(|series| series.id.clone()));
+        self.known.extend(batch.verification_series.iter().map(|series| series.id));
+        self.known.extend(batch.ratelimit_series.iter().map(|series| series.id));
     }
 
-    fn verification_series(
+    fn verification_series<'a>(
         &mut self,
         batch: &mut Batch,
-        alike: &mut HashMap<Alike, SeriesId>,
-        event: &Verification,
+        alike: &mut HashMap<Alike<'a>, SeriesId>,
+        event: &'a Verification,
     ) -> SeriesId {
+        let same =
+            Alike { view: Arc::as_ptr(&event.view), outcome: event.outcome, tags: &event.tags };
+        if let Some(id) = alike.get(&same) {
+            return *id;
+        }
         let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
         tags.sort();
         tags.dedup();
         let outcome = event.outcome.as_str();
-        let same = Alike { view: Arc::as_ptr(&event.view), outcome, tags };
-        if let Some(id) = alike.get(&same) {
-            return id.clone();
-        }
         let view = &event.view.value;
         let (key, identity) = (&view.stored().key, view.identity());
         let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
         let identity_id = identity.map_or("", |identity| identity.id.as_str());
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
-        let tags = serde_json::json!(same.tags).to_string();
+        let tags = serde_json::json!(tags).to_string();
         let fields =
             [workspace, api, key.id.as_str(), identity_id, external_id, outcome, tags.as_str()];
         let (id, is_new) = self.named("verification", &fields, event.at);
         if is_new {
             batch.verification_series.push(VerificationSeries {
-                id: id.clone(),
+                id,
                 workspace_id: workspace.to_owned(),
                 api_id: api.to_owned(),
                 key_id: key.id.as_str().to_owned(),
@@ -126,7 +127,7 @@ impl Gatherer {
                 seen_at: self.day,
             });
         }
-        alike.insert(same, id.clone());
+        alike.insert(same, id);
         id
     }
 
@@ -137,7 +138,7 @@ impl Gatherer {
         let (id, is_new) = self.named("ratelimit", &fields, event.at);
         if is_new {
             batch.ratelimit_series.push(RatelimitSeries {
-                id: id.clone(),
+                id,
                 workspace_id: workspace.to_owned(),
                 namespace_id: namespace.to_owned(),
                 identifier,
@@ -165,8 +166,8 @@ impl Gatherer {
         }
         let mut name = [0; 16];
         name.copy_from_slice(&hash.finalize()[..16]);
-        let id = format!("{:032x}", u128::from_be_bytes(name));
-        let is_new = !self.known.contains(&id) && self.new.insert(id.clone());
+        let id = SeriesId(name);
+        let is_new = !self.known.contains(&id) && self.new.insert(id);
         (id, is_new)
     }
 }

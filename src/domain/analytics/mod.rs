@@ -5,8 +5,11 @@
 
 mod gather;
 pub mod questions;
+pub mod recent;
 pub mod sql;
+mod summing;
 pub mod sums;
+pub mod traffic;
 pub mod writer;
 
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use crate::id::{OverrideId, RequestId};
 use crate::store::StoredNamespace;
 use crate::store::cache::Cached;
 use gather::Gatherer;
+use summing::Unsummed;
 
 /// What is to be remembered of a request.
 #[derive(Debug)]
@@ -73,14 +77,20 @@ struct Waiting {
     /// The number of that batch.
     number: u64,
     gatherer: Gatherer,
+    unsummed: Unsummed,
 }
 
 impl Buffer {
     /// With room for so many events.
     pub fn new(waiting_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(waiting_max);
-        let gatherer = Gatherer::default();
-        let waiting = Waiting { receiver, events: Vec::new(), number: 1, gatherer };
+        let waiting = Waiting {
+            receiver,
+            events: Vec::new(),
+            number: 1,
+            gatherer: Gatherer::default(),
+            unsummed: Unsummed::default(),
+        };
         Self { sender, waiting: Mutex::new(waiting) }
     }
 

@@ -32,6 +32,8 @@ pub struct Question {
     pub to: Timestamp,
     /// Absent: not by time.
     pub unit: Option<Unit>,
+    /// Which sums are added up where it is not by time. The finest are told apart by `from` and `to` most exactly.
+    pub grain: Unit,
     pub by: SumsBy,
     /// Whether what has several tags counts for each of them; needs [`SumsBy::tags`].
     pub each_tag: bool,
@@ -86,6 +88,27 @@ pub async fn of_api(
         }
     }
     answer(app, caller, std::slice::from_ref(api), question).await
+}
+
+/// What the verifications of a workspace came to, or of one of its APIs.
+pub async fn of_workspace(
+    app: &App,
+    caller: &Caller,
+    api: Option<&ApiId>,
+    question: Question,
+) -> Result<Vec<Group>> {
+    match api {
+        Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
+        None => caller.require(Action::ReadApiAnalytics)?,
+    }
+    let apis = match api {
+        Some(api) => vec![api.clone()],
+        None => {
+            let apis = app.store.read().await?.apis(caller.workspace()).await?;
+            apis.into_iter().map(|api| api.id).collect()
+        }
+    };
+    answer(app, caller, &apis, question).await
 }
 
 /// Which keys are asked about.
@@ -146,8 +169,7 @@ async fn answer(
     apis: &[ApiId],
     question: Question,
 ) -> Result<Vec<Group>> {
-    // Without a unit the finest sums that are kept as long as any.
-    let unit = question.unit.unwrap_or(Unit::Hour);
+    let unit = question.unit.unwrap_or(question.grain);
     let from = match unit {
         Unit::Minute | Unit::Hour => question.from,
         Unit::Day | Unit::Month => unit.beginning(question.from),

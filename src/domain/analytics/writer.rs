@@ -1,16 +1,18 @@
 //! From the buffer into the database: events in batches, their sums, and the end of what is no longer kept.
 
+use std::mem::take;
+
 use super::Waiting;
+use super::summing::sum_up_late;
 use crate::app::App;
 use crate::error::Result;
 use crate::model::EventKind;
 use crate::store::events::Batch;
 
-/// How many events one batch has at most: few enough that to make it holds up no request for long.
-const BATCH_MAX: usize = 2_000;
-/// How many batches are summed up in one transaction: no more than that no sum of theirs is too large for the database,
-/// whatever callers asked for.
-const SUMMED_MAX: usize = 50;
+/// How many events one batch has at most.
+const BATCH_MAX: usize = 10_000;
+/// How many sums are held in memory, before they are added to those in the database out of turn.
+const SUMS_MAX: usize = 100_000;
 const DAY_MS: i64 = 86_400_000;
 
 /// Writes what waits; how many events that were. What cannot be written stays for the next time.
@@ -22,16 +24,17 @@ pub async fn write(app: &App) -> Result<usize> {
         if waiting.events.is_empty() {
             return Ok(written);
         }
-        let Waiting { events, gatherer, number, .. } = &mut *waiting;
+        let Waiting { events, gatherer, number, unsummed, .. } = &mut *waiting;
         let batch = Batch {
             name: format!("{} {number}", app.replica),
             region: app.settings.region.clone(),
             ..gatherer.batch(events)
         };
         let mut tx = app.events.begin().await?;
-        tx.insert_batch(&batch, app.clock.now()).await?;
+        let id = tx.insert_batch(&batch, app.clock.now()).await?;
         tx.commit().await?;
         gatherer.wrote(&batch);
+        unsummed.add(id, &batch);
         *number += 1;
         let (verifications, ratelimits) = (batch.verifications.len(), batch.ratelimits.len());
         let metrics = &app.metrics.events;
@@ -39,6 +42,9 @@ pub async fn write(app: &App) -> Result<usize> {
         metrics.ratelimits.written.inc_by(u64::try_from(ratelimits).unwrap_or(u64::MAX));
         written += events.len();
         events.clear();
+        if unsummed.len() >= SUMS_MAX {
+            take(unsummed).sum_up(app).await?;
+        }
     }
 }
 
@@ -56,16 +62,11 @@ impl Waiting {
     }
 }
 
-/// Sums up what has been written.
+/// Sums up what has been written, here or by whoever did not come to it.
 pub async fn sum_up(app: &App) -> Result<()> {
-    loop {
-        let mut tx = app.events.begin().await?;
-        let summed = tx.sum_up(SUMMED_MAX).await?;
-        tx.commit().await?;
-        if summed < SUMMED_MAX {
-            return Ok(());
-        }
-    }
+    let unsummed = take(&mut app.happened.waiting().await.unsummed);
+    unsummed.sum_up(app).await?;
+    sum_up_late(app).await
 }
 
 /// Makes room for what is to come, and forgets what is no longer kept.

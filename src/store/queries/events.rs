@@ -2,19 +2,22 @@
 
 use async_trait::async_trait;
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, query, query_scalar};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, QueryBuilder, query, query_scalar};
 
-use super::{Connection, sums};
+use super::{Connection, Database, sums};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::model::{EventKind, Retention};
-use crate::store::events::{Batch, EventWrites};
+use crate::model::{EventKind, Retention, Unit};
+use crate::store::events::{Batch, BatchId, Counted, EventWrites, SeriesSum};
 
 const DAY_MS: i64 = 86_400_000;
+/// How many events one statement inserts: ten values of each are fewer than the 32,766 that SQLite takes.
+const ROWS_AT_ONCE: usize = 1_000;
 
 #[async_trait]
 impl EventWrites for Connection {
-    async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<()> {
+    async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId> {
         let (first, last) = batch.span();
         let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
             VALUES ($1, $2, $3, $4, $5, $6)
@@ -29,13 +32,48 @@ impl EventWrites for Connection {
             .bind(false)
             .fetch_optional(&mut *self)
             .await?;
-        let Some(id) = id else { return Ok(()) };
+        let Some(id) = id else {
+            let sql = "SELECT id FROM batches WHERE name = $1";
+            return Ok(query_scalar(sql).bind(&batch.name).fetch_one(self).await?);
+        };
         insert_verifications(self, batch, id).await?;
-        insert_ratelimits(self, batch, id).await
+        insert_ratelimits(self, batch, id).await?;
+        Ok(id)
     }
 
-    async fn sum_up(&mut self, max: usize) -> Result<usize> {
-        sums::sum_up(self, max).await
+    async fn lock_unsummed(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>> {
+        let sql = locked!(concat!(
+            "SELECT id FROM batches WHERE summed = $1 AND id IN (SELECT CAST(item AS BIGINT) FROM ",
+            texts!("$2"),
+            ") ORDER BY id"
+        ));
+        Ok(query_scalar(sql).bind(false).bind(texts(batches)).fetch_all(self).await?)
+    }
+
+    async fn lock_late(&mut self, before: Timestamp, max: usize) -> Result<Vec<BatchId>> {
+        let sql = locked!(
+            "SELECT id FROM batches WHERE summed = $1 AND written_at < $2 ORDER BY id LIMIT $3"
+        );
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        Ok(query_scalar(sql).bind(false).bind(before).bind(max).fetch_all(self).await?)
+    }
+
+    async fn events_of(&mut self, kind: EventKind, batches: &[BatchId]) -> Result<Vec<Counted>> {
+        sums::events_of(self, kind, &texts(batches)).await
+    }
+
+    async fn add_sums(&mut self, kind: EventKind, unit: Unit, sums: &[SeriesSum]) -> Result<()> {
+        sums::add(self, kind, unit, sums).await
+    }
+
+    async fn mark_summed(&mut self, batches: &[BatchId]) -> Result<()> {
+        let sql = concat!(
+            "UPDATE batches SET summed = $2 WHERE id IN (SELECT CAST(item AS BIGINT) FROM ",
+            texts!("$1"),
+            ")"
+        );
+        query(sql).bind(texts(batches)).bind(true).execute(self).await?;
+        Ok(())
     }
 
     async fn forget(&mut self, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()> {
@@ -95,18 +133,22 @@ async fn insert_verifications(connection: &mut Connection, batch: &Batch, id: i6
     if let Some(list) = list(&batch.verification_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    let events = concat!(
-        "INSERT INTO verifications
-            (time, series, batch, request_id, spent_credits, latency_us, region, reason)
-        SELECT CAST(item ->> 'time' AS BIGINT), ",
-        bytes!("item ->> 'series'"),
-        ", $2, item ->> 'request_id', CAST(item ->> 'spent_credits' AS BIGINT),
-            CAST(item ->> 'latency_us' AS BIGINT), $3, item ->> 'reason'
-        FROM ",
-        items!("$1")
-    );
-    if let Some(list) = list(&batch.verifications)? {
-        query(events).bind(list).bind(id).bind(&batch.region).execute(&mut *connection).await?;
+    for events in batch.verifications.chunks(ROWS_AT_ONCE) {
+        let mut rows = QueryBuilder::<Database>::new(
+            "INSERT INTO verifications
+                (time, series, batch, request_id, spent_credits, latency_us, region, reason) ",
+        );
+        rows.push_values(events, |mut row, event| {
+            row.push_bind(event.time)
+                .push_bind(&event.series.0[..])
+                .push_bind(id)
+                .push_bind(event.request_id.as_str())
+                .push_bind(event.spent_credits)
+                .push_bind(event.latency_us)
+                .push_bind(&batch.region)
+                .push_bind(&event.reason);
+        });
+        execute(connection, rows, events.len()).await?;
     }
     let totals = concat!(
         "INSERT INTO verification_totals
@@ -145,19 +187,24 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) 
     if let Some(list) = list(&batch.ratelimit_series)? {
         query(series).bind(list).execute(&mut *connection).await?;
     }
-    let events = concat!(
-        "INSERT INTO ratelimits
-            (time, series, batch, request_id, latency_us, override_id, max, remaining, reset_at, tokens)
-        SELECT CAST(item ->> 'time' AS BIGINT), ",
-        bytes!("item ->> 'series'"),
-        ", $2, item ->> 'request_id', CAST(item ->> 'latency_us' AS BIGINT), item ->> 'override_id',
-            CAST(item ->> 'limit' AS BIGINT), CAST(item ->> 'remaining' AS BIGINT),
-            CAST(item ->> 'reset_at' AS BIGINT), CAST(item ->> 'tokens' AS BIGINT)
-        FROM ",
-        items!("$1")
-    );
-    if let Some(list) = list(&batch.ratelimits)? {
-        query(events).bind(list).bind(id).execute(&mut *connection).await?;
+    for events in batch.ratelimits.chunks(ROWS_AT_ONCE) {
+        let mut rows = QueryBuilder::<Database>::new(
+            "INSERT INTO ratelimits
+                (time, series, batch, request_id, latency_us, override_id, max, remaining, reset_at, tokens) ",
+        );
+        rows.push_values(events, |mut row, event| {
+            row.push_bind(event.time)
+                .push_bind(&event.series.0[..])
+                .push_bind(id)
+                .push_bind(event.request_id.as_str())
+                .push_bind(event.latency_us)
+                .push_bind(&event.override_id)
+                .push_bind(event.limit)
+                .push_bind(event.remaining)
+                .push_bind(event.reset_at)
+                .push_bind(event.tokens);
+        });
+        execute(connection, rows, events.len()).await?;
     }
     let totals = concat!(
         "INSERT INTO ratelimit_totals
@@ -178,6 +225,21 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) 
         query(totals).bind(list).execute(connection).await?;
     }
     Ok(())
+}
+
+/// Inserts rows. Statements of any other number of rows than the usual one are not kept.
+async fn execute(
+    connection: &mut Connection,
+    mut rows: QueryBuilder<Database>,
+    count: usize,
+) -> Result<()> {
+    rows.build().persistent(count == ROWS_AT_ONCE).execute(connection).await?;
+    Ok(())
+}
+
+/// Numbers as `texts!` takes them.
+fn texts(batches: &[BatchId]) -> String {
+    json!(batches.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 
 /// A list as a statement takes it; nothing where there is nothing to do.

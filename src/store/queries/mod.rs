@@ -30,6 +30,30 @@ macro_rules! ratelimits_of {
     };
 }
 
+/// Keys with all that hangs on them.
+macro_rules! keys_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
+                k.name, k.meta, k.identity_id, k.owner_id, k.environment, k.enabled, k.expires_at, k.credits,
+                k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
+                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, ",
+            ratelimits_of!("l.key_id = k.id"),
+            ", ",
+            permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
+            ", (SELECT ",
+            array!("kr.role_id"),
+            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids,
+                (SELECT u.last_used_at FROM key_uses u WHERE u.key_id = k.id) AS last_used_at
+            FROM keys k
+            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            JOIN workspaces w ON w.id = k.workspace_id
+            WHERE k.deleted_at IS NULL AND ",
+            $condition
+        )
+    };
+}
+
 /// The columns in which latencies are counted, as `LATENCY_BUCKETS_US` has them.
 macro_rules! latencies {
     () => {
@@ -71,12 +95,15 @@ macro_rules! added {
 mod audit;
 mod credits;
 mod events;
+mod holdings;
 mod identities;
+mod keys;
 mod migrations;
 mod people;
 mod ratelimits;
 mod rbac;
 mod reads;
+mod recent;
 mod root_keys;
 mod sums;
 mod vault;

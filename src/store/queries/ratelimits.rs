@@ -30,7 +30,7 @@ macro_rules! named {
 }
 
 macro_rules! overrides_of {
-    ($condition:literal) => {
+    ($condition:expr) => {
         concat!(
             "SELECT o.id, o.identifier, o.\"limit\", o.duration_ms, o.expires_at, o.is_async,
                 o.created_at, o.updated_at
@@ -95,15 +95,15 @@ impl RatelimitReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
-        from: &str,
-        limit: i64,
+        listing: &Listing<'_>,
     ) -> Result<Vec<Override>> {
-        let sql = overrides_of!("o.id >= $3 ORDER BY o.id LIMIT $4");
-        all::<OverrideRow, _>(
-            self,
-            query_as(sql).bind(workspace).bind(namespace).bind(from).bind(limit),
-        )
-        .await
+        let sql = overrides_of!(concat!(
+            "o.id >= $3 AND ($4 = '' OR ",
+            contains!("lower(o.identifier || ' ' || o.id)", "$4"),
+            ") ORDER BY o.id LIMIT $5"
+        ));
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.from);
+        all::<OverrideRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
     }
 
     async fn override_for(

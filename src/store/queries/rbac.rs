@@ -167,6 +167,21 @@ impl RbacReads for Connection {
         all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
             .await
     }
+
+    async fn roles_holding(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(
+            "r.id >= $2 AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
+            ORDER BY r.id
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from).bind(permission);
+        all::<RoleRow, _>(self, query.bind(listing.limit)).await
+    }
 }
 
 #[async_trait]

@@ -1,12 +1,13 @@
 //! What only reads.
 
 use async_trait::async_trait;
+use serde_json::json;
 use sqlx::{query_as, query_scalar};
 
 use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ApiId, KeyId, WorkspaceId};
+use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::Api;
 use crate::store::rows::{ApiRow, KeyRow};
 use crate::store::{Change, KeysOf, Listing, Reads, StoredKey};
@@ -18,29 +19,6 @@ macro_rules! apis_where {
                 delete_protection, allowed_networks, created_at, deleted_at
             FROM apis
             WHERE workspace_id = $1 AND ",
-            $condition
-        )
-    };
-}
-
-macro_rules! keys_where {
-    ($condition:literal) => {
-        concat!(
-            "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
-                k.name, k.meta, k.identity_id, k.owner_id, k.environment, k.enabled, k.expires_at, k.credits,
-                k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
-                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, ",
-            ratelimits_of!("l.key_id = k.id"),
-            ", ",
-            permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
-            ", (SELECT ",
-            array!("kr.role_id"),
-            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids,
-                (SELECT u.last_used_at FROM key_uses u WHERE u.key_id = k.id) AS last_used_at
-            FROM keys k
-            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
-            JOIN workspaces w ON w.id = k.workspace_id
-            WHERE k.deleted_at IS NULL AND ",
             $condition
         )
     };
@@ -138,6 +116,47 @@ impl Reads for Connection {
             ORDER BY k.id
             LIMIT $3";
         Ok(query_as(sql).bind(workspace).bind(owner).bind(max).fetch_all(self).await?)
+    }
+
+    async fn keys_among(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[KeyId],
+    ) -> Result<Vec<StoredKey>> {
+        let sql = keys_where!(concat!(
+            "k.workspace_id = $1 AND k.id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY k.id"
+        ));
+        all::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
+    }
+
+    async fn keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredKey>> {
+        let sql = keys_where!(
+            "k.workspace_id = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.from);
+        all::<KeyRow, _>(self, query.bind(listing.limit)).await
+    }
+
+    async fn count_keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        max: i64,
+    ) -> Result<i64> {
+        let sql = "
+            SELECT COUNT(*) FROM (
+                SELECT 1 FROM keys k
+                JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+                WHERE k.workspace_id = $1 AND k.identity_id = $2 AND k.deleted_at IS NULL
+                LIMIT $3) AS counted";
+        Ok(query_scalar(sql).bind(workspace).bind(identity).bind(max).fetch_one(self).await?)
     }
 
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64> {

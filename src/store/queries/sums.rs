@@ -1,13 +1,15 @@
-//! Events summed up per minute, hour, day and month, and what they come to.
+//! Sums of events per minute, hour, day and month.
 
 use async_trait::async_trait;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as};
 
 use super::Connection;
-use crate::error::Result;
-use crate::model::Unit;
-use crate::store::events::{EventReads, SumRow, WantedSums};
+use crate::error::{Error, Result};
+use crate::model::{EventKind, Unit};
+use crate::store::events::{
+    Counted, EventReads, SeriesSum, SumRow, TotalRow, WantedSums, WantedTotals,
+};
 
 /// How the beginning of the unit of time is written in which an event lies.
 fn beginning(unit: Unit) -> &'static str {
@@ -19,73 +21,88 @@ fn beginning(unit: Unit) -> &'static str {
     }
 }
 
-/// How many of the events of a group fell into each bucket of latencies.
-const COUNTED_LATENCIES: &str = "
-    CAST(SUM(CASE WHEN e.latency_us <= 100 THEN 1 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN e.latency_us > 100 AND e.latency_us <= 500 THEN 1 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN e.latency_us > 500 AND e.latency_us <= 1000 THEN 1 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN e.latency_us > 1000 AND e.latency_us <= 5000 THEN 1 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN e.latency_us > 5000 AND e.latency_us <= 25000 THEN 1 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN e.latency_us > 25000 AND e.latency_us <= 100000 THEN 1 ELSE 0 END) AS BIGINT)";
+/// How many sums one statement adds.
+const ADDED_AT_ONCE: usize = 5_000;
 
-/// Sums up batches that have not been, each exactly once: the sums and the mark that they are made are one
-/// transaction, and who comes second waits and finds the mark.
-pub async fn sum_up(connection: &mut Connection, max: usize) -> Result<usize> {
-    let sql =
-        locked!("SELECT id, first_at, last_at FROM batches WHERE summed = $1 ORDER BY id LIMIT $2");
-    let batches: Vec<(i64, i64, i64)> = query_as(sql)
-        .bind(false)
-        .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_all(&mut *connection)
-        .await?;
-    let (Some(first), Some(last)) = (
-        batches.iter().map(|(_, first, _)| *first).min(),
-        batches.iter().map(|(_, _, last)| *last).max(),
-    ) else {
-        return Ok(0);
-    };
-    let ids = json!(batches.iter().map(|(id, ..)| id.to_string()).collect::<Vec<_>>()).to_string();
-    for (raw, amount) in [("verifications", "spent_credits"), ("ratelimits", "tokens")] {
-        for unit in Unit::ALL {
-            let sql = statement(raw, amount, unit);
-            query(AssertSqlSafe(sql))
-                .bind(&ids)
-                .bind(first)
-                .bind(last)
-                .execute(&mut *connection)
-                .await?;
-        }
-    }
-    let sql = concat!(
-        "UPDATE batches SET summed = $2 WHERE id IN (SELECT CAST(item AS BIGINT) FROM ",
-        texts!("$1"),
-        ")"
+/// Adds to the sums of a unit, in their order.
+pub async fn add(
+    connection: &mut Connection,
+    kind: EventKind,
+    unit: Unit,
+    sums: &[SeriesSum],
+) -> Result<()> {
+    let (raw, amount, latencies) = (kind.table(), kind.amount(), latencies!());
+    let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
+    let series = bytes!("item ->> 0");
+    let added =
+        added!("{table}", "{amount}").replace("{table}", &table).replace("{amount}", amount);
+    let sql = format!(
+        "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies})
+        SELECT {series}, CAST(item ->> 1 AS BIGINT), CAST(item ->> 2 AS BIGINT),
+            CAST(item ->> 3 AS BIGINT), CAST(item ->> 4 AS BIGINT),
+            CAST(item -> 5 ->> 0 AS BIGINT), CAST(item -> 5 ->> 1 AS BIGINT),
+            CAST(item -> 5 ->> 2 AS BIGINT), CAST(item -> 5 ->> 3 AS BIGINT),
+            CAST(item -> 5 ->> 4 AS BIGINT), CAST(item -> 5 ->> 5 AS BIGINT)
+        FROM {items} WHERE TRUE
+        ON CONFLICT (series, time) DO UPDATE SET {added}"
     );
-    query(sql).bind(&ids).bind(true).execute(connection).await?;
-    Ok(batches.len())
+    for sums in sums.chunks(ADDED_AT_ONCE) {
+        let list = serde_json::to_string(sums).map_err(|e| Error::Internal(e.to_string()))?;
+        query(AssertSqlSafe(sql.clone())).bind(list).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
-fn statement(raw: &str, amount: &str, unit: Unit) -> String {
-    let (sums, latencies) = (format!("{raw}_per_{}", unit.as_str()), latencies!());
-    let beginning = beginning(unit);
-    let of_batches = texts!("$1");
-    let added = added!("{sums}", "{amount}").replace("{sums}", &sums).replace("{amount}", amount);
-    // In order: who adds to the same sums at once waits instead of holding the other one up.
-    format!(
-        "INSERT INTO {sums} (series, time, count, {amount}, latency_us, {latencies})
-        SELECT e.series, {beginning} AS beginning, COUNT(*), CAST(SUM(e.{amount}) AS BIGINT),
-            CAST(SUM(e.latency_us) AS BIGINT), {COUNTED_LATENCIES}
-        FROM {raw} e
-        WHERE e.batch IN (SELECT CAST(item AS BIGINT) FROM {of_batches})
-            AND e.time BETWEEN $2 AND $3
-        GROUP BY e.series, beginning
-        ORDER BY e.series, beginning
-        ON CONFLICT (series, time) DO UPDATE SET {added}"
-    )
+/// What is to be summed up of the events of batches; `batches` is a JSON list of texts.
+pub async fn events_of(
+    connection: &mut Connection,
+    kind: EventKind,
+    batches: &str,
+) -> Result<Vec<Counted>> {
+    let (raw, amount, batches_of) = (kind.table(), kind.amount(), texts!("$1"));
+    let sql = format!(
+        "SELECT e.series, e.time, e.{amount} AS amount, e.latency_us
+        FROM batches b JOIN {raw} e ON e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
+        WHERE b.id IN (SELECT CAST(item AS BIGINT) FROM {batches_of})"
+    );
+    Ok(query_as(AssertSqlSafe(sql)).bind(batches).fetch_all(connection).await?)
 }
 
 #[async_trait]
 impl EventReads for Connection {
+    async fn totals(&mut self, wanted: &WantedTotals<'_>) -> Result<Vec<TotalRow>> {
+        let (table, id, outcome) = match wanted.kind {
+            EventKind::Verifications => ("verification_totals", "api_id", "outcome"),
+            EventKind::Ratelimits => (
+                "ratelimit_totals",
+                "namespace_id",
+                "CASE WHEN passed THEN 'true' ELSE 'false' END",
+            ),
+        };
+        let time = if wanted.by_id { "CAST(0 AS BIGINT)" } else { "time" };
+        let told_id = if wanted.by_id { id } else { "''" };
+        let only = wanted.only.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
+        let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
+        let buckets = latencies!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
+        let sql = format!(
+            "SELECT {time} AS time, {told_id} AS id, {outcome} AS outcome,
+                CAST(SUM(count) AS BIGINT) AS count,
+                CAST(SUM(latency_us) AS BIGINT) AS latency_us, {buckets}
+            FROM {table}
+            WHERE workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}
+            GROUP BY 1, 2, 3"
+        );
+        let mut reading = query_as(AssertSqlSafe(sql))
+            .bind(wanted.workspace)
+            .bind(wanted.unit.as_str())
+            .bind(wanted.from)
+            .bind(wanted.until);
+        if let Some(only) = wanted.only {
+            reading = reading.bind(only.to_owned());
+        }
+        Ok(reading.fetch_all(self).await?)
+    }
+
     async fn verification_sums(&mut self, wanted: &WantedSums<'_>) -> Result<Vec<SumRow>> {
         let (unit, beginning) = (wanted.unit.as_str(), beginning(wanted.unit));
         let by = wanted.by;

@@ -76,7 +76,7 @@ impl Writes for Connection {
         let sql = "
             UPDATE apis
             SET default_prefix = $2, default_byte_length = $3, recoverable_keys = $4,
-                delete_protection = $5, allowed_networks = $6
+                delete_protection = $5, allowed_networks = $6, name = $7
             WHERE id = $1";
         let ApiSettings {
             default_prefix,
@@ -94,6 +94,7 @@ impl Writes for Connection {
             .bind(recoverable_keys)
             .bind(delete_protection)
             .bind(networks)
+            .bind(&api.name)
             .execute(self)
             .await?;
         Ok(())

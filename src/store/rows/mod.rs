@@ -1,6 +1,7 @@
 //! Rows as the queries yield them, and how they become the nouns of `model`.
 
 mod credits;
+mod holdings;
 mod people;
 
 use serde::{Deserialize, Deserializer};
@@ -19,6 +20,7 @@ use crate::model::{
 };
 use credits::CreditsRow;
 pub use credits::{AccountRow, KeyAccountRow};
+pub use holdings::HoldingRow;
 pub use people::{KnownPersonRow, SessionRow};
 
 #[derive(FromRow)]

@@ -1,0 +1,136 @@
+//! Single events: what has lately become of a key, and what became of one request.
+
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{KeyId, RequestId};
+use crate::model::Key;
+use crate::store::recent::{CheckRow, VerificationRow};
+
+/// How many verifications of a key are told.
+pub const RECENT_MAX: usize = 25;
+/// How many checks one request can be.
+const CHECKS_MAX: i64 = 50;
+const MINUTE_MS: i64 = 60_000;
+/// How long before and after its request came in an event may have happened: a request takes ten seconds at most, and
+/// clocks are put right now and then.
+const ASTRAY_MS: i64 = 30_000;
+
+/// A verification that found a key.
+#[derive(Debug)]
+pub struct Verification {
+    pub at: Timestamp,
+    pub request: String,
+    pub key_id: KeyId,
+    pub external_id: Option<String>,
+    /// As callers know it.
+    pub outcome: String,
+    pub tags: Vec<String>,
+    pub spent_credits: i64,
+    pub latency_us: i64,
+    pub region: String,
+    pub reason: Option<String>,
+}
+
+/// A check of the standalone limiter.
+#[derive(Debug)]
+pub struct Check {
+    pub at: Timestamp,
+    pub namespace_id: String,
+    pub identifier: String,
+    pub passed: bool,
+    pub latency_us: i64,
+    pub override_id: Option<String>,
+    pub limit: i64,
+    pub remaining: i64,
+    pub reset_at: Timestamp,
+    pub tokens: i64,
+}
+
+/// What a request was.
+#[derive(Debug)]
+pub enum Request {
+    Verification(Box<Verification>),
+    /// One at least.
+    Checks(Vec<Check>),
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+impl From<VerificationRow> for Verification {
+    fn from(row: VerificationRow) -> Self {
+        Self {
+            at: row.time,
+            request: row.request_id,
+            key_id: KeyId::from(row.key_id),
+            external_id: some(row.external_id),
+            outcome: row.outcome,
+            tags: serde_json::from_str(&row.tags).unwrap_or_default(),
+            spent_credits: row.spent_credits,
+            latency_us: row.latency_us,
+            region: row.region,
+            reason: some(row.reason),
+        }
+    }
+}
+
+impl From<CheckRow> for Check {
+    fn from(row: CheckRow) -> Self {
+        Self {
+            at: row.time,
+            namespace_id: row.namespace_id,
+            identifier: row.identifier,
+            passed: row.passed,
+            latency_us: row.latency_us,
+            override_id: some(row.override_id),
+            limit: row.max,
+            remaining: row.remaining,
+            reset_at: row.reset_at,
+            tokens: row.tokens,
+        }
+    }
+}
+
+/// The latest verifications of a key, the last one first.
+pub async fn of_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Verification>> {
+    caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
+    let (workspace, max) = (caller.workspace(), i64::try_from(RECENT_MAX).unwrap_or(i64::MAX));
+    let mut reader = app.events.read().await?;
+    let mut rows = reader.unsummed_of_key(workspace, &key.id, max).await?;
+    // Sums tell in which minutes there are any, so nothing else has to be read.
+    let mut found = 0;
+    for minute in reader.minutes_of_key(workspace, &key.id, max).await? {
+        let within = minute..minute.plus_ms(MINUTE_MS);
+        let of_minute = reader.verifications_of_key(workspace, &key.id, within, max).await?;
+        found += of_minute.len();
+        rows.extend(of_minute);
+        if found >= RECENT_MAX {
+            break;
+        }
+    }
+    rows.sort_by(|a, b| (b.time, &a.request_id).cmp(&(a.time, &b.request_id)));
+    rows.dedup_by(|a, b| a.request_id == b.request_id);
+    Ok(rows.into_iter().take(RECENT_MAX).map(Verification::from).collect())
+}
+
+/// What the request of this id was. `None`: no verification that found a key of this workspace, and no check of its
+/// limiter; or it has not been written yet, or is no longer kept.
+pub async fn of_request(app: &App, caller: &Caller, request: &str) -> Result<Option<Request>> {
+    caller.require(Action::ReadApiAnalytics)?;
+    caller.require(Action::ReadRatelimitAnalytics)?;
+    let Some(at) = RequestId::time(request) else { return Ok(None) };
+    let within = at.plus_ms(-ASTRAY_MS)..at.plus_ms(ASTRAY_MS);
+    let workspace = caller.workspace();
+    let mut reader = app.events.read().await?;
+    let found = reader.verification_of_request(workspace, request, within.clone()).await?;
+    if let Some(row) = found {
+        return Ok(Some(Request::Verification(Box::new(row.into()))));
+    }
+    let rows = reader.checks_of_request(workspace, request, within, CHECKS_MAX).await?;
+    let checks: Vec<_> = rows.into_iter().map(Check::from).collect();
+    Ok((!checks.is_empty()).then_some(Request::Checks(checks)))
+}

@@ -1,0 +1,98 @@
+//! Connections and transactions, of either engine.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Postgres, Sqlite, Transaction};
+
+use super::freshness::Subject;
+use super::{Reads, Writes};
+use crate::error::Result;
+
+/// A connection on which only [`Reads`] can be called.
+pub enum Reader {
+    Postgres(PoolConnection<Postgres>),
+    Sqlite(PoolConnection<Sqlite>),
+}
+
+impl Deref for Reader {
+    type Target = dyn Reads;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Postgres(connection) => &**connection,
+            Self::Sqlite(connection) => &**connection,
+        }
+    }
+}
+
+impl DerefMut for Reader {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Postgres(connection) => &mut **connection,
+            Self::Sqlite(connection) => &mut **connection,
+        }
+    }
+}
+
+/// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
+pub struct Tx {
+    inner: Inner,
+    changed: Vec<Subject>,
+}
+
+/// A transaction of either engine.
+pub(super) enum Inner {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+impl Inner {
+    pub(super) async fn commit(self) -> Result<()> {
+        match self {
+            Self::Postgres(tx) => tx.commit().await?,
+            Self::Sqlite(tx) => tx.commit().await?,
+        }
+        Ok(())
+    }
+}
+
+impl Tx {
+    pub(super) fn new(inner: Inner) -> Self {
+        Self { inner, changed: Vec::new() }
+    }
+
+    /// Says that a cache may hold something that this transaction makes untrue.
+    pub fn changed(&mut self, subject: Subject) {
+        self.changed.push(subject);
+    }
+
+    /// Commits, the change log included, and gives back what has changed. The caller tells the
+    /// caches, its own first.
+    pub async fn commit(mut self) -> Result<Vec<Subject>> {
+        if !self.changed.is_empty() {
+            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
+            self.insert_changes(&subjects).await?;
+        }
+        self.inner.commit().await?;
+        Ok(self.changed)
+    }
+}
+
+impl Deref for Tx {
+    type Target = dyn Writes;
+    fn deref(&self) -> &Self::Target {
+        match &self.inner {
+            Inner::Postgres(tx) => &**tx,
+            Inner::Sqlite(tx) => &**tx,
+        }
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match &mut self.inner {
+            Inner::Postgres(tx) => &mut **tx,
+            Inner::Sqlite(tx) => &mut **tx,
+        }
+    }
+}
