@@ -246,7 +246,7 @@ fn the_printed_document_is_the_served_one() {
 fn a_server_that_is_told_to_stop_says_so_and_serves_on_while_it_drains() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
-    command.env("KEYWARD_DRAIN_SECONDS", "2").env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    command.env("KEYWARD_DRAIN_SECONDS", "5").env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
 
     server.signal("TERM");

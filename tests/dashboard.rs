@@ -1,9 +1,15 @@
 //! The dashboard, through its door.
 
 mod account;
+mod analytics;
+mod apis;
 mod door;
+mod identities;
 mod join;
+mod keys;
 mod members;
+mod permissions;
+mod ratelimits;
 mod root_keys;
 mod sign_in;
 
@@ -21,6 +27,26 @@ const HOST: &str = "keyward.test";
 pub const EMAIL: &str = "ada@example.com";
 pub const PASSWORD: &str = "correct horse battery";
 
+/// A name that would do something where it is not shown as text, and how it is shown.
+pub const HOSTILE: &str = "<script>alert(1)</script>";
+pub const ESCAPED: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
+
+/// Where an act led, as a page of the workspace.
+pub fn led_to(reply: &Reply) -> String {
+    assert_eq!(reply.status, 303, "{}", reply.text);
+    reply.headers["location"].to_str().unwrap().to_owned()
+}
+
+/// The next page of a list.
+pub fn next(page: &Reply) -> String {
+    between(&page.text, "rel=\"next\" href=\"", "\"").replace("&#38;", "&")
+}
+
+/// How many rows the table of a page has.
+pub fn rows(page: &str) -> usize {
+    page.matches("<tr><th scope=\"row\"").count()
+}
+
 /// A browser: it keeps cookies, and shows the token of the page that it saw last.
 pub struct Visitor<'a> {
     pub kw: &'a Keyward,
@@ -35,6 +61,7 @@ impl<'a> Visitor<'a> {
 
     /// The owner of the default workspace, signed in.
     pub async fn owner(kw: &'a Keyward) -> Self {
+        kw.app.events.migrate().await.expect("the schema of events is migrated");
         let link = people::operator_link(&kw.app, &default_workspace()).await.expect("a link");
         let mut visitor = Self::of(kw);
         let joined = visitor.join(link.expose(), EMAIL, PASSWORD).await;

@@ -1,8 +1,11 @@
 //! Members of a workspace: who they are, what they may do, and the links for those to come.
 
 use askama::Template;
+use axum::Router;
 use axum::extract::Path;
+use axum::routing::{get, post};
 
+use super::confirm::Confirm;
 use super::failure::Failure;
 use super::shell::{Section, Shell, may};
 use super::visit::InWorkspace;
@@ -15,6 +18,15 @@ use crate::error::{Error, Subject};
 use crate::id::{InvitationId, PersonId};
 use crate::model::{Invitation, Member, MemberRole};
 
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/members", get(page_of))
+        .route("/dashboard/{workspace}/members/invite", post(invite))
+        .route("/dashboard/{workspace}/members/{person}/role", post(set_role))
+        .route("/dashboard/{workspace}/members/{person}/remove", get(ask_remove).post(remove))
+        .route("/dashboard/{workspace}/invitations/{invitation}/withdraw", post(withdraw))
+}
+
 #[derive(Template)]
 #[template(path = "members.html")]
 struct Page {
@@ -25,14 +37,6 @@ struct Page {
     may_manage: bool,
     /// A link that has just been made, shown this once.
     link: Option<Link>,
-}
-
-#[derive(Template)]
-#[template(path = "member_remove.html")]
-struct Removal {
-    shell: Shell,
-    workspace: String,
-    member: Row,
 }
 
 struct Link {
@@ -93,7 +97,7 @@ async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure
     })
 }
 
-pub async fn page_of(asked: InWorkspace) -> Answer {
+async fn page_of(asked: InWorkspace) -> Answer {
     page(&listed(&asked, None).await?)
 }
 
@@ -102,7 +106,7 @@ fn role(asked: &InWorkspace) -> Result<MemberRole, Error> {
     role.parse().map_err(|fault: String| Error::invalid("role", format!("role {fault}")))
 }
 
-pub async fn invite(asked: InWorkspace) -> Answer {
+async fn invite(asked: InWorkspace) -> Answer {
     let app = &asked.visit.app;
     let (invitation, token) = people::invite(app, &asked.caller, role(&asked)?).await?;
     let link = Link {
@@ -113,28 +117,39 @@ pub async fn invite(asked: InWorkspace) -> Answer {
     page(&listed(&asked, Some(link)).await?)
 }
 
-pub async fn withdraw(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn withdraw(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     people::withdraw(&asked.visit.app, &asked.caller, &InvitationId::from(id)).await?;
     back(&asked, "withdrawn")
 }
 
-pub async fn set_role(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn set_role(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     let role = role(&asked)?;
     people::set_role(&asked.visit.app, &asked.caller, &PersonId::from(id), role).await?;
     back(&asked, "role")
 }
 
-pub async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::ManageMembers)?;
     let listed = listed(&asked, None).await?;
     let id = PersonId::from(id);
     let member = listed.members.into_iter().find(|member| member.id == id);
     let member = member.ok_or_else(|| Error::not_found(Subject::Member(id)))?;
-    let shell = Shell { title: "Remove a member", ..listed.shell };
-    page(&Removal { shell, workspace: listed.workspace, member })
+    let leaves = match member.is_self {
+        true => "You leave this workspace, and come back only by an invitation.",
+        false => "They can no longer use this workspace here.",
+    };
+    page(&Confirm {
+        shell: Shell { title: "Remove a member", ..listed.shell },
+        question: format!("Remove {}?", member.email),
+        told: vec![format!("{leaves} Root keys that they made stay good.")],
+        act: asked.path(&format!("/members/{}/remove", member.id)),
+        fields: Vec::new(),
+        button: "Remove",
+        back: asked.path("/members"),
+    })
 }
 
-pub async fn remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     let id = PersonId::from(id);
     people::remove(&asked.visit.app, &asked.caller, &id).await?;
     // Who leaves is not shown the members of what they have left.
@@ -145,5 +160,5 @@ pub async fn remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
 }
 
 fn back(asked: &InWorkspace, told: &str) -> Answer {
-    see(&format!("/dashboard/{}/members?told={told}", asked.membership.workspace_id))
+    see(&asked.path(&format!("/members?told={told}")))
 }

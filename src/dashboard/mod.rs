@@ -3,19 +3,30 @@
 //! A door like [`crate::rpc`]: it reads a request, calls the domain, and words the answer; every rule is in the domain.
 //! Every request walks one line, [`Dashboard::answer`]: who asks, is it allowed to come from there, the page, the
 //! headers. Pages work without JavaScript, change nothing by GET, and show what is stored as text. A page is a file
-//! with its templates beside it; its row in [`routes`] is all that there is to register.
+//! with its templates beside it; its row in the `routes` of its section is all that there is to register.
 
 mod account;
+mod analytics;
+mod apis;
 mod assets;
+mod charts;
+mod confirm;
 mod failure;
 mod form;
 mod headers;
+mod identities;
 mod join;
+mod key_row;
+mod keys;
 mod members;
 mod overview;
+mod pages;
+mod permissions;
+mod ratelimits;
 mod root_keys;
 mod shell;
 mod sign_in;
+mod span;
 mod visit;
 mod words;
 
@@ -70,7 +81,7 @@ impl Dashboard {
         if let Some(asset) = assets::answer(&request) {
             return headers::finish_asset(asset);
         }
-        let request_id = RequestId::random();
+        let request_id = RequestId::new(self.app.clock.now());
         let walked = AssertUnwindSafe(self.walk(request)).catch_unwind().await;
         let walked = walked
             .unwrap_or_else(|_| Err(Error::Internal("a page panicked".into()).into()))
@@ -114,25 +125,14 @@ fn routes() -> Router {
         .route("/dashboard/account/sessions/end-others", post(account::end_others))
         .route("/dashboard/account/sessions/{session}/end", post(account::end))
         .route("/dashboard/{workspace}", get(overview::page_of))
-        .route("/dashboard/{workspace}/root-keys", get(root_keys::list).post(root_keys::create))
-        .route("/dashboard/{workspace}/root-keys/new", get(root_keys::new))
-        .route("/dashboard/{workspace}/root-keys/{key}", get(root_keys::show))
-        .route(
-            "/dashboard/{workspace}/root-keys/{key}/rotate",
-            get(root_keys::ask_rotate).post(root_keys::rotate),
-        )
-        .route(
-            "/dashboard/{workspace}/root-keys/{key}/revoke",
-            get(root_keys::ask_revoke).post(root_keys::revoke),
-        )
-        .route("/dashboard/{workspace}/members", get(members::page_of))
-        .route("/dashboard/{workspace}/members/invite", post(members::invite))
-        .route("/dashboard/{workspace}/members/{person}/role", post(members::set_role))
-        .route(
-            "/dashboard/{workspace}/members/{person}/remove",
-            get(members::ask_remove).post(members::remove),
-        )
-        .route("/dashboard/{workspace}/invitations/{invitation}/withdraw", post(members::withdraw))
+        .merge(analytics::routes())
+        .merge(apis::routes())
+        .merge(keys::routes())
+        .merge(identities::routes())
+        .merge(permissions::routes())
+        .merge(ratelimits::routes())
+        .merge(root_keys::routes())
+        .merge(members::routes())
         .fallback(async || Failure::from(Error::NoSuchPath))
         .method_not_allowed_fallback(async |method: Method| {
             Failure::from(Error::WrongMethod(method.to_string(), "another method"))

@@ -2,6 +2,8 @@
 
 use askama::Template;
 
+use super::analytics::{Range, Told, charts};
+use super::charts::Bars;
 use super::shell::{Section, Shell, may};
 use super::visit::{InWorkspace, Visit};
 use super::words::{count, curl};
@@ -9,6 +11,7 @@ use super::{Answer, page, see};
 use crate::domain::health::{self, Health};
 use crate::domain::people::{self, SIZE_MAX};
 use crate::domain::permission::Action;
+use crate::model::EventKind;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -21,9 +24,21 @@ struct Page {
     keys: String,
     identities: String,
     health: Health,
+    /// Events that this server dropped since its start.
+    dropped: Option<String>,
+    ranges: Vec<(&'static str, &'static str, bool)>,
+    /// Absent: it cannot be read now.
+    traffic: Option<Traffic>,
     is_empty: bool,
     may_create: bool,
     example: String,
+}
+
+/// What came of verifications.
+struct Traffic {
+    figures: Vec<(&'static str, String)>,
+    requests: Bars,
+    latency: Option<Bars>,
 }
 
 #[derive(Template)]
@@ -46,7 +61,24 @@ pub async fn page_of(asked: InWorkspace) -> Answer {
     let app = &asked.visit.app;
     let sizes = people::sizes(app, &asked.caller).await?;
     let told = |number| count(number, SIZE_MAX);
+    let range = Range::last(asked.visit.query.text("range"), app.clock.now());
+    let kind = EventKind::Verifications;
+    // Who looks here because something is wrong must see what is not.
+    let traffic = match Told::of_totals(&asked, kind, None, &range).await {
+        Ok(told) => {
+            let (requests, latency) = charts(&told, &range, kind, "");
+            Some(Traffic { figures: told.figures(kind), requests, latency })
+        }
+        Err(e) => {
+            tracing::warn!(error = %e, "cannot read what verifications came to: {e}");
+            None
+        }
+    };
+    let dropped = health::dropped_events(app);
     page(&Page {
+        dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
+        ranges: range.offered(),
+        traffic,
         name: asked.membership.workspace_name.clone(),
         id: asked.membership.workspace_id.to_string(),
         role: asked.membership.role.as_str(),

@@ -162,6 +162,13 @@ pub struct InWorkspace {
     pub membership: Membership,
 }
 
+impl InWorkspace {
+    /// A path within the workspace.
+    pub fn path(&self, rest: &str) -> String {
+        format!("/dashboard/{}{rest}", self.membership.workspace_id)
+    }
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for InWorkspace {
     type Rejection = Failure;
 

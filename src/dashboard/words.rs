@@ -46,7 +46,12 @@ fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
 /// A number with its thousands apart; what was counted only so far says so.
 pub fn count(number: i64, max: i64) -> String {
     let (shown, more) = if number > max { (max, "+") } else { (number, "") };
-    let digits = shown.to_string();
+    grouped(shown) + more
+}
+
+/// A number that is not negative, with its thousands apart.
+pub fn grouped(number: i64) -> String {
+    let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -54,7 +59,77 @@ pub fn count(number: i64, max: i64) -> String {
         }
         text.push(digit);
     }
-    text + more
+    text
+}
+
+/// How long something took, given in microseconds: to three digits.
+pub fn latency(us: i64) -> String {
+    match us {
+        ..1_000 => format!("{us} µs"),
+        1_000..10_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
+        10_000..100_000 => format!("{}.{} ms", us / 1_000, us % 1_000 / 100),
+        100_000..1_000_000 => format!("{} ms", us / 1_000),
+        _ => format!("{}.{:02} s", us / 1_000_000, us % 1_000_000 / 10_000),
+    }
+}
+
+/// A length of time, in the largest unit that it is whole in.
+pub fn span(ms: i64) -> String {
+    let units = [(DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute"), (1_000, "second")];
+    let whole = units.into_iter().find(|(unit_ms, _)| ms > 0 && ms % unit_ms == 0);
+    let (unit_ms, unit) = whole.unwrap_or((1, "millisecond"));
+    let number = ms / unit_ms;
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {unit}{plural}", count(number, i64::MAX))
+}
+
+/// A text of JSON over lines. Nothing in it is changed but the spaces between.
+pub fn json(text: &str) -> String {
+    let mut told = String::with_capacity(text.len() * 2);
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    let mut letters = text.chars().peekable();
+    let line = |told: &mut String, depth: usize| {
+        told.push('\n');
+        told.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(letter) = letters.next() {
+        if in_string {
+            told.push(letter);
+            in_string = is_escaped || letter != '"';
+            is_escaped = !is_escaped && letter == '\\';
+            continue;
+        }
+        match letter {
+            '{' | '[' => {
+                told.push(letter);
+                while letters.next_if(char::is_ascii_whitespace).is_some() {}
+                let end = if letter == '{' { '}' } else { ']' };
+                match letters.next_if_eq(&end) {
+                    Some(end) => told.push(end),
+                    None => {
+                        depth += 1;
+                        line(&mut told, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut told, depth);
+                told.push(letter);
+            }
+            ',' => {
+                told.push(letter);
+                line(&mut told, depth);
+            }
+            ':' => told.push_str(": "),
+            space if space.is_ascii_whitespace() => {}
+            other => {
+                in_string = other == '"';
+                told.push(other);
+            }
+        }
+    }
+    told
 }
 
 /// A command that calls an operation.
@@ -93,6 +168,43 @@ mod tests {
     fn a_count_has_its_thousands_apart_and_tells_where_it_stopped() {
         assert_eq!([count(7, 10_000), count(9_999, 10_000)], ["7", "9,999"]);
         assert_eq!(count(10_001, 10_000), "10,000+");
+    }
+
+    #[test]
+    fn a_latency_has_three_digits() {
+        let told = [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(latency);
+
+        let wanted = [
+            "7 µs", "999 µs", "1.00 ms", "9.99 ms", "10.0 ms", "99.9 ms", "100 ms", "999 ms",
+            "1.23 s",
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_length_of_time_is_told_in_the_largest_unit_that_it_is_whole_in() {
+        let told = [60_000, 90_000, 86_400_000, 1_500, 7_200_000].map(span);
+        assert_eq!(told, ["1 minute", "90 seconds", "1 day", "1,500 milliseconds", "2 hours"]);
+    }
+
+    #[test]
+    fn json_is_spread_over_lines_and_nothing_in_it_is_changed() {
+        let text = r#"{"b":"x, {\"y\"}: \\","a":[1,12345678901234567890.50],"c":{ },"d":[]}"#;
+
+        let told = json(text);
+        let lines = [
+            "{",
+            r#"  "b": "x, {\"y\"}: \\","#,
+            r#"  "a": ["#,
+            "    1,",
+            "    12345678901234567890.50",
+            "  ],",
+            r#"  "c": {},"#,
+            r#"  "d": []"#,
+            "}",
+        ];
+        assert_eq!(told, lines.join("\n"));
+        assert_eq!(json(&told), told);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod query;
 pub mod reply;
 mod serve;
 mod shapes;
+pub use shapes::IssuedReply;
 pub mod v1;
 pub mod v2;
 
@@ -241,7 +242,7 @@ impl<V: Version> Rows<V> {
 /// An error about a path, in the words of the version that the path belongs to.
 pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
     fn worded<V: Version>(app: &App, error: &Error) -> Response<Body> {
-        let request_id = RequestId::random();
+        let request_id = RequestId::new(app.clock.now());
         let mut response = V::failure(&app.settings.docs_url, &request_id, error, reply::JSON);
         V::finish(&mut response, &request_id, None);
         response
@@ -254,10 +255,10 @@ pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
 }
 
 /// The answer to a browser that asks whether it may ask; version 1 lets any page.
-pub fn preflight(request: &Request<Body>) -> Option<Response<Body>> {
+pub fn preflight(app: &App, request: &Request<Body>) -> Option<Response<Body>> {
     let is_asked =
         *request.method() == Method::OPTIONS && request.uri().path().starts_with(v1::V1::PREFIX);
-    is_asked.then(|| v1::preflight(request.headers()))
+    is_asked.then(|| v1::preflight(app, request.headers()))
 }
 
 /// The JSON schema of a type, without references, so that a fault's place in it reads like a path.

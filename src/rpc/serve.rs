@@ -35,7 +35,7 @@ pub async fn serve<V: Version, O: Operation>(
 ) -> Response<Body> {
     let app = &*endpoint.app;
     let watch = V::TELLS_LATENCY.then(Stopwatch::new);
-    let request_id = RequestId::random();
+    let request_id = RequestId::new(app.clock.now());
     // A panic is our fault and ends this request, not those that share its connection.
     let (head, body) = request.into_parts();
     let answer = pin!(answer::<V, O>(app, request_id, &head, body));

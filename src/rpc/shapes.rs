@@ -32,9 +32,9 @@ pub enum Interval {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedReply {
-    key_id: KeyId,
+    pub key_id: KeyId,
     /// Shown this once.
-    key: Plaintext,
+    pub key: Plaintext,
 }
 
 impl From<IssuedKey> for IssuedReply {

@@ -15,11 +15,12 @@ use crate::both;
 use crate::support::{Keyward, NOON, Stack};
 
 /// Every page that is asked for by GET, and every act.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/dashboard/login",
     "/dashboard/join/none",
     "/dashboard/account",
     "/dashboard/ws_default",
+    "/dashboard/ws_default/analytics",
     "/dashboard/ws_default/root-keys",
     "/dashboard/ws_default/root-keys/new",
     "/dashboard/ws_default/members",

@@ -239,7 +239,7 @@ pub fn server(variable: &str) -> String {
 
 /// Twelve letters that nobody else has.
 pub fn random() -> String {
-    keyward::id::RequestId::random().as_str()[4..16].to_lowercase()
+    keyward::id::KeyId::random().as_str()[4..16].to_lowercase()
 }
 
 /// An answer.

@@ -164,6 +164,16 @@ impl Keyward {
         events
     }
 
+    /// Changes what is stored, besides the server.
+    pub async fn change(&self, sql: String) {
+        let sql = AssertSqlSafe(sql);
+        match self.store() {
+            Store::Postgres(pool) => sqlx::query(sql).execute(pool).await.map(drop),
+            Store::Sqlite(pool) => sqlx::query(sql).execute(pool).await.map(drop),
+        }
+        .expect("a change");
+    }
+
     /// How many rows a table has.
     pub async fn rows(&self, table: &'static str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));

@@ -3,9 +3,13 @@
 mod picker;
 
 use askama::Template;
+use axum::Router;
 use axum::extract::Path;
+use axum::routing::get;
 
 use super::failure::Failure;
+use super::form::{Faults, tried};
+use super::pages::Pages;
 use super::shell::{Section, Shell, may};
 use super::visit::InWorkspace;
 use super::words::{Moment, curl, spoken};
@@ -17,6 +21,15 @@ use crate::domain::root_keys::{self, NewRootKey, Stored};
 use crate::error::Error;
 use crate::id::KeyId;
 use picker::Picker;
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/root-keys", get(list).post(create))
+        .route("/dashboard/{workspace}/root-keys/new", get(new))
+        .route("/dashboard/{workspace}/root-keys/{key}", get(show))
+        .route("/dashboard/{workspace}/root-keys/{key}/rotate", get(ask_rotate).post(rotate))
+        .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(ask_revoke).post(revoke))
+}
 
 /// How many root keys a page lists.
 const PAGE: usize = 25;
@@ -39,8 +52,7 @@ struct List<'a> {
     rows: Vec<Row>,
     search: &'a str,
     shows_all: bool,
-    is_first: bool,
-    next: Option<String>,
+    pages: Pages,
     may_create: bool,
 }
 
@@ -61,7 +73,7 @@ struct New {
     shell: Shell,
     workspace: String,
     picker: Picker,
-    fault: Option<String>,
+    faults: Faults,
 }
 
 #[derive(Template)]
@@ -156,7 +168,7 @@ impl Row {
     }
 }
 
-pub async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: InWorkspace) -> Answer {
     let app = &asked.visit.app;
     let query = &asked.visit.query;
     let shows_all = query.text("show") == "all";
@@ -173,8 +185,7 @@ pub async fn list(asked: InWorkspace) -> Answer {
         rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
         search: query.text("q"),
         shows_all,
-        is_first: paging.from.is_empty(),
-        next: found.next,
+        pages: Pages::new(&asked, &asked.path("/root-keys"), found.next.as_deref()),
         may_create: may(&asked, Action::CreateRootKey),
     })
 }
@@ -183,7 +194,7 @@ async fn found(asked: &InWorkspace, id: String) -> Result<Stored, Error> {
     root_keys::get(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
 }
 
-pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     let stored = found(&asked, id).await?;
     let groups = granted(&stored.key.permissions);
     let key = Row::new(stored, asked.visit.app.clock.now());
@@ -217,26 +228,22 @@ fn granted(tuples: &[String]) -> Vec<Granted> {
     groups
 }
 
-async fn picking(
-    asked: &InWorkspace,
-    picker: Picker,
-    fault: Option<String>,
-) -> Result<New, Failure> {
+async fn picking(asked: &InWorkspace, picker: Picker, faults: Faults) -> Result<New, Failure> {
     Ok(New {
         shell: Shell::of(asked, Section::RootKeys, "New root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         picker,
-        fault,
+        faults,
     })
 }
 
-pub async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: InWorkspace) -> Answer {
     asked.caller.require(Action::CreateRootKey)?;
     let picker = Picker::of(&asked, &asked.visit.query).await?;
-    page(&picking(&asked, picker, None).await?)
+    page(&picking(&asked, picker, Faults::default()).await?)
 }
 
-pub async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: InWorkspace) -> Answer {
     let app = &asked.visit.app;
     let form = &asked.visit.form;
     let name = form.text("name").trim();
@@ -245,7 +252,7 @@ pub async fn create(asked: InWorkspace) -> Answer {
         permissions: picker::chosen(form),
         expires_at: picker::lasts_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
     };
-    match root_keys::issue(app, &asked.caller, new).await {
+    match tried(root_keys::issue(app, &asked.caller, new).await)? {
         Ok((key, secret)) => page(&Made {
             shell: Shell::of(&asked, Section::RootKeys, "Your new root key").await?,
             workspace: asked.membership.workspace_id.to_string(),
@@ -255,12 +262,10 @@ pub async fn create(asked: InWorkspace) -> Answer {
             example: example(&asked),
             old_ends: None,
         }),
-        Err(Error::Invalid(faults)) => {
-            let fault = faults.into_iter().next().map(|fault| fault.message);
+        Err(faults) => {
             let picker = Picker::of(&asked, form).await?;
-            refused_page(&picking(&asked, picker, fault).await?)
+            refused_page(&picking(&asked, picker, faults).await?)
         }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -268,7 +273,7 @@ fn example(asked: &InWorkspace) -> String {
     curl(&asked.visit.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
 }
 
-pub async fn ask_revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::RevokeRootKey)?;
     let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
     page(&AskRevoke {
@@ -278,12 +283,12 @@ pub async fn ask_revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)
     })
 }
 
-pub async fn revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     root_keys::end(&asked.visit.app, &asked.caller, &KeyId::from(id)).await?;
-    see(&format!("/dashboard/{}/root-keys?told=revoked", asked.membership.workspace_id))
+    see(&asked.path("/root-keys?told=revoked"))
 }
 
-pub async fn ask_rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::CreateRootKey)?;
     asked.caller.require(Action::RevokeRootKey)?;
     let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
@@ -295,7 +300,7 @@ pub async fn ask_rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)
     })
 }
 
-pub async fn rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     let app = &asked.visit.app;
     let grace = asked.visit.form.text("grace").parse().ok();
     let grace = grace.filter(|ms| GRACES.iter().any(|(known, _)| known == ms));

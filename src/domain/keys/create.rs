@@ -7,7 +7,7 @@ use super::super::caller::Caller;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::super::{apis, credits, rbac, refill, vault};
-use super::{ratelimits, set_permissions, set_roles, target};
+use super::{ratelimits, set_permissions, set_roles, target, told};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
@@ -155,7 +155,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;
     }
     let mut entries = Entries::of(caller, now);
-    entries.add("key.create", &[target(&key)]);
+    entries.add("key.create", &[target(&key).told(told::of_new(new.credits.as_ref()))]);
     if !permissions.is_empty() {
         set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
     }

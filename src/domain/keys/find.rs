@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+
 use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
@@ -48,7 +50,7 @@ pub async fn get(app: &App, caller: &Caller, id: &KeyId, wanted: Plaintexts) -> 
     let stored = stored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
     let mut plaintexts = decrypted(app, caller, std::slice::from_ref(&stored), wanted).await?;
-    let found = Box::pin(found(app, Cached::new(stored, stamp, []))).await?;
+    let found = found(app, Cached::new(stored, stamp, [])).boxed().await?;
     Ok(Found { plaintext: plaintexts.remove(id), ..found })
 }
 
@@ -106,7 +108,7 @@ pub async fn whoami(app: &App, caller: &Caller, key: &str) -> Result<Found> {
         .filter(|stored| stored.key.workspace_id == *caller.workspace())
         .filter(|stored| caller.may_on(Action::ReadKey, &stored.key.api_id))
         .ok_or_else(|| Error::not_found(Subject::Secret))?;
-    Box::pin(found(app, Cached::new(stored, stamp, []))).await
+    found(app, Cached::new(stored, stamp, [])).boxed().await
 }
 
 async fn found(app: &App, row: Cached<StoredKey>) -> Result<Found> {

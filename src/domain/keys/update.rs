@@ -8,7 +8,7 @@ use super::super::rbac::{self, Pick};
 use super::links::{Needed, Rights};
 use super::metering::{IdleRefill, Metering};
 use super::{
-    NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target,
+    NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target, told,
 };
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -93,7 +93,7 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     }
     tx.update_key(&key).await?;
     let mut entries = Entries::of(caller, now);
-    entries.add("key.update", &[target(&key)]);
+    entries.add("key.update", &[target(&key).told(told::of_change(&change.credits))]);
     let limits = match change.ratelimits {
         RatelimitsChange::Keep => None,
         RatelimitsChange::All(limits) => Some(ratelimits(limits)),

@@ -8,7 +8,7 @@ use super::super::credits;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
-use super::{existing, target};
+use super::{existing, target, told};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ async fn apply(
         tx.update_key(&key).await?;
     }
     let mut entries = Entries::of(caller, now);
-    entries.add("key.update", &[target(&key)]);
+    entries.add("key.update", &[target(&key).told(told::of_update(update))]);
     entries.write(&mut tx).await?;
     let mut account = tx.lock_account(id).await?;
     let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;

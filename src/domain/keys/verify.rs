@@ -62,7 +62,7 @@ pub enum WantedLimit {
 }
 
 /// The outcome. Not an error: the answer to a question.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Code {
     Valid,
     #[default]

@@ -41,10 +41,11 @@ pub struct Limited {
 }
 
 /// A check that has only to be counted.
-struct Planned {
-    window: Window,
+pub(super) struct Planned {
+    pub(super) window: Window,
     on_outage: OnOutage,
-    limit: i64,
+    pub(super) limit: i64,
+    pub(super) duration_ms: i64,
     override_id: Option<OverrideId>,
 }
 
@@ -147,7 +148,7 @@ fn told(app: &App, tally: Tally) -> Tally {
 }
 
 impl Planned {
-    fn new(app: &App, stored: &StoredNamespace, check: &Check) -> Self {
+    pub(super) fn new(app: &App, stored: &StoredNamespace, check: &Check) -> Self {
         let applying = stored.overrides.applying_to(&check.identifier, app.clock.now());
         let (limit, duration_ms) = applying
             .map_or((check.limit, check.duration_ms), |known| (known.limit, known.duration_ms));
@@ -155,7 +156,8 @@ impl Planned {
             app.keyspace.limit(stored.namespace.id.as_str(), &check.identifier, duration_ms);
         let window = Window::new(counter, limit, duration_ms, check.cost);
         let on_outage = stored.namespace.on_outage;
-        Self { window, on_outage, limit, override_id: applying.map(|known| known.id.clone()) }
+        let override_id = applying.map(|known| known.id.clone());
+        Self { window, on_outage, limit, duration_ms, override_id }
     }
 
     fn told(self, standing: Standing) -> Limited {

@@ -4,10 +4,12 @@
 mod limit;
 pub mod namespaces;
 pub mod overrides;
+mod simulate;
 
 pub use crate::limiter::Standing;
 pub use limit::{Check, Limited, limit, limit_all};
 pub use namespaces::NamespaceName;
+pub use simulate::{Simulated, Tried, simulate};
 
 use super::audit::Target;
 use crate::model::Namespace;

@@ -102,6 +102,25 @@ pub async fn find_or_make(
     Ok(namespaces)
 }
 
+/// How many characters the name of a namespace may have.
+pub const NAME_MAX: usize = 512;
+
+/// Makes a namespace of this name, which nobody has used yet.
+pub async fn create(app: &App, caller: &Caller, name: &str) -> Result<Namespace> {
+    caller.require(Action::CreateNamespace)?;
+    if !(1..=NAME_MAX).contains(&name.chars().count()) || name.contains('\0') {
+        let fault = format!("name must have 1 to {NAME_MAX} characters");
+        return Err(Error::invalid("name", fault));
+    }
+    let known = app.store.read().await?.bare_namespace(caller.workspace(), name).await?;
+    if known.is_some_and(|known| known.deleted_at.is_some()) {
+        let fault = "a namespace of this name was deleted, and its name stays taken";
+        return Err(Error::invalid("name", fault));
+    }
+    let made = add(app, caller, &[NamespaceName::new(caller, name.to_owned())]).await?;
+    made.into_iter().next().ok_or_else(|| Error::Taken(Subject::Namespace(name.to_owned())))
+}
+
 async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Result<()> {
     let needed = [Action::Limit, Action::CreateNamespace];
     let lacking: Vec<_> = needed.into_iter().filter(|action| !caller.may(*action)).collect();
@@ -111,8 +130,13 @@ async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Re
     }
     names.sort();
     names.dedup();
+    add(app, caller, &names).await.map(drop)
+}
+
+/// Adds those whose name is free, and gives them back.
+async fn add(app: &App, caller: &Caller, names: &[NamespaceName]) -> Result<Vec<Namespace>> {
     let now = app.clock.now();
-    let new: Vec<_> = names.iter().map(|name| fresh(name, now)).collect();
+    let mut new: Vec<_> = names.iter().map(|name| fresh(name, now)).collect();
 
     let mut tx = app.store.begin().await?;
     let held = tx.lock_namespaces(caller.workspace()).await?;
@@ -122,16 +146,18 @@ async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Re
     {
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
+    new.retain(|namespace| made.contains(&namespace.name));
     let mut entries = Entries::of(caller, now);
-    for namespace in new.iter().filter(|namespace| made.contains(&namespace.name)) {
+    for namespace in &new {
         entries.add("ratelimitNamespace.create", &[target(namespace)]);
     }
     entries.write(&mut tx).await?;
     // Those too that another replica was faster to make: this one may remember that they are missing.
-    for name in &names {
+    for name in names {
         tx.changed(freshness::Subject::NewNamespace(name.fingerprint()));
     }
-    app.commit(tx).await
+    app.commit(tx).await?;
+    Ok(new)
 }
 
 fn fresh(name: &NamespaceName, now: Timestamp) -> Namespace {
@@ -176,23 +202,47 @@ pub async fn set_on_outage(
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.set_on_outage(&namespace.id, on_outage).await?;
-    change(app, tx, &namespace, "ratelimitNamespace.update").await?;
+    change(app, tx, SHELL, &namespace, "ratelimitNamespace.update").await?;
     Ok(Namespace { on_outage, ..namespace })
 }
 
 /// Deletes a namespace for good: its name stays taken, and checks in it are refused. The caller is
 /// somebody with a shell on the server.
 pub async fn delete(app: &App, workspace: &WorkspaceId, named: &str) -> Result<Namespace> {
+    delete_as(app, SHELL, workspace, named).await
+}
+
+/// As [`delete`], for a caller who may, of a namespace by its id.
+pub async fn delete_by(app: &App, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
+    caller.require_on(Action::DeleteNamespace, id)?;
+    delete_as(app, Actor::Caller(caller), caller.workspace(), id.as_str()).await
+}
+
+async fn delete_as(
+    app: &App,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    named: &str,
+) -> Result<Namespace> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.delete_namespace(&namespace.id, now).await?;
-    change(app, tx, &namespace, "ratelimitNamespace.delete").await?;
+    change(app, tx, actor, &namespace, "ratelimitNamespace.delete").await?;
     Ok(Namespace { deleted_at: Some(now), ..namespace })
 }
 
-async fn change(app: &App, mut tx: Tx, namespace: &Namespace, event: &'static str) -> Result<()> {
-    record(&mut tx, Actor::Command("cli"), namespace, event, app.clock.now()).await?;
+/// Somebody with a shell on the server.
+const SHELL: Actor<'_> = Actor::Command("cli");
+
+async fn change(
+    app: &App,
+    mut tx: Tx,
+    actor: Actor<'_>,
+    namespace: &Namespace,
+    event: &'static str,
+) -> Result<()> {
+    record(&mut tx, actor, namespace, event, app.clock.now()).await?;
     tx.changed(freshness::Subject::Namespace(namespace.id.clone()));
     app.commit(tx).await
 }

@@ -120,8 +120,7 @@ pub async fn list(
     let mut reader = app.store.read().await?;
     let namespace = live(reader.bare_namespace(workspace, named).await?, named)?;
     caller.require_on(Action::ReadOverride, &namespace.id)?;
-    let rows =
-        reader.overrides(workspace, &namespace.id, &paging.from, paging.look_ahead()).await?;
+    let rows = reader.overrides(workspace, &namespace.id, &paging.listing()).await?;
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 

@@ -1,8 +1,10 @@
 //! Permissions and roles that keys carry, in the customer's own words.
 
+mod holders;
 mod permissions;
 mod roles;
 
+pub use holders::{Held, Holder, held, holders, keys_with, roles_holding};
 pub use permissions::{
     NewPermission, create_permission, delete_permission, get_permission, list_permissions,
 };

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::super::reply::{self, Reply, Shape};
 use super::super::{Row, Version, bare};
+use crate::app::App;
 use crate::error::{Code, Error, Fault, Refusal, Result, Unknown};
 use crate::id::RequestId;
 
@@ -141,7 +142,7 @@ impl Version for V1 {
 }
 
 /// 204, and every page of a browser may ask whatever it likes.
-pub fn preflight(asked: &HeaderMap) -> Response<Body> {
+pub fn preflight(app: &App, asked: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
@@ -149,7 +150,7 @@ pub fn preflight(asked: &HeaderMap) -> Response<Body> {
     if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
-    V1::finish(&mut response, &RequestId::random(), None);
+    V1::finish(&mut response, &RequestId::new(app.clock.now()), None);
     response
 }
 

@@ -3,24 +3,24 @@
 pub mod shapes;
 mod wire;
 
-mod analytics {
+pub mod analytics {
     pub mod get_ratelimits;
     pub mod get_verifications;
 }
-mod apis {
+pub mod apis {
     pub mod create_api;
     pub mod delete_api;
     pub mod get_api;
     pub mod list_keys;
 }
-mod identities {
+pub mod identities {
     pub mod create_identity;
     pub mod delete_identity;
     pub mod get_identity;
     pub mod list_identities;
     pub mod update_identity;
 }
-mod keys {
+pub mod keys {
     pub mod add_permissions;
     pub mod add_roles;
     pub mod create_key;
@@ -48,7 +48,7 @@ pub mod permissions {
     pub mod list_roles;
     pub mod set_role_permissions;
 }
-mod ratelimit {
+pub mod ratelimit {
     pub mod delete_override;
     pub mod get_override;
     pub mod limit;
@@ -57,8 +57,30 @@ mod ratelimit {
     pub mod set_override;
 }
 
-use super::{Rows, Table};
+use futures_util::FutureExt as _;
+use serde::Serialize;
+
+use super::{Operation, Rows, Table, decode};
+use crate::app::App;
+use crate::domain::caller::Caller;
+use crate::error::{Error, Result};
 pub use wire::V2;
+
+/// Does what an operation does, for somebody who is known already: within the same bounds, with the same faults.
+pub async fn call<O: Operation>(
+    app: &App,
+    caller: &Caller,
+    request: &(impl Serialize + Sync),
+) -> Result<O::Reply> {
+    // Boxed, and its type with it: what awaits it is long enough by itself.
+    read::<O>(request)?.run(app, caller).boxed().await
+}
+
+/// A request of an operation as it would be read, within its bounds, and not done.
+pub fn read<O: Operation>(request: &impl Serialize) -> Result<O> {
+    let bytes = serde_json::to_vec(request).map_err(|e| Error::Internal(e.to_string()))?;
+    decode::<V2, O>(&bytes)
+}
 
 pub fn table() -> Table {
     Rows::<V2>::new()

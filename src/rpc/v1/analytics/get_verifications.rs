@@ -182,6 +182,7 @@ impl GetVerifications {
             tags: self.tag.0.map_or_else(Vec::new, texts),
             from: Timestamp(from),
             to: Timestamp(to),
+            grain: Unit::default(),
             unit: units.into_iter().find(|(group, _)| is_by(*group)).map(|(_, unit)| unit),
             by: SumsBy {
                 key: is_by(GroupBy::Key),

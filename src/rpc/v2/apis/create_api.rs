@@ -16,7 +16,7 @@ pub struct CreateApi {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
-    api_id: ApiId,
+    pub api_id: ApiId,
 }
 
 impl Operation for CreateApi {

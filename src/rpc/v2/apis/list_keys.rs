@@ -25,7 +25,6 @@ pub struct ListKeys {
     pub decrypt: Given<bool>,
     /// Accepted and of no effect: a list is always read from the database.
     #[serde(default)]
-    #[expect(dead_code, reason = "a list is always read from the database")]
     pub revalidate_keys_cache: Given<bool>,
 }
 

@@ -25,7 +25,7 @@ pub struct CreateIdentity {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
-    identity_id: IdentityId,
+    pub identity_id: IdentityId,
 }
 
 impl Operation for CreateIdentity {

@@ -20,7 +20,7 @@ pub struct CreatePermission {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
-    permission_id: PermissionId,
+    pub permission_id: PermissionId,
 }
 
 impl Operation for CreatePermission {

@@ -21,7 +21,7 @@ pub struct CreateRole {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
-    role_id: RoleId,
+    pub role_id: RoleId,
 }
 
 impl Operation for CreateRole {

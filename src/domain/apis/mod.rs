@@ -1,5 +1,11 @@
 //! APIs: the sets of keys that a backend accepts.
 
+mod settings;
+
+use std::collections::HashMap;
+
+pub use settings::{ApiChange, PREFIX_MAX, is_prefix};
+
 use super::audit::{self, Actor, Entries, Target};
 use super::caller::Caller;
 use super::keys::Deletion;
@@ -106,6 +112,23 @@ pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
     app.store.read().await?.apis(workspace).await
 }
 
+/// An API, and how many keys it has, counted up to a bound.
+pub type Counted = (Api, i64);
+
+/// How many keys each of these APIs has, none of which is counted further than `max`.
+pub async fn counted(app: &App, caller: &Caller, apis: Vec<Api>, max: i64) -> Result<Vec<Counted>> {
+    caller.require(Action::ReadApi)?;
+    let ids: Vec<_> = apis.iter().map(|api| api.id.clone()).collect();
+    let mut reader = app.store.read().await?;
+    let counts = reader.key_counts(caller.workspace(), &ids, max.saturating_add(1)).await?;
+    let counts: HashMap<_, _> = counts.into_iter().collect();
+    let counted = |api: Api| {
+        let keys = counts.get(&api.id).copied().unwrap_or(0);
+        (api, keys)
+    };
+    Ok(apis.into_iter().map(counted).collect())
+}
+
 /// Sets an API to what `change` makes of its settings; what it is set to then. The caller is somebody with a
 /// shell on the server, who may do anything.
 pub async fn update(
@@ -114,12 +137,29 @@ pub async fn update(
     id: &ApiId,
     change: impl FnOnce(&mut ApiSettings),
 ) -> Result<Api> {
+    set(app, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings)).await
+}
+
+/// As [`update`], for a caller, and its name too.
+pub async fn change(app: &App, caller: &Caller, id: &ApiId, change: ApiChange) -> Result<Api> {
+    caller.require_on(Action::UpdateApi, id)?;
+    let change = change.checked()?;
+    set(app, Actor::Caller(caller), caller.workspace(), id, |api| change.apply(api)).await
+}
+
+async fn set(
+    app: &App,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    id: &ApiId,
+    change: impl FnOnce(&mut Api),
+) -> Result<Api> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut api = live(tx.lock_api(workspace, id).await?, id)?;
-    change(&mut api.settings);
+    change(&mut api);
     tx.set_api(&api).await?;
-    record(&mut tx, Actor::Command("cli"), &api, "api.update", now).await?;
+    record(&mut tx, actor, &api, "api.update", now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await?;
     Ok(api)

@@ -1,0 +1,225 @@
+//! What came of requests: charts by time, and who asked most.
+
+mod range;
+mod traffic;
+
+use askama::Template;
+use axum::Router;
+use axum::routing::get;
+
+use super::charts::Bars;
+use super::shell::{Section, Shell};
+use super::visit::InWorkspace;
+use super::words::grouped;
+use super::{Answer, page};
+use crate::domain::analytics::sums::{self, Group, Order, Question, SumsBy};
+use crate::domain::apis;
+use crate::domain::page::Paging;
+use crate::domain::ratelimits::namespaces;
+use crate::error::Result;
+use crate::id::{ApiId, KeyId};
+use crate::model::EventKind;
+pub use range::Range;
+use traffic::{OUTCOMES, outcome_name};
+pub use traffic::{Told, charts};
+
+/// How many APIs, or namespaces, the form offers.
+const OFFERED: usize = 100;
+/// How many of those who asked most are told.
+const MOST: usize = 10;
+
+pub fn routes() -> Router {
+    Router::new().route("/dashboard/{workspace}/analytics", get(page_of))
+}
+
+#[derive(Template)]
+#[template(path = "analytics/page.html")]
+struct Page {
+    shell: Shell,
+    workspace: String,
+    is_limits: bool,
+    ranges: Vec<(&'static str, &'static str, bool)>,
+    from: String,
+    until: String,
+    /// The APIs, or the namespaces: value, label, whether it is chosen.
+    offered: Vec<(String, String, bool)>,
+    outcomes: Vec<(&'static str, &'static str, bool)>,
+    filter: Filter,
+    fault: Option<String>,
+    figures: Vec<(&'static str, String)>,
+    requests: Bars,
+    latency: Option<Bars>,
+    by_key: Vec<Asker>,
+    by_identity: Vec<Asker>,
+}
+
+/// Whose verifications are shown.
+#[derive(Debug, Clone, Default)]
+struct Filter {
+    key: String,
+    identity: String,
+    tag: String,
+    outcome: String,
+}
+
+impl Filter {
+    /// Whether the totals of an API do not tell it.
+    fn is_fine(&self) -> bool {
+        !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
+    }
+}
+
+/// Somebody who asked much.
+struct Asker {
+    /// The key's id, or the identity's external id.
+    id: String,
+    /// Where more is told.
+    path: String,
+    total: String,
+    refused: String,
+}
+
+async fn page_of(asked: InWorkspace) -> Answer {
+    let (app, query) = (&asked.visit.app, &asked.visit.query);
+    let is_limits = query.text("of") == "limits";
+    let kind = if is_limits { EventKind::Ratelimits } else { EventKind::Verifications };
+    let (range, fault) = Range::read(query, app.clock.now());
+    let field =
+        |name: &str| if is_limits { String::new() } else { query.text(name).trim().to_owned() };
+    let filter = Filter {
+        key: field("key"),
+        identity: field("identity"),
+        tag: field("tag"),
+        outcome: query.text("outcome").to_owned(),
+    };
+    let only = query.text("only").trim();
+    let only = (!only.is_empty()).then_some(only);
+    let told = match filter.is_fine() {
+        true => {
+            let question = Question { unit: Some(range.unit), ..question(&filter, &range) };
+            Told::of_groups(of_workspace(&asked, only, question).await?)
+        }
+        false => Told::of_totals(&asked, kind, only, &range).await?,
+    };
+    let (requests, latency) = charts(&told, &range, kind, &filter.outcome);
+    let (mut by_key, mut by_identity) = (Vec::new(), Vec::new());
+    if !is_limits {
+        let by = SumsBy { key: true, ..SumsBy::default() };
+        let most = most(&asked, only, &filter, &range, by).await?;
+        by_key = most
+            .into_iter()
+            .map(|group| {
+                asker(group.key_id.clone(), asked.path(&format!("/keys/{}", group.key_id)), &group)
+            })
+            .collect();
+        let by = SumsBy { identity: true, ..SumsBy::default() };
+        let most = self::most(&asked, only, &filter, &range, by).await?;
+        by_identity = most
+            .into_iter()
+            .filter(|group| !group.identity_id.is_empty())
+            .map(|group| {
+                let path = asked.path(&format!("/identities/{}", group.identity_id));
+                asker(group.external_id.clone(), path, &group)
+            })
+            .collect();
+    }
+    page(&Page {
+        workspace: asked.membership.workspace_id.to_string(),
+        is_limits,
+        ranges: range.offered(),
+        from: range.from_text.clone(),
+        until: range.until_text.clone(),
+        offered: offered(&asked, is_limits, only).await?,
+        outcomes: OUTCOMES
+            .iter()
+            .filter(|outcome| outcome.kind == kind)
+            .map(|outcome| {
+                (outcome.value, outcome_name(outcome.value), outcome.value == filter.outcome)
+            })
+            .collect(),
+        figures: told.figures(kind),
+        filter,
+        fault,
+        requests,
+        latency,
+        by_key,
+        by_identity,
+        shell: Shell::of(&asked, Section::Analytics, "Analytics").await?,
+    })
+}
+
+fn question(filter: &Filter, range: &Range) -> Question {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Question {
+        external_id: given(&filter.identity),
+        keys: given(&filter.key).map(KeyId::from).into_iter().collect(),
+        tags: given(&filter.tag).into_iter().collect(),
+        from: range.from,
+        to: range.until.plus_ms(-1),
+        grain: range.grain(),
+        ..Question::default()
+    }
+}
+
+async fn of_workspace(
+    asked: &InWorkspace,
+    only: Option<&str>,
+    question: Question,
+) -> Result<Vec<Group>> {
+    let api = only.map(ApiId::from);
+    sums::of_workspace(&asked.visit.app, &asked.caller, api.as_ref(), question).await
+}
+
+async fn most(
+    asked: &InWorkspace,
+    only: Option<&str>,
+    filter: &Filter,
+    range: &Range,
+    by: SumsBy,
+) -> Result<Vec<Group>> {
+    let question = Question {
+        by,
+        order: Some(Order::Total),
+        descending: true,
+        limit: Some(MOST),
+        ..question(filter, range)
+    };
+    of_workspace(asked, only, question).await
+}
+
+fn asker(id: String, path: String, group: &Group) -> Asker {
+    let counts = &group.counts;
+    Asker { id, path, total: grouped(counts.total), refused: grouped(counts.total - counts.valid) }
+}
+
+async fn offered(
+    asked: &InWorkspace,
+    is_limits: bool,
+    only: Option<&str>,
+) -> Result<Vec<(String, String, bool)>> {
+    let (app, caller) = (&asked.visit.app, &asked.caller);
+    let paging = Paging { limit: OFFERED, ..Paging::default() };
+    let named: Vec<_> = match is_limits {
+        true => {
+            let page = namespaces::page(app, caller, &paging).await?;
+            page.items.into_iter().map(|found| (found.id.to_string(), found.name)).collect()
+        }
+        false => {
+            let page = apis::page(app, caller, &paging).await?;
+            page.items.into_iter().map(|api| (api.id.to_string(), api.name)).collect()
+        }
+    };
+    let is_chosen = |id: &str| only == Some(id);
+    let mut offered: Vec<_> = named
+        .into_iter()
+        .map(|(id, name)| {
+            let is_chosen = is_chosen(&id);
+            (id, name, is_chosen)
+        })
+        .collect();
+    // What is further down in a long list, or deleted, is chosen by a link.
+    if let Some(id) = only.filter(|id| !offered.iter().any(|(known, ..)| known == id)) {
+        offered.push((id.to_owned(), id.to_owned(), true));
+    }
+    Ok(offered)
+}

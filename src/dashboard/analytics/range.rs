@@ -1,0 +1,185 @@
+//! Which time is looked at, and in which units.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::super::form::Form;
+use crate::clock::Timestamp;
+use crate::model::Unit;
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// The most days that can be looked at.
+const DAYS_MAX: i64 = 400;
+
+/// A time up to now: as it is sent, as it is called, how long it is, and what it is told in.
+const RANGES: [(&str, &str, i64, Unit); 6] = [
+    ("hour", "Last hour", HOUR_MS, Unit::Minute),
+    ("day", "Last 24 hours", DAY_MS, Unit::Hour),
+    ("week", "Last 7 days", 7 * DAY_MS, Unit::Hour),
+    ("month", "Last 30 days", 30 * DAY_MS, Unit::Day),
+    ("quarter", "Last 90 days", 90 * DAY_MS, Unit::Day),
+    ("year", "Last 12 months", 365 * DAY_MS, Unit::Month),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    pub from: Timestamp,
+    /// The first moment that does not belong to it.
+    pub until: Timestamp,
+    pub unit: Unit,
+    /// The first and the last day, as they were filled in.
+    pub from_text: String,
+    pub until_text: String,
+    chosen: &'static str,
+}
+
+impl Range {
+    /// A time up to now; where there is none of this name, the last day.
+    pub fn last(name: &str, now: Timestamp) -> Self {
+        let known = RANGES.iter().find(|(known, ..)| *known == name).unwrap_or(&RANGES[1]);
+        let (chosen, _, length_ms, unit) = *known;
+        // The unit that is under way is the last one.
+        let until = unit.next(now);
+        Self {
+            from: until.plus_ms(-length_ms),
+            until,
+            unit,
+            from_text: String::new(),
+            until_text: String::new(),
+            chosen,
+        }
+    }
+
+    /// As a form says, and what is wrong with it.
+    pub fn read(form: &Form, now: Timestamp) -> (Self, Option<String>) {
+        let last = Self::last(form.text("range"), now);
+        let (from_text, until_text) = (form.text("from").trim(), form.text("until").trim());
+        if from_text.is_empty() && until_text.is_empty() {
+            return (last, None);
+        }
+        let (from_text, until_text) = (from_text.to_owned(), until_text.to_owned());
+        match Self::between(&from_text, &until_text, now) {
+            Ok((from, until)) => {
+                let unit = match until.0 - from.0 {
+                    length if length <= 8 * DAY_MS => Unit::Hour,
+                    length if length <= 100 * DAY_MS => Unit::Day,
+                    _ => Unit::Month,
+                };
+                (Self { from, until, unit, from_text, until_text, chosen: "" }, None)
+            }
+            Err(fault) => {
+                // A browser shows no day that is none, and complains.
+                let shown = |text: String| {
+                    if text.parse::<Date>().is_ok() { text } else { String::new() }
+                };
+                let (from_text, until_text) = (shown(from_text), shown(until_text));
+                (Self { from_text, until_text, ..last }, Some(fault))
+            }
+        }
+    }
+
+    /// Whole days in UTC, the last one too.
+    fn between(from: &str, until: &str, now: Timestamp) -> Result<(Timestamp, Timestamp), String> {
+        let day = |name: &str, text: &str| -> Result<Timestamp, String> {
+            let date: Date =
+                text.parse().map_err(|_| format!("{name} is no day such as 2026-03-31"))?;
+            let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
+            Ok(Timestamp(start.timestamp().as_millisecond()))
+        };
+        let until = match until {
+            "" => Unit::Day.next(now),
+            text => day("Until", text)?.plus_ms(DAY_MS),
+        };
+        let from = match from {
+            "" => until.plus_ms(-30 * DAY_MS),
+            text => day("From", text)?,
+        };
+        if from >= until {
+            return Err("From must not be later than until".into());
+        }
+        if until.0 - from.0 > DAYS_MAX * DAY_MS {
+            return Err(format!("at most {DAYS_MAX} days can be looked at"));
+        }
+        Ok((from, until))
+    }
+
+    /// Which sums are added up where no time is told apart: few.
+    pub fn grain(&self) -> Unit {
+        match self.unit {
+            Unit::Minute => Unit::Minute,
+            Unit::Hour => Unit::Hour,
+            Unit::Day | Unit::Month => Unit::Day,
+        }
+    }
+
+    /// The choices: as they are sent, as they are called, whether it is this one.
+    pub fn offered(&self) -> Vec<(&'static str, &'static str, bool)> {
+        RANGES.iter().map(|(value, label, ..)| (*value, *label, *value == self.chosen)).collect()
+    }
+
+    /// A unit of it, by when it began.
+    pub fn label(&self, at: Timestamp) -> String {
+        let format = match self.unit {
+            Unit::Minute => "%H:%M",
+            Unit::Hour if self.until.0 - self.from.0 <= DAY_MS => "%H:%M",
+            Unit::Hour => "%b %-d %H:%M",
+            Unit::Day => "%b %-d",
+            Unit::Month => "%b %Y",
+        };
+        let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+        stamp.strftime(format).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-03-31 10:20 UTC.
+    const NOW: Timestamp = Timestamp(1_774_952_400_000);
+
+    fn read(query: &str) -> (Range, Option<String>) {
+        Range::read(&Form::parse(query.as_bytes()), NOW)
+    }
+
+    #[test]
+    fn a_time_up_to_now_ends_with_the_unit_that_is_under_way() {
+        let (range, fault) = read("range=day");
+
+        assert_eq!(fault, None);
+        assert_eq!(range.label(range.from), "11:00");
+        assert_eq!(range.label(range.until.plus_ms(-1)), "10:59");
+        assert_eq!(read("range=nonsense").0, range);
+        assert_eq!(read("range=hour").0.unit, Unit::Minute);
+    }
+
+    #[test]
+    fn days_count_whole_and_their_unit_follows_from_how_many_they_are() {
+        let length = |query: &str| {
+            let (range, fault) = read(query);
+            assert_eq!(fault, None, "{query}");
+            ((range.until.0 - range.from.0) / DAY_MS, range.unit)
+        };
+
+        assert_eq!(length("from=2026-03-31&until=2026-03-31"), (1, Unit::Hour));
+        assert_eq!(length("from=2026-03-24&until=2026-03-31"), (8, Unit::Hour));
+        assert_eq!(length("from=2026-03-23"), (9, Unit::Day));
+        assert_eq!(length("until=2026-02-28"), (30, Unit::Day));
+        assert_eq!(length("from=2025-02-25&until=2026-03-31"), (400, Unit::Month));
+    }
+
+    #[test]
+    fn what_is_wrong_with_days_is_told_and_the_last_day_shown() {
+        for (query, fault) in [
+            ("from=yesterday", "From is no day such as 2026-03-31"),
+            ("until=2026-02-30", "Until is no day such as 2026-03-31"),
+            ("from=2026-03-31&until=2026-03-30", "From must not be later than until"),
+            ("from=2025-02-24&until=2026-03-31", "at most 400 days can be looked at"),
+        ] {
+            let (range, told) = read(query);
+            assert_eq!(told.as_deref(), Some(fault));
+            assert_eq!(range.unit, Unit::Hour);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What an API is set to.
+
+use askama::Template;
+use axum::extract::Path;
+
+use super::super::form::{Faults, Form, tried};
+use super::super::shell::{Section, Shell};
+use super::super::visit::InWorkspace;
+use super::super::{Answer, page, refused_page, see};
+use crate::domain::apis::{self, ApiChange, PREFIX_MAX};
+use crate::domain::keys::Patch;
+use crate::domain::permission::Action;
+use crate::id::ApiId;
+use crate::model::{Api, Networks};
+
+#[derive(Template)]
+#[template(path = "apis/settings.html")]
+struct Page {
+    shell: Shell,
+    workspace: String,
+    id: ApiId,
+    /// What the API is called now.
+    title: String,
+    filled: Filled,
+    was: Filled,
+    prefix_max: usize,
+    faults: Faults,
+}
+
+/// The form as it is filled in.
+#[derive(Clone)]
+struct Filled {
+    name: String,
+    prefix: String,
+    bytes: String,
+    networks: String,
+    is_recoverable: bool,
+    is_protected: bool,
+}
+
+impl Filled {
+    fn of(api: &Api) -> Self {
+        let settings = &api.settings;
+        let networks = settings.allowed_networks.as_ref().map(Networks::texts);
+        Self {
+            name: api.name.clone(),
+            prefix: settings.default_prefix.clone().unwrap_or_default(),
+            bytes: settings.default_byte_length.map_or_else(String::new, |n| n.to_string()),
+            networks: networks.unwrap_or_default().join(", "),
+            is_recoverable: settings.recoverable_keys,
+            is_protected: settings.delete_protection,
+        }
+    }
+
+    /// What a form says; with `was-`, what it was shown with.
+    fn read(form: &Form, before: &str) -> Self {
+        let text = |name: &str| form.text(&format!("{before}{name}")).trim().to_owned();
+        Self {
+            name: text("name"),
+            prefix: text("prefix"),
+            bytes: text("bytes"),
+            networks: text("networks"),
+            is_recoverable: text("recoverable") == "on",
+            is_protected: text("protected") == "on",
+        }
+    }
+
+    /// What the person has changed, so that nothing else is set back.
+    fn change_from(&self, was: &Self) -> ApiChange {
+        let changed = |now: &String, was: &String| (now != was).then(|| now.clone());
+        ApiChange {
+            name: changed(&self.name, &was.name),
+            default_prefix: changed(&self.prefix, &was.prefix),
+            default_byte_length: match changed(&self.bytes, &was.bytes) {
+                None => Patch::Keep,
+                Some(none) if none.is_empty() => Patch::Clear,
+                // What is no number is out of bounds.
+                Some(text) => Patch::Set(text.parse().unwrap_or(0)),
+            },
+            recoverable_keys: (self.is_recoverable != was.is_recoverable)
+                .then_some(self.is_recoverable),
+            delete_protection: (self.is_protected != was.is_protected).then_some(self.is_protected),
+            allowed_networks: changed(&self.networks, &was.networks),
+        }
+    }
+}
+
+async fn shown(
+    asked: &InWorkspace,
+    api: &Api,
+    filled: Option<(Filled, Filled)>,
+    faults: Faults,
+) -> Result<Page, super::Failure> {
+    let (filled, was) = filled.unwrap_or_else(|| (Filled::of(api), Filled::of(api)));
+    Ok(Page {
+        shell: Shell::of(asked, Section::Apis, "Settings of an API").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        id: api.id.clone(),
+        title: api.name.clone(),
+        filled,
+        was,
+        prefix_max: PREFIX_MAX,
+        faults,
+    })
+}
+
+pub async fn page_of(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    asked.caller.require_on(Action::UpdateApi, &id)?;
+    let api = apis::get(&asked.visit.app, &asked.caller, &ApiId::from(id)).await?;
+    page(&shown(&asked, &api, None, Faults::default()).await?)
+}
+
+pub async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (app, form) = (&asked.visit.app, &asked.visit.form);
+    let (filled, was) = (Filled::read(form, ""), Filled::read(form, "was-"));
+    let id = ApiId::from(id);
+    let change = filled.change_from(&was);
+    match tried(apis::change(app, &asked.caller, &id, change).await)? {
+        Ok(api) => see(&asked.path(&format!("/apis/{}?told=api-set", api.id))),
+        Err(faults) => {
+            let api = apis::get(app, &asked.caller, &id).await?;
+            refused_page(&shown(&asked, &api, Some((filled, was)), faults).await?)
+        }
+    }
+}

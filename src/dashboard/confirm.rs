@@ -1,0 +1,22 @@
+//! The page that asks before something is done that cannot simply be undone.
+
+use askama::Template;
+
+use super::shell::Shell;
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+pub struct Confirm {
+    pub shell: Shell,
+    /// What is asked.
+    pub question: String,
+    /// What it would come to, a paragraph each.
+    pub told: Vec<String>,
+    /// Where the form is sent.
+    pub act: String,
+    /// What else is sent: names and values.
+    pub fields: Vec<(&'static str, String)>,
+    pub button: &'static str,
+    /// Where to go instead.
+    pub back: String,
+}

@@ -1,0 +1,107 @@
+//! Making a key.
+
+use askama::Template;
+
+use super::super::failure::Failure;
+use super::super::form::{Faults, tried};
+use super::super::shell::{Section, Shell};
+use super::super::visit::InWorkspace;
+use super::super::{Answer, page, refused_page};
+use super::fields::{EXPIRES, Fields, LIMITS_MAX, LimitRow, REFILLS, UNITS};
+use super::{Choice, choices, made, misnamed};
+use crate::domain::apis;
+use crate::domain::permission::Action;
+use crate::error::Error;
+use crate::id::ApiId;
+use crate::model::Api;
+use crate::rpc::IssuedReply;
+use crate::rpc::v2::call;
+use crate::rpc::v2::keys::create_key::CreateKey;
+
+#[derive(Template)]
+#[template(path = "keys/pick_api.html")]
+struct PickApi {
+    shell: Shell,
+    workspace: String,
+    apis: Vec<Choice>,
+}
+
+#[derive(Template)]
+#[template(path = "keys/new.html")]
+struct New {
+    shell: Shell,
+    workspace: String,
+    api: ApiId,
+    api_name: String,
+    /// What the API is set to.
+    prefix: String,
+    bytes: String,
+    may_be_recovered: bool,
+    fields: Fields,
+    has_room: bool,
+    faults: Faults,
+}
+
+async fn making(
+    asked: &InWorkspace,
+    api: Api,
+    mut fields: Fields,
+    faults: Faults,
+) -> Result<New, Failure> {
+    if fields.limits.is_empty() {
+        fields.limits.push(LimitRow::default());
+    }
+    let settings = api.settings;
+    Ok(New {
+        shell: Shell::of(asked, Section::Keys, "New key").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        may_be_recovered: settings.recoverable_keys
+            && asked.caller.may_on(Action::EncryptKey, &api.id),
+        prefix: settings.default_prefix.unwrap_or_else(|| "none".into()),
+        bytes: settings.default_byte_length.map_or_else(|| "16".into(), |n| n.to_string()),
+        api: api.id,
+        api_name: api.name,
+        has_room: fields.limits.len() < LIMITS_MAX,
+        fields,
+        faults,
+    })
+}
+
+pub async fn new(asked: InWorkspace) -> Answer {
+    let id = asked.visit.query.text("api");
+    if id.is_empty() {
+        asked.caller.require(Action::CreateKey)?;
+        return page(&PickApi {
+            shell: Shell::of(&asked, Section::Keys, "New key").await?,
+            workspace: asked.membership.workspace_id.to_string(),
+            apis: choices(&asked, "").await?,
+        });
+    }
+    let id = ApiId::from(id);
+    asked.caller.require_on(Action::CreateKey, &id)?;
+    let api = apis::get(&asked.visit.app, &asked.caller, &id).await?;
+    let fields = Fields { is_enabled: true, ..Fields::default() };
+    page(&making(&asked, api, fields, Faults::default()).await?)
+}
+
+pub async fn create(asked: InWorkspace) -> Answer {
+    let (app, form) = (&asked.visit.app, &asked.visit.form);
+    let id = ApiId::from(form.text("api"));
+    asked.caller.require_on(Action::CreateKey, &id)?;
+    let api = apis::get(app, &asked.caller, &id).await?;
+    let fields = Fields::read(form);
+    if !form.text("more").is_empty() {
+        let fields = fields.with_another_limit();
+        return page(&making(&asked, api, fields, Faults::default()).await?);
+    }
+    match tried(issued(&asked, &id, &fields).await)? {
+        Ok(issued) => made(&asked, &issued, &fields.name, None).await,
+        Err(faults) => refused_page(&making(&asked, api, fields, faults).await?),
+    }
+}
+
+async fn issued(asked: &InWorkspace, api: &ApiId, fields: &Fields) -> Result<IssuedReply, Error> {
+    let app = &asked.visit.app;
+    let request = fields.to_create(api.as_str(), app.clock.now())?;
+    call::<CreateKey>(app, &asked.caller, &request).await.map_err(misnamed)
+}

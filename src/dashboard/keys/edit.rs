@@ -1,0 +1,139 @@
+//! Changing a key: only what the person changes, so that what others change in the meantime stays.
+
+use askama::Template;
+use axum::extract::Path;
+use serde_json::json;
+
+use super::super::failure::Failure;
+use super::super::form::{Faults, tried};
+use super::super::shell::{Section, Shell};
+use super::super::visit::InWorkspace;
+use super::super::{Answer, page, refused_page, see};
+use super::fields::{EXPIRES, Fields, LIMITS_MAX, LimitRow, REFILLS, UNITS, number};
+use super::{misnamed, path};
+use crate::domain::keys::look::{self, Looked};
+use crate::domain::permission::Action;
+use crate::error::Error;
+use crate::id::KeyId;
+use crate::rpc::v2::call;
+use crate::rpc::v2::keys::update_credits::UpdateCredits;
+use crate::rpc::v2::keys::update_key::UpdateKey;
+
+#[derive(Template)]
+#[template(path = "keys/edit.html")]
+struct Edit {
+    shell: Shell,
+    workspace: String,
+    id: KeyId,
+    title: String,
+    /// What is left of its credits; absent: it is unlimited.
+    left: Option<i64>,
+    fields: Fields,
+    /// What the form was first shown with.
+    was: String,
+    has_room: bool,
+    /// What is to be done with the credits, as it was filled in.
+    operation: String,
+    value: String,
+    faults: Faults,
+    credit_faults: Faults,
+}
+
+async fn found(asked: &InWorkspace, id: &str) -> Result<Looked, Error> {
+    asked.caller.require(Action::UpdateKey)?;
+    look::look(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
+}
+
+async fn editing(
+    asked: &InWorkspace,
+    looked: &Looked,
+    filled: Option<(Fields, String)>,
+    [faults, credit_faults]: [Faults; 2],
+) -> Result<Edit, Failure> {
+    let key = &looked.found.view.stored().key;
+    let (mut fields, was) = match filled {
+        Some(filled) => filled,
+        None => {
+            let fields = Fields::of(looked);
+            let was = fields.mark();
+            (fields, was)
+        }
+    };
+    if fields.limits.is_empty() {
+        fields.limits.push(LimitRow::default());
+    }
+    let form = &asked.visit.form;
+    Ok(Edit {
+        shell: Shell::of(asked, Section::Keys, "Change a key").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        id: key.id.clone(),
+        title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
+        left: looked.found.credits.map(|(left, _)| left),
+        has_room: fields.limits.len() < LIMITS_MAX,
+        fields,
+        was,
+        operation: form.text("operation").to_owned(),
+        value: form.text("value").to_owned(),
+        faults,
+        credit_faults,
+    })
+}
+
+pub async fn ask(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&asked, &id).await?;
+    page(&editing(&asked, &looked, None, [Faults::default(), Faults::default()]).await?)
+}
+
+pub async fn save(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&asked, &id).await?;
+    let form = &asked.visit.form;
+    let (fields, was) = (Fields::read(form), form.text("was").to_owned());
+    if !form.text("more").is_empty() {
+        let filled = Some((fields.with_another_limit(), was));
+        let none = [Faults::default(), Faults::default()];
+        return page(&editing(&asked, &looked, filled, none).await?);
+    }
+    match tried(saved(&asked, &id, &fields, &was).await)? {
+        Ok(told) => see(&path(&asked, &id, told)),
+        Err(faults) => {
+            let filled = Some((fields, was));
+            refused_page(&editing(&asked, &looked, filled, [faults, Faults::default()]).await?)
+        }
+    }
+}
+
+async fn saved(
+    asked: &InWorkspace,
+    id: &str,
+    fields: &Fields,
+    was: &str,
+) -> Result<&'static str, Error> {
+    let app = &asked.visit.app;
+    let was: Fields = serde_json::from_str(was)
+        .map_err(|_| Error::invalid("", "The page was not whole: load it again."))?;
+    let mut request = fields.to_update(&was, app.clock.now())?;
+    if request.is_empty() {
+        return Ok("?told=key-same");
+    }
+    let id = serde_json::value::to_raw_value(id).map_err(|e| Error::Internal(e.to_string()))?;
+    request.insert("keyId", id);
+    call::<UpdateKey>(app, &asked.caller, &request).await.map_err(misnamed)?;
+    Ok("?told=key-set")
+}
+
+/// Sets the credits, adds some or takes some away.
+pub async fn credits(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&asked, &id).await?;
+    let form = &asked.visit.form;
+    let value = form.text("value").trim();
+    let request = match form.text("operation") {
+        "unlimited" => json!({ "keyId": id, "operation": "set", "value": null }),
+        operation => json!({ "keyId": id, "operation": operation, "value": number(value) }),
+    };
+    match tried(call::<UpdateCredits>(&asked.visit.app, &asked.caller, &request).await)? {
+        Ok(_) => see(&path(&asked, &id, "?told=key-credits")),
+        Err(faults) => {
+            refused_page(&editing(&asked, &looked, None, [Faults::default(), faults]).await?)
+        }
+    }
+}

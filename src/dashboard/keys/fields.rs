@@ -1,0 +1,378 @@
+//! The form of a key, as it is filled in, and the requests that are made of it.
+//!
+//! It says nothing of bounds: a number that is none is sent on as the text that it is, and the operation tells what is
+//! wrong with it.
+
+mod limit;
+
+use std::collections::BTreeMap;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::super::form::Form;
+use super::super::words;
+use crate::clock::Timestamp;
+use crate::domain::keys::look::Looked;
+use crate::error::{Error, Result};
+use crate::model::{Key, Meta, RefillInterval};
+use crate::secret::KeyHash;
+pub use limit::{LIMITS_MAX, LimitRow, UNITS};
+
+const DAY_MS: i64 = 24 * 60 * 60_000;
+
+/// When a key may end: never, at a moment, or after so many days.
+pub const EXPIRES: [(&str, &str); 7] = [
+    ("", "Never"),
+    ("1", "In a day"),
+    ("7", "In 7 days"),
+    ("30", "In 30 days"),
+    ("90", "In 90 days"),
+    ("365", "In a year"),
+    ("at", "At the time beside"),
+];
+pub const REFILLS: [(&str, &str); 3] =
+    [("", "Not by themselves"), ("daily", "Every day"), ("monthly", "Every month")];
+/// The form as it is filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fields {
+    pub name: String,
+    pub external_id: String,
+    pub prefix: String,
+    pub bytes: String,
+    pub expires: String,
+    pub expires_at: String,
+    pub is_enabled: bool,
+    pub is_recoverable: bool,
+    pub remaining: String,
+    pub refill: String,
+    pub refill_amount: String,
+    pub refill_day: String,
+    pub limits: Vec<LimitRow>,
+    pub roles: String,
+    pub permissions: String,
+    pub meta: String,
+}
+
+/// A request of an operation, by its fields; what is in a text of JSON stays as it was written.
+pub type Request = BTreeMap<&'static str, Box<RawValue>>;
+
+/// A text that was written over lines, as every browser sends it.
+fn lines(text: &str) -> String {
+    text.replace("\r\n", "\n").trim().to_owned()
+}
+
+impl Fields {
+    /// Of a form that has been sent.
+    pub fn read(form: &Form) -> Self {
+        let text = |name: &str| form.text(name).trim().to_owned();
+        let [limits, windows, units] = ["limit-max", "limit-window", "limit-unit"]
+            .map(|name| form.all(name).map(str::trim).collect::<Vec<_>>());
+        let is_auto = |at: usize| form.all("limit-auto").any(|row| row == at.to_string());
+        let column = |column: &[&str], at: usize| (*column.get(at).unwrap_or(&"")).to_owned();
+        let rows = form.all("limit-name").take(LIMITS_MAX).enumerate().map(|(at, name)| LimitRow {
+            name: name.trim().to_owned(),
+            limit: column(&limits, at),
+            window: column(&windows, at),
+            unit: column(&units, at),
+            is_auto: is_auto(at),
+        });
+        Self {
+            name: text("name"),
+            external_id: text("external-id"),
+            prefix: text("prefix"),
+            bytes: text("bytes"),
+            expires: text("expires"),
+            expires_at: text("expires-at"),
+            is_enabled: text("enabled") == "on",
+            is_recoverable: text("recoverable") == "on",
+            remaining: text("remaining"),
+            refill: text("refill"),
+            refill_amount: text("refill-amount"),
+            refill_day: text("refill-day"),
+            limits: rows.filter(|row| !row.is_empty()).collect(),
+            roles: lines(form.text("roles")),
+            permissions: lines(form.text("permissions")),
+            meta: lines(form.text("meta")),
+        }
+    }
+
+    /// Of a key as it is.
+    pub fn of(looked: &Looked) -> Self {
+        let stored = looked.found.view.stored();
+        let key = &stored.key;
+        let refill = stored.refill;
+        let (interval, day) = match refill.map(|refill| refill.interval) {
+            None => ("", None),
+            Some(RefillInterval::Daily) => ("daily", None),
+            Some(RefillInterval::Monthly { day }) => ("monthly", Some(day)),
+        };
+        let number = |number: i64| number.to_string();
+        let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.as_str()).collect();
+        permissions.sort_unstable();
+        let mut limits: Vec<_> = stored.ratelimits.iter().map(LimitRow::of).collect();
+        limits.sort_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            name: key.name.clone().unwrap_or_default(),
+            external_id: key.owner_id.clone().unwrap_or_default(),
+            expires: key.expires_at.map_or("", |_| "at").to_owned(),
+            expires_at: key.expires_at.map(minute).unwrap_or_default(),
+            is_enabled: key.enabled,
+            refill: interval.to_owned(),
+            refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
+            refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
+            limits,
+            roles: looked.found.view.roles.join("\n"),
+            permissions: permissions.join("\n"),
+            meta: meta(key).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// What a form carries with it to tell later what has been changed.
+    pub fn mark(&self) -> String {
+        json!(Self { meta: mark(&self.meta), ..self.clone() }).to_string()
+    }
+
+    /// With a row more, where there is room.
+    pub fn with_another_limit(mut self) -> Self {
+        if self.limits.len() < LIMITS_MAX {
+            self.limits.push(LimitRow::default());
+        }
+        self
+    }
+
+    /// What `keys.createKey` is asked for.
+    pub fn to_create(&self, api: &str, now: Timestamp) -> Result<Request> {
+        let mut request = Request::new();
+        put(&mut request, "apiId", &api)?;
+        for (name, text) in
+            [("name", &self.name), ("externalId", &self.external_id), ("prefix", &self.prefix)]
+        {
+            if !text.is_empty() {
+                put(&mut request, name, text)?;
+            }
+        }
+        if !self.bytes.is_empty() {
+            put(&mut request, "byteLength", &number(&self.bytes))?;
+        }
+        if let Some(at) = self.ends(now)? {
+            put(&mut request, "expires", &at)?;
+        }
+        put(&mut request, "enabled", &self.is_enabled)?;
+        if self.is_recoverable {
+            put(&mut request, "recoverable", &true)?;
+        }
+        let refill = self.refill();
+        if !self.remaining.is_empty() || refill.is_some() {
+            let remaining = (!self.remaining.is_empty()).then(|| number(&self.remaining));
+            let mut credits = json!({ "remaining": remaining });
+            if let Some(refill) = refill {
+                credits["refill"] = refill;
+            }
+            put(&mut request, "credits", &credits)?;
+        }
+        put(&mut request, "ratelimits", &self.ratelimits())?;
+        put(&mut request, "roles", &names(&self.roles))?;
+        put(&mut request, "permissions", &names(&self.permissions))?;
+        if !self.meta.is_empty() {
+            request.insert("meta", self.raw_meta()?);
+        }
+        Ok(request)
+    }
+
+    /// What `keys.updateKey` is asked for: what differs from what the form was shown with, as [`Fields::mark`] tells it.
+    /// Empty: nothing does.
+    pub fn to_update(&self, was: &Self, now: Timestamp) -> Result<Request> {
+        let mut request = Request::new();
+        let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+        if self.name != was.name {
+            put(&mut request, "name", &some(&self.name))?;
+        }
+        if self.external_id != was.external_id {
+            put(&mut request, "externalId", &some(&self.external_id))?;
+        }
+        if (&self.expires, &self.expires_at) != (&was.expires, &was.expires_at) {
+            put(&mut request, "expires", &self.ends(now)?)?;
+        }
+        if self.is_enabled != was.is_enabled {
+            put(&mut request, "enabled", &self.is_enabled)?;
+        }
+        if self.refill() != was.refill() {
+            put(&mut request, "credits", &json!({ "refill": self.refill() }))?;
+        }
+        if self.limits != was.limits {
+            put(&mut request, "ratelimits", &self.ratelimits())?;
+        }
+        if self.roles != was.roles {
+            put(&mut request, "roles", &names(&self.roles))?;
+        }
+        if self.permissions != was.permissions {
+            put(&mut request, "permissions", &names(&self.permissions))?;
+        }
+        if mark(&self.meta) != was.meta {
+            match self.meta.is_empty() {
+                true => put(&mut request, "meta", &Value::Null)?,
+                false => drop(request.insert("meta", self.raw_meta()?)),
+            }
+        }
+        Ok(request)
+    }
+
+    fn raw_meta(&self) -> Result<Box<RawValue>> {
+        RawValue::from_string(self.meta.clone())
+            .map_err(|e| Error::invalid("meta", format!("meta is no JSON: {e}")))
+    }
+
+    /// When the key ends, in unix milliseconds.
+    fn ends(&self, now: Timestamp) -> Result<Option<i64>> {
+        let wrong = || {
+            let message = "expires: give a date and a time, such as 2030-12-31T12:00";
+            Error::invalid("expires", message)
+        };
+        match self.expires.as_str() {
+            "" => Ok(None),
+            "at" => {
+                let at: DateTime = self.expires_at.parse().map_err(|_| wrong())?;
+                let at = at.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
+                Ok(Some(at.timestamp().as_millisecond()))
+            }
+            days => {
+                let days: i64 = days.parse().map_err(|_| wrong())?;
+                Ok(Some(now.plus_ms(days.saturating_mul(DAY_MS)).0))
+            }
+        }
+    }
+
+    fn refill(&self) -> Option<Value> {
+        if self.refill.is_empty() {
+            return None;
+        }
+        let mut refill = json!({ "interval": self.refill, "amount": number(&self.refill_amount) });
+        if self.refill == "monthly" && !self.refill_day.is_empty() {
+            refill["refillDay"] = number(&self.refill_day);
+        }
+        Some(refill)
+    }
+
+    fn ratelimits(&self) -> Vec<Value> {
+        self.limits.iter().map(LimitRow::asked).collect()
+    }
+}
+
+fn put(request: &mut Request, name: &'static str, value: &impl Serialize) -> Result<()> {
+    let raw = to_raw_value(value).map_err(|e| Error::Internal(e.to_string()))?;
+    request.insert(name, raw);
+    Ok(())
+}
+
+/// By which meta is known again: it may be long, and a form need not carry it twice.
+fn mark(meta: &str) -> String {
+    if meta.is_empty() { String::new() } else { KeyHash::of(meta).hex() }
+}
+
+/// A number, or the text that is none.
+pub fn number(text: &str) -> Value {
+    text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
+}
+
+/// Names, one on a line.
+fn names(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+/// As a field for a date and a time shows it, in UTC.
+fn minute(at: Timestamp) -> String {
+    let at = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    at.strftime("%Y-%m-%dT%H:%M").to_string()
+}
+
+/// The meta of a key over lines.
+pub fn meta(key: &Key) -> Option<String> {
+    key.meta.as_ref().map(Meta::as_str).map(words::json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: Timestamp = Timestamp(1_773_144_000_000);
+
+    fn told(request: Result<Request>) -> Value {
+        json!(request.expect("a request"))
+    }
+
+    #[test]
+    fn a_form_that_asks_for_nothing_makes_a_bare_key() {
+        let fields =
+            Fields::read(&Form::parse(b"enabled=on&limit-name=&limit-max=&limit-window=1"));
+
+        let bare = json!({
+            "apiId": "api_1", "enabled": true, "ratelimits": [], "roles": [], "permissions": [],
+        });
+        assert_eq!(told(fields.to_create("api_1", NOON)), bare);
+    }
+
+    #[test]
+    fn limits_are_read_row_by_row_and_told_in_milliseconds() {
+        let form = b"limit-name=a&limit-max=5&limit-window=2&limit-unit=min&limit-name=&limit-max=&limit-window=1\
+            &limit-unit=s&limit-name=c&limit-max=x&limit-window=3&limit-unit=s&limit-auto=2";
+        let fields = Fields::read(&Form::parse(form));
+
+        let asked = told(fields.to_create("api_1", NOON))["ratelimits"].clone();
+        assert_eq!(
+            asked,
+            json!([
+                { "name": "a", "limit": 5, "duration": 120_000, "autoApply": false },
+                { "name": "c", "limit": "x", "duration": 3_000, "autoApply": true },
+            ])
+        );
+    }
+
+    #[test]
+    fn only_what_differs_is_changed_and_what_is_emptied_is_cleared() {
+        let was = Fields {
+            name: "old".into(),
+            external_id: "user_1".into(),
+            meta: "{\n  \"a\": 1\n}".into(),
+            ..Fields::default()
+        };
+        let marked: Fields = serde_json::from_str(&was.mark()).expect("the fields");
+        let now = Fields { name: "new".into(), external_id: String::new(), ..was.clone() };
+
+        assert_eq!(
+            told(now.to_update(&marked, NOON)),
+            json!({ "name": "new", "externalId": null })
+        );
+        assert_eq!(told(was.to_update(&marked, NOON)), json!({}));
+        let emptied = Fields { meta: String::new(), ..was.clone() };
+        assert_eq!(told(emptied.to_update(&marked, NOON)), json!({ "meta": null }));
+    }
+
+    #[test]
+    fn a_key_ends_after_days_or_at_a_moment_in_utc() {
+        let ends = |expires: &str, at: &str| {
+            let fields =
+                Fields { expires: expires.into(), expires_at: at.into(), ..Fields::default() };
+            fields.ends(NOON)
+        };
+
+        assert_eq!(ends("", "2030-01-01T00:00").expect("never"), None);
+        assert_eq!(ends("7", "").expect("a moment"), Some(NOON.plus_ms(7 * DAY_MS).0));
+        assert_eq!(ends("at", "1970-01-01T00:01").expect("a moment"), Some(60_000));
+        assert!(ends("at", "tomorrow").is_err() && ends("soon", "").is_err());
+        assert_eq!(minute(Timestamp(60_000)), "1970-01-01T00:01");
+    }
+
+    #[test]
+    fn meta_is_sent_as_it_was_written() {
+        let fields = Fields { meta: "{\"n\":12345678901234567890123}".into(), ..Fields::default() };
+
+        let request = fields.to_create("api_1", NOON).expect("a request");
+        assert_eq!(request["meta"].get(), "{\"n\":12345678901234567890123}");
+        assert!(Fields { meta: "{".into(), ..fields }.to_create("api_1", NOON).is_err());
+    }
+}

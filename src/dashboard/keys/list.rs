@@ -1,0 +1,121 @@
+//! The list of keys, and the search for a key that somebody has at hand.
+
+use askama::Template;
+
+use super::super::failure::Failure;
+use super::super::pages::Pages;
+use super::super::shell::{Section, Shell, may};
+use super::super::visit::InWorkspace;
+use super::super::words::Moment;
+use super::super::{Answer, page, refused_page, see};
+use super::{Choice, May, choices, path, spoken};
+use crate::clock::Timestamp;
+use crate::domain::keys::look::{self, State};
+use crate::domain::keys::whoami;
+use crate::domain::page::Paging;
+use crate::domain::permission::Action;
+use crate::error::Error;
+use crate::id::{ApiId, KeyId};
+
+/// How many keys a page lists.
+const PAGE: usize = 25;
+
+#[derive(Template)]
+#[template(path = "keys/list.html")]
+struct List<'a> {
+    shell: Shell,
+    workspace: String,
+    rows: Vec<Row>,
+    /// Whether the page has fewer than it could.
+    is_short: bool,
+    search: &'a str,
+    api: &'a str,
+    apis: Vec<Choice>,
+    states: Vec<Choice>,
+    is_searched: bool,
+    pages: Pages,
+    may: May,
+    /// Whether a key was looked for that is none of this workspace.
+    is_unknown: bool,
+}
+
+struct Row {
+    id: KeyId,
+    name: String,
+    start: String,
+    api_id: ApiId,
+    api_name: String,
+    state: &'static str,
+    is_good: bool,
+    external_id: String,
+    created: Moment,
+    used: Option<Moment>,
+}
+
+impl Row {
+    fn new(row: look::Row, now: Timestamp) -> Self {
+        let key = row.stored.key;
+        Self {
+            name: key.name.unwrap_or_else(|| "without a name".into()),
+            id: key.id,
+            start: key.start,
+            api_id: key.api_id,
+            api_name: row.api_name,
+            state: spoken(row.state),
+            is_good: row.state == State::Active,
+            external_id: key.owner_id.unwrap_or_default(),
+            created: Moment::new(key.created_at, now),
+            used: row.stored.last_used_at.map(|at| Moment::new(at, now)),
+        }
+    }
+}
+
+async fn listed(asked: &InWorkspace, is_unknown: bool) -> Result<List<'_>, Failure> {
+    let app = &asked.visit.app;
+    let query = &asked.visit.query;
+    let (api, search) = (query.text("api"), query.text("q"));
+    let state = State::named(query.text("state"));
+    let paging =
+        Paging { from: query.text("from").to_owned(), limit: PAGE, search: search.to_owned() };
+    let of = (!api.is_empty()).then(|| ApiId::from(api));
+    let found = look::page(app, &asked.caller, of.as_ref(), state, &paging).await?;
+    let now = app.clock.now();
+    let choice = |known: State| Choice {
+        value: known.as_str().to_owned(),
+        label: spoken(known).to_owned(),
+        is_chosen: state == Some(known),
+    };
+    Ok(List {
+        shell: Shell::of(asked, Section::Keys, "Keys").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        is_short: found.items.len() < PAGE,
+        rows: found.items.into_iter().map(|row| Row::new(row, now)).collect(),
+        search,
+        api,
+        apis: choices(asked, api).await?,
+        states: State::ALL.map(choice).into_iter().collect(),
+        is_searched: !search.is_empty() || !api.is_empty() || state.is_some(),
+        pages: Pages::new(asked, &asked.path("/keys"), found.next.as_deref()),
+        may: May {
+            create: may(asked, Action::CreateKey),
+            update: may(asked, Action::UpdateKey),
+            delete: may(asked, Action::DeleteKey),
+        },
+        is_unknown,
+    })
+}
+
+pub async fn list(asked: InWorkspace) -> Answer {
+    page(&listed(&asked, false).await?)
+}
+
+/// Finds a key by itself. It comes in a form, and goes nowhere from here: not into the address of the next page, nor
+/// into this one.
+pub async fn find(asked: InWorkspace) -> Answer {
+    let key = asked.visit.form.text("key").trim();
+    match whoami(&asked.visit.app, &asked.caller, key).await {
+        Ok(found) => see(&path(&asked, &found.view.stored().key.id, "")),
+        Err(Error::NotFound(_)) => refused_page(&listed(&asked, true).await?),
+        Err(error) => Err(error.into()),
+    }
+}

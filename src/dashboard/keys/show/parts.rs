@@ -1,0 +1,186 @@
+//! The rows of a key's page.
+
+use serde_json::Value;
+
+use super::super::super::words::{Moment, count, latency, span};
+use crate::clock::Timestamp;
+use crate::domain::analytics::recent::Verification;
+use crate::domain::keys::look::{self, Deed, Looked};
+use crate::model;
+
+/// A limit, and how much of it is used.
+pub struct Gauge {
+    pub name: String,
+    pub told: String,
+    pub limit: i64,
+    /// No more than the limit.
+    pub used: i64,
+    /// From here on it is nearly used up.
+    pub high: i64,
+    pub is_known: bool,
+    pub is_full: bool,
+    pub whose: &'static str,
+    pub when: &'static str,
+    pub resets: Option<Moment>,
+}
+
+impl Gauge {
+    pub fn new(gauge: &look::Gauge, now: Timestamp) -> Self {
+        let number = |number: i64| count(number, i64::MAX);
+        let (limit, window) = (number(gauge.limit), span(gauge.duration_ms));
+        let used = gauge.seen.map_or(0, |seen| seen.used);
+        let told = match gauge.seen {
+            Some(_) => format!("{} of {limit} used, in {window}", number(used)),
+            None => format!("{limit} in {window}; how many are used cannot be told at the moment"),
+        };
+        Self {
+            name: gauge.name.clone(),
+            told,
+            limit: gauge.limit,
+            used: used.min(gauge.limit),
+            high: gauge.limit.saturating_sub(gauge.limit / 5),
+            is_known: gauge.seen.is_some(),
+            is_full: used >= gauge.limit,
+            whose: if gauge.is_shared {
+                "shared by all keys of the identity"
+            } else {
+                "of this key"
+            },
+            when: match gauge.auto_apply {
+                true => "checked by every verification",
+                false => "checked when a verification asks for it",
+            },
+            resets: gauge.seen.map(|seen| Moment::new(seen.reset, now)),
+        }
+    }
+}
+
+/// Something that was done to the key.
+pub struct Done {
+    pub at: Moment,
+    pub what: String,
+    pub who: String,
+}
+
+impl Done {
+    pub fn new(deed: &Deed, now: Timestamp) -> Self {
+        let what = match deed.event.as_str() {
+            "key.create" => "made",
+            "key.update" => "changed",
+            "key.delete" => "deleted",
+            "key.reroll" => "re-rolled",
+            "key.decrypt" => "shown again",
+            "authorization.connect_role_and_key" => "given a role",
+            "authorization.disconnect_role_and_key" => "a role taken from it",
+            "authorization.connect_permission_and_key" => "given a permission",
+            "authorization.disconnect_permission_and_key" => "a permission taken from it",
+            other => other,
+        };
+        let credits = deed.credits.as_ref().map(credits_words);
+        let what = match credits {
+            Some(credits) => format!("{what}: {credits}"),
+            None => what.to_owned(),
+        };
+        Self { at: Moment::new(deed.at, now), what, who: deed.who.clone() }
+    }
+}
+
+/// What an entry of the audit log tells of credits.
+fn credits_words(told: &Value) -> String {
+    let number = |name: &str| told[name].as_i64().map(|number| count(number, i64::MAX));
+    let words = [
+        number("set").map(|number| format!("credits set to {number}")),
+        number("increment").map(|number| format!("{number} credits added")),
+        number("decrement").map(|number| format!("{number} credits taken away")),
+        (told["unlimited"] == true).then(|| "made unlimited".to_owned()),
+        match &told["refill"] {
+            Value::Null if told.get("refill").is_some() => {
+                Some("credits no longer come back by themselves".to_owned())
+            }
+            Value::Null => None,
+            refill => refill["amount"]
+                .as_i64()
+                .map(|amount| format!("credits come back to {}", count(amount, i64::MAX))),
+        },
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A role, and what it allows.
+pub struct Role {
+    pub name: String,
+    pub permissions: usize,
+}
+
+impl Role {
+    pub fn new(role: &model::Role) -> Self {
+        Self { name: role.name.clone(), permissions: role.permissions.len() }
+    }
+}
+
+/// A permission, and where it comes from.
+pub struct Permission {
+    pub slug: String,
+    pub from: String,
+}
+
+impl Permission {
+    /// All that the key has, by slug.
+    pub fn all(looked: &Looked) -> Vec<Self> {
+        let own = &looked.found.view.stored().permissions;
+        let permission = |slug: &String| {
+            let is_own = own.iter().any(|permission| permission.slug == *slug);
+            let through = looked
+                .roles
+                .iter()
+                .filter(|role| role.permissions.iter().any(|permission| permission.slug == *slug));
+            let own = is_own.then(|| "of its own".to_owned());
+            let through = through.map(|role| format!("through {}", role.name));
+            let from = own.into_iter().chain(through).collect::<Vec<_>>().join(", ");
+            Self { slug: slug.clone(), from }
+        };
+        looked.found.view.permissions.iter().map(permission).collect()
+    }
+}
+
+/// A verification of the key.
+pub struct Event {
+    pub at: Moment,
+    pub outcome: String,
+    pub is_good: bool,
+    pub reason: String,
+    pub latency: String,
+    pub tags: String,
+    pub request: String,
+}
+
+impl Event {
+    pub fn new(event: Verification, now: Timestamp) -> Self {
+        Self {
+            at: Moment::new(event.at, now),
+            is_good: event.outcome == "VALID",
+            outcome: event.outcome,
+            reason: event.reason.unwrap_or_default(),
+            latency: latency(event.latency_us),
+            tags: event.tags.join(", "),
+            request: event.request,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_was_done_to_credits_is_told_in_words() {
+        assert_eq!(credits_words(&json!({ "set": 1_000 })), "credits set to 1,000");
+        assert_eq!(credits_words(&json!({ "increment": 5 })), "5 credits added");
+        assert_eq!(credits_words(&json!({ "unlimited": true })), "made unlimited");
+        let both = json!({ "set": 1, "refill": { "interval": "Daily", "amount": 9 } });
+        assert_eq!(credits_words(&both), "credits set to 1, credits come back to 9");
+        let none = json!({ "refill": null });
+        assert_eq!(credits_words(&none), "credits no longer come back by themselves");
+    }
+}

@@ -1,0 +1,37 @@
+//! The links between the pages of a list.
+
+use super::visit::InWorkspace;
+use crate::domain::page::Paging;
+
+/// How many rows a page of a list has.
+pub const PAGE: usize = 25;
+
+/// The page of a list that the address asks for, with its search.
+pub fn paging(asked: &InWorkspace) -> Paging {
+    let query = &asked.visit.query;
+    Paging { from: query.text("from").to_owned(), limit: PAGE, search: query.text("q").to_owned() }
+}
+
+/// Where the list begins, and where it goes on: the same page with the same search.
+pub struct Pages {
+    /// Absent: this is the beginning.
+    pub first: Option<String>,
+    /// Absent: this is the end.
+    pub next: Option<String>,
+}
+
+impl Pages {
+    /// Of the list at `path`, of which the next page begins at `next`.
+    pub fn new(asked: &InWorkspace, path: &str, next: Option<&str>) -> Self {
+        let query = &asked.visit.query;
+        let to = |from: Option<&str>| {
+            let mut pairs = query.query_without(&["from", "told"]);
+            if let Some(from) = from {
+                pairs.append_pair("from", from);
+            }
+            format!("{path}?{}", pairs.finish())
+        };
+        let is_first = query.text("from").is_empty();
+        Self { first: (!is_first).then(|| to(None)), next: next.map(|next| to(Some(next))) }
+    }
+}

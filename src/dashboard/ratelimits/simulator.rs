@@ -1,0 +1,155 @@
+//! What a check would come to, and why.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use serde_json::json;
+
+use super::super::failure::Failure;
+use super::super::form::{Faults, tried};
+use super::super::shell::{Section, Shell};
+use super::super::span::{self, Span};
+use super::super::visit::InWorkspace;
+use super::super::words::{Moment, count};
+use super::super::{Answer, page, refused_page};
+use super::overrides::rate;
+use super::{found, path};
+use crate::clock::Timestamp;
+use crate::domain::ratelimits::{self, Simulated, Tried};
+use crate::model::Namespace;
+use crate::rpc::v2;
+use crate::rpc::v2::ratelimit::limit::Limit;
+
+pub fn routes() -> Router {
+    Router::new().route("/dashboard/{workspace}/ratelimits/{namespace}/simulator", get(simulate))
+}
+
+#[derive(Template)]
+#[template(path = "ratelimits/simulator.html")]
+struct Simulator {
+    shell: Shell,
+    namespace: String,
+    path: String,
+    identifier: String,
+    limit: String,
+    span: Span,
+    cost: String,
+    faults: Faults,
+    /// Absent: nothing was asked yet.
+    outcome: Option<Outcome>,
+}
+
+struct Outcome {
+    passes: bool,
+    rate: String,
+    why: String,
+    left: String,
+    ends: Moment,
+    degraded: bool,
+    tried: Vec<Row>,
+    has_more: bool,
+}
+
+/// An override that matches.
+struct Row {
+    identifier: String,
+    rate: String,
+    how: String,
+    fate: &'static str,
+    wins: bool,
+}
+
+impl Outcome {
+    fn new(simulated: Simulated, identifier: &str, now: Timestamp) -> Self {
+        let winner = simulated.tried.iter().find(|tried| tried.wins);
+        let why = match winner {
+            None => {
+                "no override that is live matches: the check counts with what it asks for".into()
+            }
+            Some(Tried { known, .. }) if known.identifier == identifier => {
+                "an override is set for exactly this identifier".to_owned()
+            }
+            Some(Tried { known, .. }) => {
+                format!("the override for {} is the first that matches", known.identifier)
+            }
+        };
+        let row = |tried: Tried| {
+            let fate = match (tried.wins, tried.is_live) {
+                (true, _) => "counts",
+                (false, false) => "expired, passed over",
+                (false, true) => "not reached",
+            };
+            let known = tried.known;
+            let how = match known.identifier == identifier {
+                true => "exactly".to_owned(),
+                false => literal(&known.identifier),
+            };
+            let rate = rate(known.limit, known.duration_ms);
+            Row { rate, how, fate, wins: tried.wins, identifier: known.identifier }
+        };
+        Self {
+            passes: simulated.passes,
+            rate: rate(simulated.limit, simulated.duration_ms),
+            why,
+            left: count(simulated.standing.remaining, i64::MAX),
+            ends: Moment::new(simulated.standing.reset, now),
+            degraded: simulated.degraded,
+            tried: simulated.tried.into_iter().map(row).collect(),
+            has_more: simulated.has_more,
+        }
+    }
+}
+
+/// How much of a pattern is no star.
+fn literal(pattern: &str) -> String {
+    let literal = pattern.chars().filter(|c| *c != '*').count();
+    format!("as a pattern, {literal} characters beside its stars")
+}
+
+async fn frame(asked: &InWorkspace, namespace: Namespace) -> Result<Simulator, Failure> {
+    let query = &asked.visit.query;
+    let or = |field: &str, default: &str| match query.text(field) {
+        "" => default.to_owned(),
+        text => text.to_owned(),
+    };
+    Ok(Simulator {
+        shell: Shell::of(asked, Section::Ratelimits, "Simulator").await?,
+        path: path(asked, &namespace.id),
+        namespace: namespace.name,
+        identifier: query.text("identifier").to_owned(),
+        limit: or("limit", "10"),
+        span: match query.text("duration") {
+            "" => Span::of_ms(60_000),
+            _ => Span::filled_in(query, "duration", 0),
+        },
+        cost: or("cost", "1"),
+        faults: Faults::default(),
+        outcome: None,
+    })
+}
+
+async fn simulate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (app, query) = (&asked.visit.app, &asked.visit.query);
+    let namespace = found(&asked, &id).await?;
+    let mut shown = frame(&asked, namespace).await?;
+    // Whoever has just come has sent nothing that could be wrong.
+    if query.all("identifier").next().is_none() {
+        return page(&shown);
+    }
+    let request = json!({
+        "namespace": id,
+        "identifier": shown.identifier,
+        "limit": span::number(&shown.limit),
+        "duration": shown.span.ms(),
+        "cost": span::number(&shown.cost),
+    });
+    match tried(v2::read::<Limit>(&request))? {
+        Ok(check) => {
+            let simulated = ratelimits::simulate(app, &asked.caller, &check.into()).await?;
+            shown.outcome = Some(Outcome::new(simulated, &shown.identifier, app.clock.now()));
+            page(&shown)
+        }
+        Err(faults) => refused_page(&Simulator { faults, ..shown }),
+    }
+}

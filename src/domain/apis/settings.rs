@@ -1,0 +1,139 @@
+//! What an API can be set to.
+
+use std::ops::RangeInclusive;
+
+use super::super::keys::Patch;
+use crate::error::{Error, Fault, Result};
+use crate::model::{Api, Networks};
+
+/// The longest prefix of a key.
+pub const PREFIX_MAX: usize = 16;
+/// How many characters a name may have, as `apis.createApi` says it too.
+const NAME_LENGTHS: RangeInclusive<usize> = 3..=256;
+/// How many random bytes a key may have.
+const BYTE_LENGTHS: RangeInclusive<i64> = 16..=255;
+
+/// What is to change of an API; what is absent stays.
+#[derive(Debug, Default)]
+pub struct ApiChange {
+    pub name: Option<String>,
+    /// Empty: none.
+    pub default_prefix: Option<String>,
+    pub default_byte_length: Patch<i64>,
+    pub recoverable_keys: Option<bool>,
+    pub delete_protection: Option<bool>,
+    /// Networks and addresses, separated by commas. Empty: from anywhere.
+    pub allowed_networks: Option<String>,
+}
+
+/// A change that is known to be right.
+pub struct Checked {
+    change: ApiChange,
+    networks: Patch<Networks>,
+}
+
+/// Whether keys may begin with it.
+pub fn is_prefix(text: &str) -> bool {
+    text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+impl ApiChange {
+    /// Fails with all that is wrong with it.
+    pub fn checked(self) -> Result<Checked> {
+        let mut faults = Vec::new();
+        let mut fault = |location: &str, message: String| {
+            faults.push(Fault { location: location.to_owned(), message, fix: None });
+        };
+        let is_name =
+            |name: &String| NAME_LENGTHS.contains(&name.chars().count()) && !name.contains('\0');
+        if !self.name.as_ref().is_none_or(is_name) {
+            let (from, to) = (NAME_LENGTHS.start(), NAME_LENGTHS.end());
+            fault("name", format!("name must have {from} to {to} characters"));
+        }
+        if !self.default_prefix.as_deref().is_none_or(is_prefix) {
+            let message = format!("a prefix has at most {PREFIX_MAX} letters, digits and _");
+            fault("prefix", message);
+        }
+        if let Patch::Set(length) = self.default_byte_length
+            && !BYTE_LENGTHS.contains(&length)
+        {
+            let (from, to) = (BYTE_LENGTHS.start(), BYTE_LENGTHS.end());
+            fault("bytes", format!("random bytes must be a number from {from} to {to}"));
+        }
+        let networks = match self.allowed_networks.as_deref().map(Networks::parse) {
+            None => Patch::Keep,
+            Some(Ok(networks)) if networks.len() > Networks::MAX => {
+                fault("networks", format!("there may be at most {} networks", Networks::MAX));
+                Patch::Keep
+            }
+            Some(Ok(networks)) => Networks::new(networks).map_or(Patch::Clear, Patch::Set),
+            Some(Err(message)) => {
+                fault("networks", message);
+                Patch::Keep
+            }
+        };
+        if faults.is_empty() {
+            return Ok(Checked { change: self, networks });
+        }
+        Err(Error::Invalid(faults))
+    }
+}
+
+impl Checked {
+    pub fn apply(self, api: &mut Api) {
+        let ApiChange { name, default_prefix, default_byte_length, .. } = self.change;
+        let settings = &mut api.settings;
+        if let Some(prefix) = default_prefix {
+            settings.default_prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+        }
+        default_byte_length
+            .map(|length| u8::try_from(length).unwrap_or(u8::MAX))
+            .apply(&mut settings.default_byte_length);
+        settings.recoverable_keys =
+            self.change.recoverable_keys.unwrap_or(settings.recoverable_keys);
+        settings.delete_protection =
+            self.change.delete_protection.unwrap_or(settings.delete_protection);
+        self.networks.apply(&mut settings.allowed_networks);
+        if let Some(name) = name {
+            api.name = name;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(change: ApiChange) -> Vec<String> {
+        match change.checked() {
+            Err(Error::Invalid(faults)) => faults.into_iter().map(|fault| fault.location).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_change_is_within_its_bounds_on_both_sides() {
+        let name = |length| ApiChange { name: Some("é".repeat(length)), ..ApiChange::default() };
+        let prefix =
+            |text: &str| ApiChange { default_prefix: Some(text.into()), ..ApiChange::default() };
+        let bytes =
+            |length| ApiChange { default_byte_length: Patch::Set(length), ..ApiChange::default() };
+        let from =
+            |text: &str| ApiChange { allowed_networks: Some(text.into()), ..ApiChange::default() };
+
+        for right in
+            [name(3), name(256), prefix(""), prefix(&"a".repeat(16)), bytes(16), bytes(255)]
+        {
+            assert_eq!(faults(right), Vec::<String>::new());
+        }
+        assert_eq!([faults(name(2)), faults(name(257))], [["name"], ["name"]]);
+        assert_eq!(
+            [faults(prefix(&"a".repeat(17))), faults(prefix("a-b"))],
+            [["prefix"], ["prefix"]]
+        );
+        assert_eq!([faults(bytes(15)), faults(bytes(256))], [["bytes"], ["bytes"]]);
+        assert_eq!(faults(from("10.0.0.0/8, ::1")), Vec::<String>::new());
+        assert_eq!(faults(from("here")), ["networks"]);
+        assert_eq!(faults(from(&["10.0.0.1"; 101].join(","))), ["networks"]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Charts of what came of requests, and who asked most.
+
+use serde_json::json;
+
+use super::{EMAIL, PASSWORD, Visitor, at, between};
+use crate::both;
+use crate::support::seed::Issued;
+use crate::support::{Keyward, NOON};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// The figures above the charts, in their order.
+fn figures(text: &str) -> Vec<String> {
+    let list = between(text, "<dl class=\"figures\">", "</dl>");
+    list.split("<dd>").skip(1).map(|rest| rest.split("</dd>").next().unwrap().to_owned()).collect()
+}
+
+/// What the legend of the chart of requests says.
+fn legend(text: &str) -> Vec<String> {
+    let list = between(text, "<ul class=\"legend\">", "</ul>");
+    let words = |item: &str| {
+        let texts = item.split('<').skip(1).filter_map(|tag| tag.split_once('>'));
+        texts.map(|(_, text)| text.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
+    };
+    list.split("<li>").skip(1).map(words).collect()
+}
+
+/// Three verifications of one key, one of another, each in an API of its own.
+async fn some_traffic(kw: &Keyward) -> (String, [Issued; 2]) {
+    let api = kw.api().await;
+    let ann = kw.key_in(&api, json!({ "externalId": "ann", "credits": { "remaining": 2 } })).await;
+    // Version 1 takes any name.
+    let theirs = kw.api().await;
+    let other = kw.key_v1(&theirs, json!({ "ownerId": "<script>bob</script>" })).await;
+    for code in ["VALID", "VALID", "USAGE_EXCEEDED"] {
+        kw.verify(&ann.key).await.is(code);
+    }
+    kw.v2("keys.verifyKey", json!({ "key": other.key, "tags": ["path=/a", "<i>"] })).await.data();
+    kw.write_events().await;
+    (api, [ann, other])
+}
+
+both! {
+    async fn a_chart_shows_what_came_of_verifications(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        some_traffic(&kw).await;
+
+        let page = owner.get(&at("/analytics")).await;
+
+        assert_eq!(page.status, 200, "{}", page.text);
+        assert_eq!(figures(&page.text)[..2], ["4", "25.0 %"]);
+        assert_eq!(legend(&page.text), ["valid 3", "no credits left 1"]);
+        assert!(page.text.contains("<title>12:00: 4 requests</title>"), "{}", page.text);
+        // A table says the same.
+        let table = between(&page.text, "<tr><th scope=\"row\">12:00</th>", "</tr>");
+        assert_eq!(table, "<td class=\"number\">3</td><td class=\"number\">1</td>");
+        let overview = owner.get(&at("")).await;
+        assert!(overview.text.contains("<title>12:00: 4 requests</title>"));
+    }
+
+    async fn only_what_is_asked_for_is_shown(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let (api, [ann, other]) = some_traffic(&kw).await;
+        let empty = kw.api().await;
+
+        let mut shown = async |query: &str| {
+            let page = owner.get(&at(&format!("/analytics?{query}"))).await;
+            assert_eq!(page.status, 200, "{query}: {}", page.text);
+            figures(&page.text)[0].clone()
+        };
+        assert_eq!(shown(&format!("key={}", ann.id)).await, "3");
+        assert_eq!(shown(&format!("key={}&identity=ann", other.id)).await, "0");
+        assert_eq!(shown("identity=ann").await, "3");
+        assert_eq!(shown("identity=nobody").await, "0");
+        assert_eq!(shown("tag=%3Ci%3E").await, "1");
+        assert_eq!(shown("tag=i").await, "0");
+        assert_eq!(shown(&format!("only={empty}")).await, "0");
+        assert_eq!(shown(&format!("only={api}")).await, "3");
+        let page = owner.get(&at("/analytics?outcome=USAGE_EXCEEDED")).await;
+        assert_eq!(legend(&page.text), ["no credits left 1"]);
+    }
+
+    async fn time_is_looked_at_by_range_or_by_days(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        some_traffic(&kw).await;
+
+        let shown = async |visitor: &mut Visitor<'_>, query: &str| {
+            let page = visitor.get(&at(&format!("/analytics?{query}"))).await;
+            assert_eq!(page.status, 200, "{query}");
+            figures(&page.text)[0].clone()
+        };
+        assert_eq!(shown(&mut owner, "range=hour").await, "4");
+        kw.clock.advance_ms(3_600_000);
+        assert_eq!(shown(&mut owner, "range=hour").await, "0");
+        assert_eq!(shown(&mut owner, "range=day").await, "4");
+        kw.clock.advance_ms(2 * DAY_MS);
+        owner.sign_in(EMAIL, PASSWORD).await;
+        let mut shown = async |query: &str| shown(&mut owner, query).await;
+        assert_eq!(shown("range=day").await, "0");
+        for range in ["week", "month", "quarter", "year"] {
+            assert_eq!(shown(&format!("range={range}")).await, "4", "{range}");
+        }
+        let day = |days: i64| {
+            let at = jiff::Timestamp::from_millisecond(NOON.0 + days * DAY_MS).unwrap();
+            at.strftime("%Y-%m-%d").to_string()
+        };
+        assert_eq!(shown(&format!("from={}&until={}", day(0), day(0))).await, "4");
+        assert_eq!(shown(&format!("from={}", day(1))).await, "0");
+        assert_eq!(shown(&format!("until={}", day(-1))).await, "0");
+        let wrong = owner.get(&at("/analytics?from=%3Cb%3E&until=x")).await;
+        assert_eq!(wrong.status, 200);
+        assert!(wrong.text.contains("is no day such as 2026-03-31"));
+        assert!(!wrong.text.contains("<b>"));
+    }
+
+    async fn who_asked_most_is_told_as_text(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let (_, [ann, other]) = some_traffic(&kw).await;
+
+        let page = owner.get(&at("/analytics")).await;
+
+        let at_ann = page.text.find(&format!("/keys/{}\"", ann.id)).expect("the key");
+        let at_other = page.text.find(&format!("/keys/{}\"", other.id)).expect("the other key");
+        assert!(at_ann < at_other, "three are more than one");
+        assert!(page.text.contains("&#60;script&#62;bob") && !page.text.contains("<script>bob"));
+    }
+
+    async fn limit_checks_have_charts_of_their_own(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        for identifier in ["ann", "ann", "bob"] {
+            let check = json!({ "namespace": "email", "identifier": identifier, "limit": 1, "duration": 60_000 });
+            kw.v2("ratelimit.limit", check).await.data();
+        }
+        kw.write_events().await;
+
+        let page = owner.get(&at("/analytics?of=limits&key=ignored")).await;
+
+        assert_eq!(figures(&page.text)[..2], ["3", "33.3 %"]);
+        assert_eq!(legend(&page.text), ["passed 2", "refused 1"]);
+        let other = owner.get(&at("/analytics?of=limits&only=rlns_none")).await;
+        assert_eq!(figures(&other.text)[0], "0");
+    }
+
+    async fn the_traffic_of_others_is_not_shown(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let other = kw.other_workspace().await;
+        let api = kw.v2_as(&other, "apis.createApi", json!({ "name": "theirs" })).await;
+        let api = api.text_of("apiId");
+        let fields = json!({ "apiId": api, "externalId": "ann" });
+        let made = kw.v2_as(&other, "keys.createKey", fields).await;
+        let shown = json!({ "key": made.text_of("key") });
+        kw.v2_as(&other, "keys.verifyKey", shown).await.data();
+        kw.write_events().await;
+        assert_eq!(kw.events("SELECT request_id FROM verifications").await.len(), 1);
+
+        let (of_key, of_api) = (format!("?key={}", made.text_of("keyId")), format!("?only={api}"));
+        for query in ["", "?identity=ann", "?range=year", &of_key, &of_api] {
+            let page = owner.get(&at(&format!("/analytics{query}"))).await;
+            assert_eq!(figures(&page.text)[0], "0", "{query}");
+        }
+    }
+
+    async fn an_overview_without_events_still_tells_what_is_there(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        kw.api().await;
+        kw.write_events().await;
+        kw.change_events("DROP TABLE verification_totals").await;
+
+        let page = owner.get(&at("")).await;
+
+        assert_eq!(page.status, 200);
+        assert!(page.text.contains("cannot be read now") && page.text.contains("Counters"));
+    }
+}

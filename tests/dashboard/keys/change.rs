@@ -1,0 +1,288 @@
+//! Making and changing keys.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::both;
+use crate::support::Keyward;
+
+/// A form as it was shown.
+struct Shown {
+    was: String,
+    meta: String,
+}
+
+async fn shown(owner: &mut Visitor<'_>, key: &str) -> Shown {
+    let page = owner.get(&at(&format!("/keys/{key}/edit"))).await;
+    assert_eq!(page.status, 200, "{}", page.text);
+    let (_, meta) = page.text.split_once("id=\"meta\"").expect("the field");
+    let meta = between(meta, ">", "</textarea>").replace("&#34;", "\"");
+    Shown { was: field(&page.text, "was"), meta }
+}
+
+/// Changes a key as a person would: these fields, and the others as they were shown.
+async fn changed(
+    owner: &mut Visitor<'_>,
+    key: &str,
+    shown: &Shown,
+    fields: &[(&str, &str)],
+) -> Reply {
+    let before: Value = serde_json::from_str(&shown.was).expect("the fields");
+    let text = |name: &str| before[name].as_str().expect("a text").to_owned();
+    let on = |name: &str| if before[name] == true { "on" } else { "" };
+    let names = [
+        ("name", "name"),
+        ("external-id", "external_id"),
+        ("expires", "expires"),
+        ("expires-at", "expires_at"),
+        ("refill", "refill"),
+        ("refill-amount", "refill_amount"),
+        ("refill-day", "refill_day"),
+        ("roles", "roles"),
+        ("permissions", "permissions"),
+    ];
+    let mut sent: Vec<(String, String)> = vec![("was".into(), shown.was.clone())];
+    // A browser ends lines so.
+    let lines = |text: String| text.replace('\n', "\r\n");
+    sent.extend(names.map(|(name, field)| (name.to_owned(), lines(text(field)))));
+    sent.push(("meta".into(), lines(shown.meta.clone())));
+    sent.push(("enabled".into(), on("is_enabled").into()));
+    for (at, limit) in before["limits"].as_array().expect("limits").iter().enumerate() {
+        let columns = [("name", "name"), ("max", "limit"), ("window", "window"), ("unit", "unit")];
+        for (name, field) in columns {
+            let value = limit[field].as_str().expect("a text").to_owned();
+            sent.push((format!("limit-{name}"), value));
+        }
+        if limit["is_auto"] == true {
+            sent.push(("limit-auto".into(), at.to_string()));
+        }
+    }
+    sent.retain(|(name, _)| fields.iter().all(|(other, _)| other != name));
+    sent.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let sent: Vec<_> = sent.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    owner.post(&at(&format!("/keys/{key}/edit")), &sent).await
+}
+
+async fn a_full_key(kw: &Keyward) -> String {
+    kw.role("reader", ["docs.read"]).await;
+    let fields = json!({
+        "name": "full", "externalId": "user_1", "meta": { "plan": "pro", "seats": [1, 2] },
+        "roles": ["reader"], "permissions": ["docs.write"], "expires": kw.clock.now().0 + 86_400_123,
+        "credits": { "remaining": 10, "refill": { "interval": "monthly", "amount": 10, "refillDay": 5 } },
+        "ratelimits": [
+            { "name": "requests", "limit": 5, "duration": 90_000, "autoApply": true },
+            { "name": "exports", "limit": 2, "duration": 3_600_000, "autoApply": false },
+        ],
+    });
+    kw.permission("docs.write").await;
+    kw.key(fields).await.id
+}
+
+both! {
+    async fn a_key_is_made_with_all_that_the_form_asks_and_shown_once(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        kw.role("reader", ["docs.read"]).await;
+        kw.permission("docs.write").await;
+        assert!(owner.get(&at(&format!("/keys/new?api={api}"))).await.text.contains("New key"));
+
+        let fields = [
+            ("api", api.as_str()), ("name", "made here"), ("external-id", "user_9"),
+            ("prefix", "live"), ("bytes", "24"), ("expires", "7"), ("enabled", "on"),
+            ("remaining", "100"), ("refill", "monthly"), ("refill-amount", "50"), ("refill-day", "31"),
+            ("limit-name", "requests"), ("limit-max", "2"), ("limit-window", "1"),
+            ("limit-unit", "min"), ("limit-auto", "0"), ("limit-name", ""), ("limit-max", ""),
+            ("limit-window", "1"), ("limit-unit", "min"),
+            ("roles", "reader\r\n"), ("permissions", "docs.write"), ("meta", "{\"plan\": \"pro\"}"),
+        ];
+        let page = owner.post(&at("/keys"), &fields).await;
+        let (key, id) = (secret(&page), id(&page));
+
+        assert!(key.starts_with("live_"));
+        let told = kw.get_key(&id).await;
+        assert_eq!(told["name"], "made here");
+        assert_eq!(told["identity"]["externalId"], "user_9");
+        assert_eq!(told["expires"], kw.clock.now().0 + 7 * 86_400_000);
+        assert_eq!(told["meta"], json!({ "plan": "pro" }));
+        assert_eq!(told["permissions"], json!(["docs.read", "docs.write"]));
+        let credits = json!({
+            "remaining": 100, "refill": { "interval": "monthly", "amount": 50, "refillDay": 31 },
+        });
+        assert_eq!(told["credits"], credits);
+        let limits = told["ratelimits"].as_array().expect("limits");
+        assert_eq!((limits.len(), &limits[0]["duration"]), (1, &json!(60_000)));
+        for expected in ["VALID", "VALID", "RATE_LIMITED"] {
+            kw.verify(&key).await.is(expected);
+        }
+        assert!(!owner.get(&at(&format!("/keys/{id}"))).await.text.contains(&key));
+    }
+
+    async fn a_form_left_as_it_is_makes_a_bare_key(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+
+        let made = owner.post(&at("/keys"), &[("api", api.as_str()), ("enabled", "on")]).await;
+        let off = owner.post(&at("/keys"), &[("api", api.as_str())]).await;
+
+        kw.verify(&secret(&made)).await.is("VALID");
+        kw.verify(&secret(&off)).await.is("DISABLED");
+    }
+
+    async fn what_is_wrong_is_told_at_its_field_and_what_was_filled_in_is_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        let rows = kw.rows("keys").await;
+
+        for (name, value) in [
+            ("prefix", "a-b"), ("bytes", "15"), ("bytes", "256"), ("bytes", "many"),
+            ("external-id", "a b"), ("remaining", "-1"), ("remaining", "some"), ("meta", "[1]"),
+            ("meta", "{"), ("roles", "nobody"), ("permissions", "nothing"),
+        ] {
+            let fields = [("api", api.as_str()), ("name", "<script>kept"), (name, value)];
+            let refused = owner.post(&at("/keys"), &fields).await;
+            assert_eq!(refused.status, 422, "{name}");
+            assert!(refused.text.contains("&#60;script&#62;kept"), "{name}");
+            assert!(!refused.text.contains("<script>kept"), "{name}");
+            assert!(refused.text.contains("aria-invalid"), "{name}: {}", refused.text);
+        }
+        let fields = [
+            ("api", api.as_str()), ("limit-name", "ab"), ("limit-max", "0"), ("limit-window", "1"),
+            ("limit-unit", "ms"), ("expires", "at"), ("expires-at", "2030-01-01T00:00"),
+        ];
+        let refused = owner.post(&at("/keys"), &fields).await;
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
+        let when = [("api", api.as_str()), ("expires", "at"), ("expires-at", "soon")];
+        assert_eq!(owner.post(&at("/keys"), &when).await.status, 422);
+        assert_eq!(kw.rows("keys").await, rows);
+    }
+
+    async fn another_limit_is_asked_for_without_making_a_key(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        let fields = [
+            ("api", api.as_str()), ("more", "1"), ("name", "kept"), ("limit-name", "requests"),
+            ("limit-max", "5"), ("limit-window", "1"), ("limit-unit", "h"),
+        ];
+
+        let page = owner.post(&at("/keys"), &fields).await;
+
+        assert_eq!(page.status, 200);
+        assert_eq!(page.text.matches("name=\"limit-name\"").count(), 2, "{}", page.text);
+        assert!(page.text.contains("value=\"kept\"") && page.text.contains("value=\"requests\""));
+        assert_eq!(kw.rows("keys").await, 0);
+    }
+
+    async fn a_recoverable_key_is_offered_where_the_api_lets(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        let path = at(&format!("/keys/new?api={api}"));
+        assert!(!owner.get(&path).await.text.contains("name=\"recoverable\""));
+
+        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
+        assert!(owner.get(&path).await.text.contains("name=\"recoverable\""));
+        let fields = [("api", api.as_str()), ("recoverable", "on"), ("enabled", "on")];
+        let made = id(&owner.post(&at("/keys"), &fields).await);
+
+        let told = kw.v2("keys.getKey", json!({ "keyId": made, "decrypt": true })).await;
+        assert!(told.data()["plaintext"].is_string());
+        assert!(owner.get(&at(&format!("/keys/{made}"))).await.text.contains("<dd>yes</dd>"));
+    }
+
+    async fn a_form_that_nobody_has_changed_changes_nothing(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let key = a_full_key(&kw).await;
+        let before = kw.get_key(&key).await;
+
+        let was = shown(&mut owner, &key).await;
+        let sent = changed(&mut owner, &key, &was, &[]).await;
+
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-same")));
+        assert_eq!(kw.get_key(&key).await, before);
+        assert!(!kw.events_of(&key).await.contains(&"key.update".to_owned()));
+    }
+
+    async fn only_what_is_changed_is_changed(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let key = a_full_key(&kw).await;
+        let was = shown(&mut owner, &key).await;
+        // Another person is faster.
+        kw.update_key(&key, json!({ "externalId": "user_2", "meta": { "plan": "free" } })).await.data();
+
+        let sent = changed(&mut owner, &key, &was, &[("name", "renamed"), ("roles", "")]).await;
+
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-set")));
+        let told = kw.get_key(&key).await;
+        assert_eq!(told["name"], "renamed");
+        assert_eq!(told["identity"]["externalId"], "user_2");
+        assert_eq!(told["meta"], json!({ "plan": "free" }));
+        assert_eq!(told["permissions"], json!(["docs.write"]));
+        assert_eq!(told["credits"]["remaining"], 10);
+        assert_eq!(told["ratelimits"].as_array().expect("limits").len(), 2);
+    }
+
+    async fn each_field_can_be_changed_and_cleared(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let key = a_full_key(&kw).await;
+        let was = shown(&mut owner, &key).await;
+
+        let fields = [
+            ("name", ""), ("external-id", ""), ("expires", ""), ("meta", ""), ("permissions", ""),
+            ("refill", ""), ("limit-name", "requests"), ("limit-max", "7"), ("limit-window", "2"),
+            ("limit-unit", "min"), ("limit-auto", "0"), ("enabled", ""),
+        ];
+        let sent = changed(&mut owner, &key, &was, &fields).await;
+
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-set")));
+        let told = kw.get_key(&key).await;
+        for field in ["name", "identity", "expires", "meta"] {
+            assert_eq!(told.get(field), None, "{field}");
+        }
+        assert_eq!(told["enabled"], false);
+        assert_eq!(told["permissions"], json!(["docs.read"]));
+        assert_eq!(told["credits"], json!({ "remaining": 10 }));
+        let limits = told["ratelimits"].as_array().expect("limits");
+        assert_eq!((limits.len(), &limits[0]["limit"], &limits[0]["duration"]), (1, &json!(7), &json!(120_000)));
+    }
+
+    async fn a_change_that_is_wrong_is_told_and_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let key = a_full_key(&kw).await;
+        let was = shown(&mut owner, &key).await;
+
+        let refused = changed(&mut owner, &key, &was, &[("meta", "[]"), ("name", "not saved")]).await;
+        let misnamed = changed(&mut owner, &key, &was, &[("roles", "nobody")]).await;
+        let torn = changed(&mut owner, &key, &was, &[("was", "{")]).await;
+
+        assert_eq!((refused.status.as_u16(), torn.status.as_u16()), (422, 422));
+        assert_eq!(misnamed.status, 422);
+        assert!(misnamed.text.contains("role nobody does not exist: make it first"));
+        assert!(refused.text.contains("value=\"not saved\""));
+        assert_eq!(field(&refused.text, "was"), was.was);
+        assert_eq!(kw.get_key(&key).await["name"], "full");
+    }
+
+    async fn credits_are_set_added_and_taken_away_and_the_page_tells_who_did_it(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await.id;
+        let path = at(&format!("/keys/{key}/credits"));
+        let left = async || kw.get_key(&key).await["credits"]["remaining"].clone();
+
+        for (operation, value, expected) in
+            [("increment", "5", json!(15)), ("decrement", "20", json!(0)), ("set", "3", json!(3)), ("unlimited", "", Value::Null)]
+        {
+            let sent = owner.post(&path, &[("operation", operation), ("value", value)]).await;
+            assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-credits")));
+            assert_eq!(left().await, expected, "{operation}");
+        }
+        for (operation, value) in [("increment", "5"), ("set", "-1"), ("set", "many"), ("double", "1")] {
+            let refused = owner.post(&path, &[("operation", operation), ("value", value)]).await;
+            assert_eq!(refused.status, 422, "{operation} {value}");
+        }
+
+        let page = owner.get(&at(&format!("/keys/{key}"))).await.text;
+        for told in ["made: credits set to 10", "5 credits added", "20 credits taken away", "credits set to 3", "made unlimited", "ada@example.com"] {
+            assert!(page.contains(told), "{told}: {page}");
+        }
+    }
+}

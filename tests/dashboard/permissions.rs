@@ -1,0 +1,293 @@
+//! Permissions and roles, as people make, give and delete them, and which keys hold them.
+
+use serde_json::json;
+
+use super::{ESCAPED, HOSTILE, Visitor, at, led_to, next, rows};
+use crate::both;
+use crate::support::Keyward;
+
+async fn verdict(kw: &Keyward, key: &str, permission: &str) -> String {
+    let reply = kw.verify_with(key, json!({ "permissions": permission })).await;
+    reply.data()["code"].as_str().unwrap().to_owned()
+}
+
+both! {
+    async fn a_permission_is_made_and_shown_as_text(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+
+        let bare = led_to(&owner.post(&at("/permissions"), &[("slug", " documents.read ")]).await);
+        let fields = [("slug", "documents.write"), ("name", HOSTILE), ("description", HOSTILE)];
+        let full = led_to(&owner.post(&at("/permissions"), &fields).await);
+
+        let bare = owner.get(&bare).await.text;
+        assert!(bare.contains("The permission is made"));
+        assert_eq!(bare.matches(">documents.read<").count(), 2, "{bare}");
+        for path in [full.as_str(), &at("/permissions"), &at("/permissions/documents.write")] {
+            let page = owner.get(path).await.text;
+            assert!(page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
+        }
+        assert_eq!(kw.events_of("documents.write").await, ["permission.create"]);
+    }
+
+    async fn what_is_wrong_with_a_permission_is_told_and_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let [at_bound, beyond] = [128, 129].map(|length| "s".repeat(length));
+        let [name, long_name] = [512, 513].map(|length| "ä".repeat(length));
+        let ok = [("slug", at_bound.as_str()), ("name", &name), ("description", &name)];
+        led_to(&owner.post(&at("/permissions"), &ok).await);
+
+        for (slug, name, description, field) in [
+            (beyond.as_str(), "a", "", "slug"),
+            ("", "a", "", "slug"),
+            ("two words", "a", "", "slug"),
+            ("fine", long_name.as_str(), "", "name"),
+            ("fine", "a", long_name.as_str(), "description"),
+        ] {
+            let fields = [("slug", slug), ("name", name), ("description", description)];
+            let page = owner.post(&at("/permissions"), &fields).await;
+            assert_eq!(page.status, 422, "{field}");
+            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid=\"true\"");
+            assert_eq!(page.text.matches("aria-invalid").count(), 1, "{}", page.text);
+            assert!(page.text.contains(&wrong) && page.text.contains(&format!("value=\"{slug}\"")));
+        }
+        let taken = owner.post(&at("/permissions"), &ok).await;
+        assert_eq!(taken.status, 422);
+        assert!(taken.text.contains("exists already"));
+        assert_eq!(kw.rows("permissions").await, 1);
+    }
+
+    async fn permissions_and_roles_are_searched_and_paged(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        for number in 0..26 {
+            kw.permission(&format!("documents.{number:02}")).await;
+            kw.role(&format!("Reader {number:02}"), []).await;
+        }
+
+        for (path, query, one) in
+            [("/permissions", "DOCUMENTS", "documents.13"), ("/roles", "reader", "READER+13")]
+        {
+            let first = owner.get(&at(&format!("{path}?q={query}"))).await;
+            let second = owner.get(&next(&first)).await.text;
+            let found = owner.get(&at(&format!("{path}?q={one}"))).await.text;
+            let none = owner.get(&at(&format!("{path}?q={one}+"))).await.text;
+            let nothing = owner.get(&at(&format!("{path}?q=%3Cscript%3Ealert(1)%3C/script%3E"))).await.text;
+
+            assert_eq!([rows(&first.text), rows(&second), rows(&found), rows(&none)], [25, 1, 1, 1]);
+            assert!(!second.contains("rel=\"next\"") && second.contains("First page"));
+            assert!(nothing.contains("Nothing found") && !nothing.contains(HOSTILE));
+        }
+    }
+
+    async fn a_permission_tells_which_roles_have_it(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let id = kw.permission("documents.read").await;
+        kw.role("of something else", ["documents.write"]).await;
+        for number in 0..26 {
+            kw.role(&format!("role {number:02} <b>"), ["documents.read"]).await;
+        }
+        kw.key(json!({ "permissions": ["documents.read"] })).await;
+
+        let first = owner.get(&at(&format!("/permissions/{id}"))).await;
+        let second = owner.get(&next(&first)).await.text;
+
+        assert!(first.text.contains("<dt>Roles with it</dt><dd>26</dd>"), "{}", first.text);
+        assert!(first.text.contains("of themselves</dt><dd>1</dd>"));
+        assert!(!first.text.contains("<b>") && !first.text.contains("of something else"));
+        assert_eq!((rows(&first.text), rows(&second)), (25, 1));
+    }
+
+    async fn deleting_a_permission_asks_and_then_takes_it_from_keys_and_roles(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let role = kw.role("reader", ["documents.read"]).await;
+        let direct = kw.key(json!({ "permissions": ["documents.read"] })).await;
+        let through = kw.key(json!({ "roles": ["reader"] })).await;
+        let id = kw.texts("permissions", "id").await[0].clone();
+        let path = at(&format!("/permissions/{id}/delete"));
+
+        let asked = owner.get(&path).await.text;
+        assert!(asked.contains("1 key of themselves and 1 role have it"), "{asked}");
+        assert_eq!(verdict(&kw, &direct.key, "documents.read").await, "VALID");
+        led_to(&owner.post(&path, &[]).await);
+
+        for key in [&direct.key, &through.key] {
+            assert_eq!(verdict(&kw, key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");
+        }
+        assert_eq!(owner.get(&path).await.status, 404);
+        assert!(owner.get(&at(&format!("/roles/{role}"))).await.text.contains("Nothing."));
+        assert!(kw.events_of(&id).await.contains(&"permission.delete".to_owned()));
+    }
+
+    async fn a_role_has_what_was_chosen_and_written_and_its_keys_may_do_it_at_once(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        kw.permission("documents.read").await;
+        let offered = owner.get(&at("/roles/new")).await.text;
+        assert!(offered.contains("value=\"documents.read\">"), "{offered}");
+
+        let fields = [("name", HOSTILE), ("permission", "documents.read"), ("more", "a.new\r\nb.new")];
+        let path = led_to(&owner.post(&at("/roles"), &fields).await);
+        let page = owner.get(&path).await.text;
+        assert!(page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
+        for slug in ["documents.read", "a.new", "b.new"] {
+            assert!(page.contains(&format!("{slug}</code>")), "{page}");
+        }
+        let key = kw.key(json!({ "roles": [HOSTILE] })).await;
+        assert_eq!(verdict(&kw, &key.key, "a.new AND b.new").await, "VALID");
+
+        let path = path.split_once('?').unwrap().0;
+        let form = owner.get(&format!("{path}/permissions")).await.text;
+        assert_eq!(form.matches("checkbox").count(), 3, "{form}");
+        assert_eq!(form.matches(" checked>").count(), 3, "{form}");
+        led_to(&owner.post(&format!("{path}/permissions"), &[("permission", "a.new")]).await);
+
+        assert_eq!(verdict(&kw, &key.key, "a.new").await, "VALID");
+        assert_eq!(verdict(&kw, &key.key, "b.new").await, "INSUFFICIENT_PERMISSIONS");
+        assert!(owner.get(path).await.text.contains("<dt>Keys with it</dt><dd>1</dd>"));
+        led_to(&owner.post(&format!("{path}/permissions"), &[]).await);
+        assert_eq!(verdict(&kw, &key.key, "a.new").await, "INSUFFICIENT_PERMISSIONS");
+    }
+
+    async fn what_is_wrong_with_a_role_is_told_and_the_choice_is_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        kw.permission("documents.read").await;
+        let [name, long_name] = [128, 129].map(|length| "n".repeat(length));
+        let [most, too_many] = [1000, 1001].map(|count| {
+            (0..count).map(|number| format!("s{number}")).collect::<Vec<_>>().join("\n")
+        });
+        let chosen = ("permission", "documents.read");
+
+        for fields in [
+            [("name", long_name.as_str()), chosen, ("more", "")],
+            [("name", ""), chosen, ("more", "")],
+            [("name", "a"), chosen, ("more", "no/slash")],
+            [("name", "a"), ("permission", ""), ("more", too_many.as_str())],
+        ] {
+            let page = owner.post(&at("/roles"), &fields).await;
+            assert_eq!(page.status, 422, "{}", page.text);
+            assert!(page.text.contains("aria-invalid"));
+            assert_eq!(page.text.contains("value=\"documents.read\" checked"), fields[1] == chosen);
+        }
+        assert_eq!(kw.rows("roles").await, 0);
+
+        let path = led_to(&owner.post(&at("/roles"), &[("name", &name), ("more", &most)]).await);
+        let path = path.split_once('?').unwrap().0;
+        assert!(owner.get(path).await.text.contains("<dt>Permissions</dt><dd>1000</dd>"));
+        let page = owner.post(&format!("{path}/permissions"), &[("more", &too_many)]).await;
+        assert_eq!(page.status, 422);
+        let taken = owner.post(&at("/roles"), &[("name", &name)]).await;
+        assert!(taken.status == 422 && taken.text.contains("exists already"));
+    }
+
+    async fn a_role_that_is_deleted_is_taken_from_its_keys(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let role = kw.role("reader", ["documents.read"]).await;
+        let key = kw.key(json!({ "roles": ["reader"] })).await;
+        let path = at(&format!("/roles/{role}/delete"));
+
+        let asked = owner.get(&path).await.text;
+        assert!(asked.contains("It is on 1 key,") && asked.contains("the 1 permission that"), "{asked}");
+        led_to(&owner.post(&path, &[]).await);
+
+        assert_eq!(verdict(&kw, &key.key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");
+        assert_eq!(owner.get(&path).await.status, 404);
+    }
+
+    async fn which_keys_can_do_something_is_what_verification_decides(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        for slug in ["documents.*", "Documents.read"] {
+            kw.permission(slug).await;
+        }
+        kw.role("reader <b>", ["documents.read"]).await;
+        kw.role("writer", ["documents.read", "documents.write"]).await;
+        let holders = [
+            (kw.key_in(&api, json!({ "permissions": ["documents.read"] })).await, "of itself<"),
+            (kw.key_in(&api, json!({ "roles": ["writer"] })).await, "through <a"),
+            (
+                kw.key_in(&api, json!({ "roles": ["reader <b>"], "permissions": ["documents.read"] })).await,
+                "of itself, and through <a",
+            ),
+            (kw.key_in(&api, json!({ "roles": ["reader <b>", "writer"], "name": HOSTILE })).await, "</a>, <a"),
+        ];
+        let others = [
+            kw.key_in(&api, json!({ "permissions": ["documents.*"] })).await,
+            kw.key_in(&api, json!({ "permissions": ["Documents.read", "documents.write"] })).await,
+            kw.key_in(&api, json!({})).await,
+        ];
+
+        let page = owner.get(&at("/which-keys?slug=documents.read")).await.text;
+
+        let of_key = |id: &str| page.split("<tr>").find(|row| row.contains(id));
+        for (key, how) in &holders {
+            assert_eq!(verdict(&kw, &key.key, "documents.read").await, "VALID");
+            assert!(of_key(&key.id).is_some_and(|row| row.contains(how)), "{how} {page}");
+        }
+        for key in &others {
+            assert_eq!(verdict(&kw, &key.key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");
+            assert_eq!(of_key(&key.id), None);
+        }
+        assert!(page.contains("reader &#60;b&#62;") && page.contains(ESCAPED) && !page.contains(HOSTILE));
+        let star = owner.get(&at("/which-keys?slug=documents.*")).await.text;
+        assert!(star.contains(&others[0].id) && !star.contains(&holders[0].0.id));
+        let none = owner.get(&at("/which-keys?slug=documents.none")).await.text;
+        assert!(none.contains("There is no such permission"));
+    }
+
+    async fn the_holders_of_a_permission_are_paged_each_once(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        kw.role("one", ["documents.read"]).await;
+        kw.role("two", ["documents.read"]).await;
+        let ways = [
+            json!({ "permissions": ["documents.read"] }),
+            json!({ "roles": ["one"] }),
+            json!({ "roles": ["one", "two"], "permissions": ["documents.read"] }),
+        ];
+        let mut ids = Vec::new();
+        for number in 0..73 {
+            ids.push(kw.key_in(&api, ways[number % 3].clone()).await.id);
+        }
+        ids.sort();
+        for gone in ids.drain(10..32) {
+            kw.v2("keys.deleteKey", json!({ "keyId": gone })).await.data();
+        }
+
+        let mut seen = Vec::new();
+        let mut path = at("/which-keys?slug=documents.read");
+        loop {
+            let page = owner.get(&path).await;
+            let rows = page.text.split("/dashboard/ws_default/keys/").skip(1);
+            seen.extend(rows.map(|row| row.split_once('"').unwrap().0.to_owned()));
+            if !page.text.contains("rel=\"next\"") {
+                break;
+            }
+            path = next(&page);
+        }
+
+        assert_eq!(seen, ids);
+    }
+
+    async fn rights_of_another_workspace_do_not_exist(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let stranger = kw.other_workspace().await;
+        let permission = json!({ "name": "theirs", "slug": "theirs" });
+        let made = kw.v2_as(&stranger, "permissions.createPermission", permission).await;
+        let permission = made.text_of("permissionId");
+        let role = json!({ "name": "theirs", "permissions": ["theirs"] });
+        let role = kw.v2_as(&stranger, "permissions.createRole", role).await.text_of("roleId");
+
+        for path in ["permissions/theirs", &format!("permissions/{permission}"), &format!("roles/{role}")] {
+            for rest in ["", "/delete", "/permissions"] {
+                let page = owner.get(&at(&format!("/{path}{rest}"))).await;
+                assert_eq!(page.status, 404, "{path}{rest}");
+            }
+            assert_eq!(owner.post(&at(&format!("/{path}/delete")), &[]).await.status, 404);
+        }
+        let set = owner.post(&at(&format!("/roles/{role}/permissions")), &[]).await;
+        assert_eq!(set.status, 404);
+        assert!(owner.get(&at("/which-keys?slug=theirs")).await.text.contains("There is no such permission"));
+        for list in ["/permissions", "/roles"] {
+            assert!(!owner.get(&at(list)).await.text.contains("theirs"));
+        }
+        assert_eq!((kw.rows("permissions").await, kw.rows("roles").await), (1, 1));
+    }
+}

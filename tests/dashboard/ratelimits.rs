@@ -1,0 +1,336 @@
+//! Namespaces, overrides and the simulator, as people use them.
+
+use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
+use keyward::domain::root_keys::default_workspace;
+use keyward::id::NamespaceId;
+use keyward::model::{Namespace, OnOutage};
+use serde_json::json;
+
+use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, encoded, led_to, next, rows};
+use crate::both;
+use crate::support::{Keyward, NOON};
+
+/// A namespace that is made by a person; its page.
+async fn made(visitor: &mut Visitor<'_>, name: &str) -> String {
+    let path = led_to(&visitor.post(&at("/ratelimits"), &[("name", name)]).await);
+    path.split_once('?').expect("a path").0.to_owned()
+}
+
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
+/// An override of a person, of 5 in a minute but for these fields.
+async fn set(visitor: &mut Visitor<'_>, path: &str, fields: Fields<'_>) {
+    let usual = [("limit", "5"), ("duration", "1"), ("duration-unit", "min")];
+    let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
+    led_to(&visitor.post(&format!("{path}/override"), &fields).await);
+}
+
+/// The page of the simulator for a check of 10 in a minute, but for these fields.
+async fn simulated(visitor: &mut Visitor<'_>, path: &str, fields: Fields<'_>) -> (u16, String) {
+    let usual = [("limit", "10"), ("duration", "1"), ("duration-unit", "min"), ("cost", "1")];
+    let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
+    let page = visitor.get(&format!("{path}/simulator?{}", encoded(&fields))).await;
+    (page.status.as_u16(), page.text)
+}
+
+fn id(path: &str) -> &str {
+    path.rsplit_once('/').expect("a path").1
+}
+
+async fn limit_of(kw: &Keyward, namespace: &str, identifier: &str) -> i64 {
+    let reply = kw.limit(namespace, identifier, json!({})).await;
+    reply.data()["limit"].as_i64().expect("a limit")
+}
+
+both! {
+    async fn a_namespace_is_made_once_and_checks_count_in_it(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, HOSTILE).await;
+
+        let checked = kw.limit(HOSTILE, "user_1", json!({})).await;
+        let again = owner.post(&at("/ratelimits"), &[("name", HOSTILE)]).await;
+
+        assert_eq!(checked.data()["remaining"], 9);
+        assert_eq!(again.status, 422);
+        assert!(again.text.contains("exists already"));
+        for page in [path.as_str(), &at("/ratelimits"), &format!("{path}/simulator"), &format!("{path}/override")] {
+            let page = owner.get(page).await.text;
+            assert!(page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
+        }
+        assert_eq!(kw.rows("namespaces").await, 1);
+        assert_eq!(kw.events_of(id(&path)).await, ["ratelimitNamespace.create"]);
+        assert!(kw.texts("audit", "actor_name").await.contains(&EMAIL.to_owned()));
+    }
+
+    async fn the_name_of_a_namespace_has_its_bounds(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let [most, too_long] = [512, 513].map(|length| "ä".repeat(length));
+        made(&mut owner, &most).await;
+        made(&mut owner, "n").await;
+
+        for wrong in ["", "  ", &too_long] {
+            let page = owner.post(&at("/ratelimits"), &[("name", wrong)]).await;
+            assert_eq!(page.status, 422);
+            assert!(page.text.contains("1 to 512 characters") && page.text.contains("aria-invalid"));
+        }
+        assert_eq!(kw.rows("namespaces").await, 2);
+    }
+
+    async fn a_workspace_has_so_many_namespaces_and_no_more(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let workspace_id = default_workspace();
+        let namespace = |number: i64| Namespace {
+            id: NamespaceId::random(),
+            workspace_id: workspace_id.clone(),
+            name: format!("namespace {number}"),
+            on_outage: OnOutage::Local,
+            created_at: NOON,
+            deleted_at: None,
+        };
+        let all: Vec<_> = (1..NAMESPACES_MAX).map(namespace).collect();
+        let mut tx = kw.store().begin().await.unwrap();
+        tx.insert_namespaces(&workspace_id, &all).await.unwrap();
+        tx.commit().await.unwrap();
+
+        made(&mut owner, "the last").await;
+        let refused = owner.post(&at("/ratelimits"), &[("name", "one more")]).await;
+
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains("which is the most"));
+    }
+
+    async fn namespaces_and_overrides_are_searched_and_paged(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "Mail").await;
+        for number in 0..26 {
+            made(&mut owner, &format!("Space {number:02}")).await;
+            kw.set_override("Mail", &format!("User {number:02}"), json!({})).await;
+        }
+
+        for (list, query, one) in [(at("/ratelimits"), "SPACE", "space+13"), (path, "uSeR", "user+13")] {
+            let first = owner.get(&format!("{list}?q={query}")).await;
+            let second = owner.get(&next(&first)).await.text;
+            let found = owner.get(&format!("{list}?q={one}")).await.text;
+            let none = owner.get(&format!("{list}?q=nobody")).await.text;
+
+            assert_eq!([rows(&first.text), rows(&second), rows(&found)], [25, 1, 1]);
+            assert!(none.contains("Nothing found"));
+        }
+    }
+
+    async fn an_override_counts_from_when_it_is_set_until_it_is_deleted(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 10);
+
+        set(&mut owner, &path, &[("identifier", HOSTILE), ("limit", "7")]).await;
+        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 7);
+        let page = owner.get(&path).await.text;
+        assert!(page.contains(ESCAPED) && !page.contains(HOSTILE) && page.contains("7 per minute"), "{page}");
+
+        let query = encoded(&[("identifier", HOSTILE)]);
+        let form = owner.get(&format!("{path}/override?{query}")).await.text;
+        assert!(form.contains("value=\"7\"") && form.contains("readonly") && !form.contains(HOSTILE), "{form}");
+        let before = kw.texts("overrides", "id").await;
+        set(&mut owner, &path, &[("identifier", HOSTILE), ("known", "yes"), ("limit", "3")]).await;
+        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 3);
+        assert_eq!(kw.texts("overrides", "id").await, before);
+
+        let ask = owner.get(&format!("{path}/override/delete?{query}")).await.text;
+        assert!(ask.contains("It allows 3 per minute") && !ask.contains(HOSTILE), "{ask}");
+        led_to(&owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE)]).await);
+        assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 10);
+        assert_eq!(owner.get(&format!("{path}/override?{query}")).await.status, 404);
+        let again = owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE)]).await;
+        assert_eq!(again.status, 404);
+        assert!(kw.events_of(id(&path)).await.contains(&"ratelimit.delete_override".to_owned()));
+    }
+
+    async fn what_is_wrong_with_an_override_is_told_and_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        let [most, too_long] = [512, 513].map(|length| "i".repeat(length));
+        let [stars, too_many_stars] = [8, 9].map(|count| "a*".repeat(count));
+        for fine in [
+            [("identifier", most.as_str()), ("limit", "0")],
+            [("identifier", stars.as_str()), ("limit", "9223372036854775807")],
+            [("identifier", "short"), ("duration", "60")],
+        ] {
+            set(&mut owner, &path, &fine).await;
+        }
+        set(&mut owner, &path, &[("identifier", "second"), ("duration", "1000"), ("duration-unit", "ms")]).await;
+
+        for (field, fields) in [
+            ("identifier", &[("identifier", too_long.as_str())] as Fields<'_>),
+            ("identifier", &[("identifier", "")]),
+            ("identifier", &[("identifier", &too_many_stars)]),
+            ("limit", &[("identifier", "a"), ("limit", "-1")]),
+            ("limit", &[("identifier", "a"), ("limit", "9223372036854775808")]),
+            ("limit", &[("identifier", "a"), ("limit", "many")]),
+            ("duration", &[("identifier", "a"), ("duration", "999"), ("duration-unit", "ms")]),
+            ("duration", &[("identifier", "a"), ("duration", "")]),
+            ("duration", &[("identifier", "a"), ("duration", "9223372036854775807")]),
+            ("expires", &[("identifier", "a"), ("expires", "tomorrow")]),
+        ] {
+            let usual = [("limit", "5"), ("duration", "1"), ("duration-unit", "min")];
+            let fields: Vec<_> = fields.iter().chain(&usual).copied().collect();
+            let page = owner.post(&format!("{path}/override"), &fields).await;
+            assert_eq!(page.status, 422, "{field} {fields:?} {}", page.text);
+            let wrong = format!("aria-describedby=\"{field}-hint faults\" aria-invalid");
+            assert!(page.text.contains(&wrong), "{field} {fields:?} {}", page.text);
+            assert!(page.text.contains(&format!("value=\"{}\"", fields[0].1)));
+        }
+        assert_eq!(kw.rows("overrides").await, 4);
+    }
+
+    async fn an_override_ends_when_it_was_told_to_and_a_change_keeps_its_end(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        let ends = NOON.0 + 3_600_123;
+        kw.set_override("mail", "user_1", json!({ "expires": ends })).await;
+        let form = owner.get(&format!("{path}/override?identifier=user_1")).await.text;
+        assert!(form.contains("value=\"2026-03-10T13:00:00\""), "{form}");
+
+        let fields = [("identifier", "user_1"), ("known", "yes"), ("expires", "2026-03-10T13:00")];
+        set(&mut owner, &path, &fields).await;
+        kw.clock.advance_ms(3_600_123);
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
+        kw.clock.advance_ms(1);
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 10);
+        assert!(owner.get(&path).await.text.contains("expired"));
+
+        let fields = [("identifier", "user_1"), ("known", "yes"), ("expires", "2026-03-10T13:00:02")];
+        set(&mut owner, &path, &fields).await;
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
+        set(&mut owner, &path, &[("identifier", "user_1"), ("known", "yes")]).await;
+        kw.clock.advance_ms(86_400_000);
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
+    }
+
+    async fn a_namespace_that_is_deleted_refuses_checks_and_keeps_its_name(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        set(&mut owner, &path, &[("identifier", "*")]).await;
+
+        let asked = owner.get(&format!("{path}/delete")).await.text;
+        assert!(asked.contains("Delete mail?") && asked.contains("Its override goes with it."), "{asked}");
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
+        led_to(&owner.post(&format!("{path}/delete"), &[]).await);
+
+        assert_eq!(kw.limit("mail", "user_1", json!({})).await.status, 410);
+        for rest in ["", "/delete", "/override", "/simulator"] {
+            assert_eq!(owner.get(&format!("{path}{rest}")).await.status, 404, "{rest}");
+        }
+        assert_eq!(owner.post(&format!("{path}/delete"), &[]).await.status, 404);
+        assert!(!owner.get(&at("/ratelimits")).await.text.contains(id(&path)));
+        let again = owner.post(&at("/ratelimits"), &[("name", "mail")]).await;
+        assert!(again.status == 422 && again.text.contains("its name stays taken"));
+        let events = kw.events_of(id(&path)).await;
+        assert!(events.contains(&"ratelimitNamespace.delete".to_owned()), "{events:?}");
+    }
+
+    async fn the_simulator_tells_which_override_wins_and_why(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        let none = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
+        assert!(none.contains("no override that is live matches") && none.contains("10 per minute"), "{none}");
+
+        for (identifier, limit) in [("*", 1), ("user_*", 2), ("u*", 3), ("user_1", 4), ("other", 5)] {
+            kw.clock.advance_ms(1);
+            kw.set_override("mail", identifier, json!({ "limit": limit, "duration": 120_000 })).await;
+        }
+        let exact = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
+        let places: Vec<_> = ["user_1", "user_*", "u*", "*"]
+            .map(|tried| exact.find(&format!("<th scope=\"row\"><code class=\"break\">{tried}</code>")))
+            .into_iter()
+            .collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {exact}");
+        assert_eq!((rows(&exact), exact.matches("not reached").count()), (4, 3));
+        assert!(exact.contains("set for exactly this identifier") && exact.contains("4 per 2 minutes"));
+
+        let soon = kw.clock.now().0 + 1;
+        kw.set_override("mail", "user_1", json!({ "limit": 4, "expires": soon })).await;
+        let live = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
+        assert!(live.contains("set for exactly this identifier"));
+        kw.clock.advance_ms(2);
+        let over = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
+        assert!(over.contains("expired, passed over") && over.contains("the override for user_* is the first"), "{over}");
+        assert_eq!(limit_of(&kw, "mail", "user_1").await, 2);
+    }
+
+    async fn the_simulator_tells_what_is_left_and_counts_nothing(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let mut viewer = owner.invited("eve@example.com", "viewer").await;
+        let path = made(&mut owner, "mail").await;
+        kw.limit("mail", "user_1", json!({ "cost": 7 })).await;
+        let entries = kw.audit_entries().await;
+
+        for (cost, passes) in [("0", true), ("3", true), ("4", false), ("9223372036854775807", false)] {
+            let fields = [("identifier", "user_1"), ("cost", cost)];
+            for visitor in [&mut owner, &mut viewer] {
+                let (status, page) = simulated(visitor, &path, &fields).await;
+                assert_eq!(status, 200);
+                assert!(page.contains("<dt>Left right now</dt><dd>3</dd>"), "{page}");
+                assert_eq!(page.contains("It would pass"), passes, "{cost}");
+                assert_eq!(page.contains("It would be refused"), !passes, "{cost}");
+            }
+        }
+
+        assert_eq!(kw.limit("mail", "user_1", json!({ "cost": 3 })).await.data()["remaining"], 0);
+        kw.set_override("mail", "user_2", json!({ "limit": 0 })).await;
+        let shut = simulated(&mut owner, &path, &[("identifier", "user_2"), ("cost", "0")]).await.1;
+        assert!(shut.contains("It would be refused") && shut.contains("nothing at all"));
+        assert_eq!(kw.audit_entries().await, entries + 1);
+    }
+
+    async fn the_simulator_has_the_bounds_of_a_check(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        let [most, too_long] = [512, 513].map(|length| "<".repeat(length));
+
+        for (field, value, other, status) in [
+            ("identifier", most.as_str(), ("cost", "1"), 200),
+            ("identifier", too_long.as_str(), ("cost", "1"), 422),
+            ("identifier", "", ("cost", "1"), 422),
+            ("limit", "1", ("identifier", "a"), 200),
+            ("limit", "0", ("identifier", "a"), 422),
+            ("duration", "1", ("duration-unit", "s"), 200),
+            ("duration", "999", ("duration-unit", "ms"), 422),
+            ("duration", "30", ("duration-unit", "d"), 200),
+            ("duration", "2592000001", ("duration-unit", "ms"), 422),
+            ("cost", "-1", ("identifier", "a"), 422),
+            ("cost", "x", ("identifier", "a"), 422),
+        ] {
+            let fields = [(field, value), other, ("identifier", "a")];
+            let (answer, page) = simulated(&mut owner, &path, &fields).await;
+            assert_eq!(answer, status, "{field} {value}");
+            assert_eq!(page.contains("aria-invalid"), status == 422, "{field} {value}");
+        }
+        let untouched = owner.get(&format!("{path}/simulator")).await;
+        assert!(untouched.status == 200 && !untouched.text.contains("It would"));
+    }
+
+    async fn a_namespace_of_another_workspace_does_not_exist(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let stranger = kw.other_workspace().await;
+        let check = json!({ "namespace": "theirs", "identifier": "a", "limit": 1, "duration": 1000 });
+        kw.v2_as(&stranger, "ratelimit.setOverride", check.clone()).await;
+        kw.v2_as(&stranger, "ratelimit.limit", check.clone()).await;
+        kw.v2_as(&stranger, "ratelimit.setOverride", check).await;
+        let theirs = kw.texts("namespaces", "id").await[0].clone();
+
+        for named in [theirs.as_str(), "theirs"] {
+            for rest in ["", "/delete", "/override", "/override?identifier=a", "/override/delete?identifier=a", "/simulator?identifier=a"] {
+                let page = owner.get(&at(&format!("/ratelimits/{named}{rest}"))).await;
+                assert_eq!(page.status, 404, "{rest}");
+            }
+            for rest in ["/delete", "/override", "/override/delete"] {
+                let path = at(&format!("/ratelimits/{named}{rest}"));
+                let page = owner.post(&path, &[("identifier", "a"), ("limit", "1"), ("duration", "1000")]).await;
+                assert_eq!(page.status, 404, "{rest}");
+            }
+        }
+        assert_eq!((kw.rows("namespaces").await, kw.rows("overrides").await), (1, 1));
+        assert!(!owner.get(&at("/ratelimits")).await.text.contains("theirs"));
+    }
+}
