@@ -3,13 +3,19 @@
 import { close, summary } from "./support.mjs";
 import * as beginning from "./checks/beginning.mjs";
 import * as rootKeys from "./checks/root_keys.mjs";
+import * as analytics from "./checks/analytics.mjs";
+import * as keys from "./checks/keys.mjs";
+import * as rights from "./checks/rights.mjs";
+import * as limits from "./checks/limits.mjs";
+import * as identities from "./checks/identities.mjs";
 import * as people from "./checks/people.mjs";
 import * as plain from "./checks/plain.mjs";
 import * as looks from "./checks/looks.mjs";
 
 const story = {};
 try {
-  for (const part of [beginning, rootKeys, people, plain, looks]) await part.run(story);
+  const parts = [beginning, rootKeys, keys, rights, limits, identities, analytics, people, plain, looks];
+  for (const part of parts) await part.run(story);
 } finally {
   await close();
 }

@@ -38,5 +38,32 @@ export async function run(story) {
     await page.getByRole("button", { name: "Search" }).click();
     assert.equal(await page.locator("tbody tr").count(), 1);
   });
+
+  await check("without JavaScript an identity is made with limits, one after the other", async () => {
+    await go(page, at("/new-identity"));
+    await page.getByLabel("externalId").fill("plain");
+    for (const button of ["Add a limit", "Add another", "Add another"]) {
+      await page.getByRole("button", { name: button }).click();
+    }
+    const limits = page.getByRole("group");
+    await limits.nth(0).getByLabel("Name").fill("requests");
+    await limits.nth(0).getByLabel("Limit", { exact: true }).fill("7");
+    await page.getByRole("button", { name: "Leave out limit 2" }).click();
+    assert.equal(await limits.count(), 2);
+    await page.getByLabel("externalId").press("Enter");
+    await page.getByRole("row", { name: "requests 7 per minute always" }).waitFor();
+  });
+
+  await check("without JavaScript a role is made and a limit simulated", async () => {
+    await go(page, at("/roles/new"));
+    await page.getByLabel("Name").fill("plain");
+    await page.getByLabel("documents.write").check();
+    await page.getByRole("button", { name: "Create role" }).click();
+    await page.getByRole("link", { name: "documents.write" }).waitFor();
+    await go(page, `${story.namespace}/simulator`);
+    await page.getByLabel("Identifier").fill("user_1");
+    await page.getByLabel("Identifier").press("Enter");
+    await page.getByRole("heading", { name: "It would pass" }).waitFor();
+  });
   await page.context().close();
 }

@@ -1,0 +1,64 @@
+// Real traffic arrives in charts, which have tables, and are filtered.
+
+import { accessible, assert, check, go, seen, v2 } from "../support.mjs";
+
+/** Comes back to the page until it shows what is waited for: events are written within seconds. */
+async function until(page, path, holds) {
+  for (let tries = 0; tries < 40; tries += 1) {
+    await go(page, path);
+    if (await holds()) return;
+    await page.waitForTimeout(500);
+  }
+  assert.fail(`${path} never shows it`);
+}
+
+export async function run(story) {
+  const page = story.page;
+  const at = (rest) => `/dashboard/${story.workspace}${rest}`;
+  const total = () => page.locator(".figures dd").first().textContent();
+
+  await check("verifications arrive in a chart within seconds", async () => {
+    const made = await v2(story.maker, "keys.createKey", {
+      apiId: story.api, externalId: "chart-customer", credits: { remaining: 7 },
+    });
+    assert.equal(made.status, 200, JSON.stringify(made));
+    story.charted = made.data.keyId;
+    await seen();
+    for (let n = 0; n < 10; n += 1) await v2(story.maker, "keys.verifyKey", { key: made.data.key, tags: ["path=/chart"] });
+    const path = at(`/analytics?range=hour&key=${story.charted}`);
+    await until(page, path, async () => (await total()) === "10");
+    await page.getByText("no credits left 3").waitFor();
+    const bars = page.locator(".plot").first().locator("rect");
+    assert.ok((await bars.count()) >= 2);
+    await accessible(page);
+  });
+
+  await check("the table behind a chart says the same", async () => {
+    await page.getByText("As a table: Verifications").click();
+    const table = page.getByRole("region", { name: "Verifications per minute" });
+    const cells = await table.locator("tbody td").allTextContents();
+    assert.equal(cells.reduce((sum, cell) => sum + Number(cell), 0), 10);
+    await accessible(page);
+  });
+
+  await check("charts are filtered by a form", async () => {
+    await go(page, at("/analytics"));
+    await page.getByLabel("Identity", { exact: true }).fill("chart-customer");
+    await page.getByLabel("Outcome", { exact: true }).selectOption("USAGE_EXCEEDED");
+    await page.getByRole("button", { name: "Show" }).click();
+    assert.equal(await total(), "10");
+    assert.equal(await page.locator(".legend").first().textContent(), " no credits left 3");
+    await page.getByRole("link", { name: "chart-customer" }).waitFor();
+    await page.getByLabel("Tag", { exact: true }).fill("path=/other");
+    await page.getByRole("button", { name: "Show" }).click();
+    assert.equal(await total(), "0");
+    await page.getByText("Nothing in this time.").waitFor();
+  });
+
+  await check("the overview shows the traffic", async () => {
+    await go(page, at("?range=hour"));
+    await page.getByRole("heading", { name: "Traffic" }).waitFor();
+    assert.ok((await page.locator(".plot rect").count()) >= 2);
+    await accessible(page);
+  });
+}

@@ -1,0 +1,266 @@
+// APIs and keys: made, found, looked at, changed and ended by a person, and what that comes to at the interface.
+
+import { accessible, assert, check, go, seen, tabTo, v2, visitor } from "../support.mjs";
+import { EMAIL, PASSWORD } from "./beginning.mjs";
+
+const NAME = "<script>alert('key')</script>";
+
+const secretOf = async (page) => (await page.locator("#secret").textContent()).trim();
+
+export async function run(story) {
+  const page = story.page;
+  const at = (rest) => `/dashboard/${story.workspace}${rest}`;
+  const verify = async (key, fields = {}) => v2(story.maker, "keys.verifyKey", { key, ...fields });
+  const codeOf = async (key) => (await verify(key)).data.code;
+  let api, key, id;
+
+  await check("an API is made, and its settings hold", async () => {
+    await go(page, at("/apis"));
+    await accessible(page);
+    await page.getByRole("link", { name: "New API" }).click();
+    await accessible(page);
+    await page.getByLabel("Name", { exact: true }).fill("ab");
+    page.expected = [422];
+    await page.getByRole("button", { name: "Create API" }).click();
+    await page.getByRole("alert").waitFor();
+    await accessible(page);
+    page.expected = [];
+    await page.getByLabel("Name", { exact: true }).fill("orders <b>");
+    await page.getByRole("button", { name: "Create API" }).click();
+    await page.getByRole("status").waitFor();
+    await accessible(page);
+    api = story.orders = new URL(page.url()).pathname.split("/").pop();
+    await page.getByRole("link", { name: "Settings" }).click();
+    await accessible(page);
+    await page.getByLabel("Default prefix").fill("live");
+    await page.getByLabel("Delete protection").check();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("live_").waitFor();
+  });
+
+  await check("a key is made with limits, credits and meta, copied, and verifies", async () => {
+    await page.getByRole("link", { name: "New key" }).click();
+    await accessible(page);
+    await page.getByLabel("Name", { exact: true }).first().fill(NAME);
+    await page.getByLabel("External id").fill("user_77");
+    await page.getByLabel("Uses left").fill("50");
+    await page.getByLabel("Come back").selectOption("daily");
+    await page.getByLabel("To how many").fill("50");
+    await page.locator("#limit-name-0").fill("requests");
+    await page.locator("#limit-max-0").fill("3");
+    await page.locator("#limit-unit-0").selectOption("h");
+    await page.getByLabel("A JSON object of yours").fill('{"plan":"pro"}');
+    await page.getByRole("button", { name: "Add another" }).click();
+    await page.locator("#limit-name-1").fill("exports");
+    await page.locator("#limit-max-1").fill("1");
+    await page.getByLabel("Every verification checks it").nth(1).uncheck();
+    await accessible(page);
+    await page.getByRole("button", { name: "Create key", exact: true }).last().click();
+    await page.getByRole("heading", { name: "Your new key" }).waitFor();
+    await accessible(page);
+    key = await secretOf(page);
+    assert.ok(key.startsWith("live_"), key);
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await page.getByRole("region", { name: "The key", exact: true }).locator("..").getByRole("button").click();
+    await page.getByRole("button", { name: "Copied" }).waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), key);
+    assert.equal(await codeOf(key), "VALID");
+    await page.getByRole("link", { name: "All about the key" }).click();
+    id = story.orderKey = new URL(page.url()).pathname.split("/").pop();
+  });
+
+  await check("the page of a key shows what is used of its limits, and takes nothing", async () => {
+    await page.getByText("1 of 3 used, in 1 hour").waitFor();
+    await page.reload();
+    await page.getByText("1 of 3 used, in 1 hour").waitFor();
+    await page.getByText("0 of 1 used, in 1 minute").waitFor();
+    await page.getByText("49", { exact: true }).waitFor();
+    assert.ok(!(await page.content()).includes("<script>alert"));
+    assert.ok(!(await page.content()).includes(key));
+    await accessible(page);
+  });
+
+  await check("a key is found by a part of its external id while one types, and by state", async () => {
+    await go(page, at("/keys"));
+    await accessible(page);
+    await page.getByRole("searchbox").pressSequentially("ser_7");
+    await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+    await page.getByRole("link", { name: NAME }).waitFor();
+    await page.getByRole("button", { name: "Select all" }).waitFor();
+    await page.getByLabel("State").selectOption("disabled");
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.getByText("Nothing found").waitFor();
+    await accessible(page);
+  });
+
+  await check("a pasted key is found, and stands in no address", async () => {
+    const addresses = [];
+    page.on("request", (request) => addresses.push(request.url()));
+    await go(page, at("/keys"));
+    await page.getByText("Find a pasted key").click();
+    page.expected = [422];
+    await page.getByLabel("The whole key").fill("live_nobody");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await page.getByText("No key of this workspace is that one.").waitFor();
+    assert.ok(!(await page.content()).includes("live_nobody"));
+    await accessible(page);
+    page.expected = [];
+    await page.getByLabel("The whole key").fill(key);
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await page.getByRole("heading", { name: NAME }).waitFor();
+    assert.ok(addresses.length > 2 && addresses.every((address) => !address.includes(key)), addresses);
+  });
+
+  await check("a refused request is explained by its id", async () => {
+    await verify(key);
+    await verify(key);
+    const refused = await verify(key, { tags: ["path=/v1/orders"] });
+    assert.equal(refused.data.code, "RATE_LIMITED");
+    await go(page, at("/keys/why"));
+    await accessible(page);
+    // What happens is written about once a second.
+    for (let tries = 0; tries < 20; tries += 1) {
+      await page.getByRole("searchbox").fill(refused.meta.requestId);
+      await page.getByRole("button", { name: "Explain" }).click();
+      await page.waitForLoadState();
+      if (await page.getByText("RATE_LIMITED").count()) break;
+      await accessible(page);
+      await page.waitForTimeout(500);
+    }
+    await page.getByText("over the limit requests: 3 in 3600000 ms").waitFor();
+    await page.getByText("path=/v1/orders").waitFor();
+    story.refused = refused.meta.requestId;
+    await accessible(page);
+    await page.getByRole("link", { name: NAME }).click();
+    await page.getByText("used up").first().waitFor();
+    await page.getByRole("cell", { name: "RATE_LIMITED" }).first().waitFor();
+    await accessible(page);
+  });
+
+  await check("a key is changed, and only what was changed", async () => {
+    await page.getByRole("link", { name: "Change", exact: true }).click();
+    await accessible(page);
+    await page.locator("#limit-max-0").fill("x");
+    page.expected = [422];
+    await page.getByRole("button", { name: "Save" }).last().click();
+    await page.getByRole("alert").waitFor();
+    await accessible(page);
+    page.expected = [];
+    // By name: exports, requests.
+    await page.locator("#limit-max-0").fill("1");
+    await page.locator("#limit-max-1").fill("100");
+    await page.getByRole("button", { name: "Save" }).last().click();
+    await page.getByText("The key is changed.").waitFor();
+    await page.getByText("of 100 used, in 1 hour").waitFor();
+    await seen();
+    const verified = await verify(key);
+    assert.equal(verified.data.code, "VALID", JSON.stringify(verified));
+    assert.deepEqual(verified.data.meta, { plan: "pro" });
+  });
+
+  await check("credits are set, and the page tells who did it", async () => {
+    await page.getByRole("link", { name: "Change", exact: true }).click();
+    await page.getByLabel("What to do").selectOption("set");
+    await page.getByLabel("How many").first().fill("0");
+    await page.getByRole("button", { name: "Change credits" }).click();
+    await page.getByText("Its credits are used up.").waitFor();
+    await page.getByText("credits set to 0").waitFor();
+    await seen();
+    assert.equal(await codeOf(key), "USAGE_EXCEEDED");
+    await accessible(page);
+  });
+
+  await check("a key is disabled and enabled again", async () => {
+    await page.getByRole("button", { name: "Disable" }).click();
+    await page.getByText("It is disabled:").waitFor();
+    await seen();
+    assert.equal(await codeOf(key), "DISABLED");
+    await page.getByRole("button", { name: "Enable" }).click();
+    await page.getByText("The key is enabled.").waitFor();
+  });
+
+  await check("a key is re-rolled, and the old one goes on for a while", async () => {
+    const made = await v2(story.maker, "keys.createKey", { apiId: api, name: "to be replaced" });
+    await go(page, at(`/keys/${made.data.keyId}`));
+    await page.getByRole("link", { name: "Re-roll" }).click();
+    await accessible(page);
+    await page.getByLabel("After an hour").check();
+    await page.getByRole("button", { name: "Re-roll" }).click();
+    const second = await secretOf(page);
+    await seen();
+    assert.deepEqual([await codeOf(made.data.key), await codeOf(second)], ["VALID", "VALID"]);
+    story.second = second;
+  });
+
+  await check("several keys are chosen and disabled, with a page that asks", async () => {
+    await go(page, at(`/keys?api=${api}&q=replaced`));
+    await page.getByRole("button", { name: "Select all" }).click();
+    assert.equal(await page.locator("tbody input:checked").count(), 2);
+    await page.getByRole("button", { name: "Disable chosen" }).click();
+    await page.getByRole("heading", { name: "Disable 2 keys?" }).waitFor();
+    await accessible(page);
+    await page.getByRole("button", { name: "Disable them" }).click();
+    await page.getByRole("heading", { name: "2 keys disabled" }).waitFor();
+    await accessible(page);
+    await seen();
+    assert.equal(await codeOf(story.second), "DISABLED");
+  });
+
+  await check("a key is deleted with the keyboard alone, and nothing accepts it", async () => {
+    const made = await v2(story.maker, "keys.createKey", { apiId: api, name: "to be deleted" });
+    await go(page, at(`/keys/${made.data.keyId}`));
+    await tabTo(page, "Delete");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Delete to be deleted?" }).waitFor();
+    await accessible(page);
+    await tabTo(page, "Delete key");
+    await page.keyboard.press("Enter");
+    await page.getByText("The key is deleted.").waitFor();
+    await seen();
+    assert.equal(await codeOf(made.data.key), "NOT_FOUND");
+  });
+
+  await check("a protected API is not deleted, and another only by its name", async () => {
+    await go(page, at(`/apis/${api}/delete`));
+    await page.getByText("Switch delete protection off").waitFor();
+    await accessible(page);
+    const other = await v2(story.maker, "apis.createApi", { name: "short lived" });
+    await go(page, at(`/apis/${other.data.apiId}`));
+    await page.getByRole("link", { name: "Delete" }).click();
+    await accessible(page);
+    await page.getByLabel("Type its name").fill("short lived");
+    await page.getByRole("button", { name: "Delete API" }).click();
+    await page.getByText("The API is deleted.").waitFor();
+  });
+
+  await check("without JavaScript a key with two limits is made, found, and disabled", async () => {
+    const plain = await visitor({ javaScriptEnabled: false });
+    await go(plain, "/dashboard/login");
+    await plain.getByLabel("E-mail").fill(EMAIL);
+    await plain.getByLabel("Password", { exact: true }).fill(PASSWORD);
+    await plain.getByRole("button", { name: "Sign in" }).click();
+    await go(plain, at("/keys/new"));
+    await plain.getByLabel("Of which API?").selectOption(api);
+    await plain.getByRole("button", { name: "Continue" }).click();
+    await plain.getByLabel("Name", { exact: true }).first().fill("by hand");
+    await plain.locator("#limit-name-0").fill("first");
+    await plain.locator("#limit-max-0").fill("10");
+    await plain.getByRole("button", { name: "Add another" }).click();
+    assert.equal(await plain.getByLabel("Name", { exact: true }).first().inputValue(), "by hand");
+    await plain.locator("#limit-name-1").fill("second");
+    await plain.locator("#limit-max-1").fill("20");
+    await plain.locator("#limit-max-1").press("Enter");
+    const made = await secretOf(plain);
+    assert.equal((await verify(made)).data.ratelimits.length, 2);
+    await go(plain, at("/keys"));
+    await plain.getByRole("searchbox").fill("by hand");
+    await plain.getByRole("searchbox").press("Enter");
+    await plain.getByRole("checkbox", { name: "Choose by hand" }).check();
+    await plain.getByRole("button", { name: "Disable chosen" }).click();
+    await plain.getByRole("button", { name: "Disable them" }).click();
+    await plain.getByRole("heading", { name: "1 key disabled" }).waitFor();
+    await seen();
+    assert.equal(await codeOf(made), "DISABLED");
+    await plain.context().close();
+  });
+}
