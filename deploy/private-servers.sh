@@ -156,10 +156,11 @@ install_without_services() { # PACKAGE...
     done
 }
 
-# Makes $SERVERS_DIR and promises that it and every process in it are gone when the owner is.
-open_servers_dir() {
-    local parent=${TMPDIR:-/tmp}
-    if [ "$(id -u)" -eq 0 ]; then
+# Makes $SERVERS_DIR, below PARENT where one is given, and promises that it and every process in it are gone when the
+# owner is.
+open_servers_dir() { # [PARENT]
+    local parent=${1:-${TMPDIR:-/tmp}}
+    if [ -z "${1-}" ] && [ "$(id -u)" -eq 0 ]; then
         # PostgreSQL then runs as another user, who cannot reach below a directory of root's.
         parent=/tmp
     fi
