@@ -8,7 +8,7 @@ use crate::schedule::{Kind, REPLICAS};
 
 const AT_ONCE: Duration = Duration::from_millis(50);
 const RECOVERY: Duration = Duration::from_secs(1);
-/// The machine was too busy for a deadline of milliseconds, when nothing but `/livez` took so long.
+/// The machine was too busy for a deadline of milliseconds, when what needs no Redis took so long.
 const BUSY: Duration = Duration::from_millis(15);
 
 pub fn check(run: &Run) -> Finding {
@@ -25,6 +25,23 @@ fn is_windows(run: &Run, act: &Act) -> bool {
         Asked::Limit { .. } => true,
         Asked::Verify { key, .. } => {
             run.keys[key].credits.is_none() && !run.keys[key].limits.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// Whether it is answered without Redis, by a replica to which nothing has been done: `/livez`, or the verification of a
+/// key of which nothing is counted.
+fn needs_no_redis(run: &Run, act: &Act) -> bool {
+    match act.asked {
+        Asked::Control => true,
+        Asked::Verify { key, .. } => {
+            run.keys[key].credits.is_none()
+                && run.keys[key].limits.is_empty()
+                && !run.is_troubled(act.sent, act.received, RECOVERY + SLACK, |done| {
+                    done.fault.kind.halts(act.replica)
+                        || done.fault.kind.troubles_postgres(act.replica)
+                })
         }
         _ => false,
     }
@@ -134,7 +151,7 @@ fn check_strays(run: &Run, finding: &mut Finding) {
     let busy: Vec<_> = run
         .acts
         .iter()
-        .filter(|act| act.asked == Asked::Control && act.took() >= BUSY)
+        .filter(|act| act.took() >= BUSY && needs_no_redis(run, act))
         .map(|act| (act.sent, act.received + 2 * SLACK))
         .collect();
     let (mut strays, mut excused, mut counted) = (Vec::new(), 0, 0);
