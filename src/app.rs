@@ -103,8 +103,11 @@ impl Caches {
         Self {
             views: Rows::new(freshness, keys_max, 1 << 16, new_key),
             keys: Rows::new(freshness, keys_max, 0, new_key),
-            identities: Rows::new(freshness, keys_max, 0, |_| None),
-            roles: Rows::new(freshness, keys_max, 0, |_| None),
+            // What was deleted may come back.
+            identities: Rows::new(freshness, keys_max, 0, |id: &IdentityId| {
+                Some(Subject::Identity(id.clone()))
+            }),
+            roles: Rows::new(freshness, keys_max, 0, |id: &RoleId| Some(Subject::Role(id.clone()))),
             root_keys: Rows::new(freshness, keys_max, 1 << 8, new_key),
             namespaces: Rows::new(freshness, keys_max, 1 << 10, |name| {
                 Some(Subject::NewNamespace(name.fingerprint()))

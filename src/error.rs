@@ -162,9 +162,12 @@ impl Error {
                 Some(Subject::Migration(_)) => Code::MigrationNotFound,
                 Some(Subject::Namespace(_)) => Code::RatelimitNamespaceNotFound,
                 Some(Subject::Override(_)) => Code::RatelimitOverrideNotFound,
-                Some(Subject::Member(_) | Subject::Invitation(_) | Subject::Session(_)) => {
-                    Code::NotFound
-                }
+                Some(
+                    Subject::Member(_)
+                    | Subject::Invitation(_)
+                    | Subject::Session(_)
+                    | Subject::AuditEntry(_),
+                ) => Code::NotFound,
             },
             Self::Taken(subject) => match subject {
                 Subject::Permission(_) => Code::PermissionAlreadyExists,
@@ -179,7 +182,8 @@ impl Error {
                 | Subject::Override(_)
                 | Subject::Member(_)
                 | Subject::Invitation(_)
-                | Subject::Session(_) => Code::UnexpectedError,
+                | Subject::Session(_)
+                | Subject::AuditEntry(_) => Code::UnexpectedError,
             },
             Self::Doubled(_) => Code::RatelimitAlreadyExists,
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
@@ -269,12 +273,13 @@ impl Error {
 }
 
 /// The unique constraints that are asked about, and the columns that SQLite names instead.
-const UNIQUE: [(&str, &str); 5] = [
+const UNIQUE: [(&str, &str); 6] = [
     ("keys_hash_unique", ": keys.hash"),
     ("root_keys_hash_unique", ": root_keys.hash"),
     ("roles_name_unique", ": roles.workspace_id, roles.name"),
     ("permissions_slug_unique", ": permissions.workspace_id, permissions.slug"),
     ("identities_external_id_unique", ": identities.workspace_id, identities.external_id"),
+    ("audit_undoes_unique", ": audit.undoes"),
 ];
 
 /// Whether the database is out of reach, as against a statement that it refused.

@@ -3,6 +3,7 @@
 mod account;
 mod analytics;
 mod apis;
+mod audit;
 mod door;
 mod identities;
 mod join;

@@ -174,7 +174,7 @@ fn migration_entry(migration: &model::Migration) -> Value {
 pub async fn audit(settings: Settings, out: Out, command: Audit) -> Done {
     let Audit::List { workspace, event, actor, about, before, limit } = command;
     let app = app(settings).await?;
-    let wanted = WantedEntries { before, event, actor, about, limit };
+    let wanted = WantedEntries { before, event, actor, about, limit, ..WantedEntries::default() };
     let all = audit::list(&app, &WorkspaceId::from(workspace), &wanted).await?;
     let list: Vec<_> = all.iter().map(audit_entry).collect();
     let lines: Vec<_> = all.iter().map(audit_line).collect();
@@ -194,12 +194,15 @@ fn audit_line(entry: &StoredEntry) -> String {
 }
 
 fn audit_entry(entry: &StoredEntry) -> Value {
-    let targets: Value = serde_json::from_str(&entry.targets).unwrap_or_default();
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let targets = read(&entry.targets);
     json!({
         "id": entry.id, "at": entry.at, "event": entry.event,
         "actor": { "type": entry.actor_type, "id": entry.actor_id, "name": entry.actor_name },
         "remoteAddress": entry.remote_address, "userAgent": entry.user_agent, "targets": targets,
         "correlationId": entry.correlation_id,
+        "before": entry.before.as_deref().map(read), "after": entry.after.as_deref().map(read),
+        "undoes": entry.undoes, "undoneBy": entry.undone_by,
     })
 }
 

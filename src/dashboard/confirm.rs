@@ -1,4 +1,4 @@
-//! The page that asks before something is done that cannot simply be undone.
+//! The page that asks before something is done that others will notice.
 
 use askama::Template;
 

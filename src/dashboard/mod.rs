@@ -9,6 +9,7 @@ mod account;
 mod analytics;
 mod apis;
 mod assets;
+mod audit;
 mod charts;
 mod confirm;
 mod failure;
@@ -133,6 +134,7 @@ fn routes() -> Router {
         .merge(ratelimits::routes())
         .merge(root_keys::routes())
         .merge(members::routes())
+        .merge(audit::routes())
         .fallback(async || Failure::from(Error::NoSuchPath))
         .method_not_allowed_fallback(async |method: Method| {
             Failure::from(Error::WrongMethod(method.to_string(), "another method"))

@@ -23,15 +23,20 @@ pub struct Pages {
 impl Pages {
     /// Of the list at `path`, of which the next page begins at `next`.
     pub fn new(asked: &InWorkspace, path: &str, next: Option<&str>) -> Self {
+        Self::by(asked, path, "from", next)
+    }
+
+    /// As [`Pages::new`], where `field` says in the address at which row a page begins.
+    pub fn by(asked: &InWorkspace, path: &str, field: &str, next: Option<&str>) -> Self {
         let query = &asked.visit.query;
         let to = |from: Option<&str>| {
-            let mut pairs = query.query_without(&["from", "told"]);
+            let mut pairs = query.query_without(&[field, "told"]);
             if let Some(from) = from {
-                pairs.append_pair("from", from);
+                pairs.append_pair(field, from);
             }
             format!("{path}?{}", pairs.finish())
         };
-        let is_first = query.text("from").is_empty();
+        let is_first = query.text(field).is_empty();
         Self { first: (!is_first).then(|| to(None)), next: next.map(|next| to(Some(next))) }
     }
 }

@@ -19,6 +19,7 @@ pub enum Section {
     Analytics,
     RootKeys,
     Members,
+    Audit,
     Account,
 }
 
@@ -63,6 +64,7 @@ impl Nav {
             entry(Section::Analytics, "Analytics", format!("{base}/analytics")),
             entry(Section::RootKeys, "Root keys", format!("{base}/root-keys")),
             entry(Section::Members, "Members", format!("{base}/members")),
+            entry(Section::Audit, "Audit log", format!("{base}/audit")),
             entry(Section::Account, "Account", "/dashboard/account".to_owned()),
         ];
         Self { here, others, entries }
@@ -136,6 +138,7 @@ fn told(word: &str) -> Option<&'static str> {
         "namespace-deleted" => "The namespace is deleted. Checks in it are refused.",
         "override-set" => "The override is set. Checks count with it from now on.",
         "override-deleted" => "The override is deleted. Checks no longer count with it.",
+        "undone" => "It is undone. The audit log tells that too.",
         "joined" => "Welcome. You belong to this workspace now.",
         _ => return None,
     })

@@ -43,6 +43,12 @@ fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
     }
 }
 
+/// A moment to the second.
+pub fn utc(at: Timestamp) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
 /// A number with its thousands apart; what was counted only so far says so.
 pub fn count(number: i64, max: i64) -> String {
     let (shown, more) = if number > max { (max, "+") } else { (number, "") };

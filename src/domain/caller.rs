@@ -8,7 +8,7 @@ use super::once::Once;
 use super::permission::{self, Action, Grants};
 use super::uses::UseFlag;
 use crate::error::{Error, Result};
-use crate::id::{RequestId, WorkspaceId};
+use crate::id::{AuditId, RequestId, WorkspaceId};
 use crate::model::{Person, RootKey};
 pub use crate::store::cache::Cached;
 
@@ -87,6 +87,8 @@ pub struct Caller {
     pub request: RequestId,
     /// Whether the request is to leave no event.
     pub is_unrecorded: bool,
+    /// The entry of the audit log that the act undoes.
+    pub undoes: Option<AuditId>,
 }
 
 impl Caller {

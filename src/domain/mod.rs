@@ -24,5 +24,6 @@ pub mod ratelimits;
 pub mod rbac;
 pub mod refill;
 pub mod root_keys;
+pub mod undo;
 pub mod uses;
 pub mod vault;

@@ -76,6 +76,7 @@ actions! {
         RevokeRootKey "root_key" "revoke_root_key",
         ReadMember "workspace" "read_member",
         ManageMembers "workspace" "manage_members",
+        ReadAudit "workspace" "read_audit",
     }
 }
 

@@ -4,7 +4,7 @@ use thiserror::Error as ThisError;
 
 use super::{Code, list};
 use crate::id::{
-    ApiId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
+    ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
 };
 
 /// Why a caller is not known.
@@ -56,6 +56,8 @@ pub enum Subject {
     Invitation(InvitationId),
     #[error("session {0}")]
     Session(SessionId),
+    #[error("entry {0} of the audit log")]
+    AuditEntry(AuditId),
 }
 
 /// A request that is right in itself and does not fit the state of things.
@@ -87,6 +89,10 @@ pub enum Refusal {
     TooManyMembers(usize),
     #[error("the namespace has {0} overrides, which is the most; delete one first")]
     TooManyOverrides(i64),
+    #[error("it has been undone already")]
+    UndoneAlready,
+    #[error("it cannot be undone: {0}")]
+    NotUndone(&'static str),
 }
 
 /// Why a question about events is not answered.

@@ -101,7 +101,8 @@ async fn answer<V: Version, O: Operation>(
     };
     let is_unrecorded =
         O::MAY_GO_UNRECORDED && head.headers.get(METRICS).is_some_and(|value| value == "disabled");
-    let caller = Caller { authority, origin, once, request: request_id, is_unrecorded };
+    let caller =
+        Caller { authority, origin, once, request: request_id, is_unrecorded, undoes: None };
     // Counters have a limit of their own, so this is the database's.
     within(O::TIMEOUT, pin!(request.run(app, &caller)))
         .await

@@ -28,6 +28,12 @@ pub struct AuditEntry {
     pub event: &'static str,
     /// A list of what it was done to.
     pub targets: Value,
+    /// The fields that it changed, as JSON, as they were. Absent: there was nothing before.
+    pub before: Option<String>,
+    /// As they became. Absent: there was nothing after it.
+    pub after: Option<String>,
+    /// The entry that it undid.
+    pub undoes: Option<AuditId>,
 }
 
 /// Which entries of the audit log are read.
@@ -37,10 +43,14 @@ pub struct WantedEntries {
     pub before: Option<String>,
     /// Only those of this event.
     pub event: Option<String>,
-    /// Only those that this actor left, by its id.
+    /// Only those that this actor left, by its id or name.
     pub actor: Option<String>,
     /// Only those about the thing of this id or name.
     pub about: Option<String>,
+    /// Only those from this moment on.
+    pub from: Option<Timestamp>,
+    /// Only those before this moment.
+    pub until: Option<Timestamp>,
     /// How many at most.
     pub limit: i64,
 }
@@ -59,6 +69,13 @@ pub struct StoredEntry {
     /// A list in JSON.
     pub targets: String,
     pub correlation_id: Option<String>,
+    /// The fields that it changed, as JSON, as they were and as they became.
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// The entry that it undid.
+    pub undoes: Option<String>,
+    /// The entry that undid it.
+    pub undone_by: Option<String>,
 }
 
 #[async_trait]
@@ -68,6 +85,18 @@ pub trait AuditReads: Send {
         &mut self,
         workspace: &WorkspaceId,
         wanted: &WantedEntries,
+    ) -> Result<Vec<StoredEntry>>;
+    async fn audit_entry(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &AuditId,
+    ) -> Result<Option<StoredEntry>>;
+    /// The entries of one act, which are of one moment, in the order in which they were left.
+    async fn audit_act(
+        &mut self,
+        workspace: &WorkspaceId,
+        at: Timestamp,
+        correlation: &str,
     ) -> Result<Vec<StoredEntry>>;
 }
 

@@ -30,7 +30,12 @@ pub enum Subject {
     Namespace(NamespaceId),
     /// A namespace that did not exist before: by the fingerprint of its workspace and its name.
     NewNamespace(u64),
+    /// Whatever anybody may have read: where it cannot be said who has asked in vain for what is there again.
+    All,
 }
+
+/// How [`Subject::All`] is written.
+const ALL: &str = "all";
 
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,6 +49,7 @@ impl std::fmt::Display for Subject {
             Self::RootKey(id) => write!(f, "root_key:{id}"),
             Self::Namespace(id) => write!(f, "namespace:{id}"),
             Self::NewNamespace(fingerprint) => write!(f, "new_namespace:{fingerprint:016x}"),
+            Self::All => f.write_str(ALL),
         }
     }
 }
@@ -119,6 +125,9 @@ impl Freshness {
 
     /// As [`Freshness::changed`], as the change streams carry it.
     pub fn changed_text(&self, subject: &str) {
+        if subject == ALL {
+            return self.everything_changed();
+        }
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
         self.changed[usize::from(Place::of_text(subject).0)].fetch_max(number, Ordering::SeqCst);
     }

@@ -23,6 +23,7 @@ pub mod questions;
 mod ratelimits;
 mod rbac;
 pub mod recent;
+mod restores;
 mod root_keys;
 mod rows;
 mod sqlite;
@@ -50,6 +51,7 @@ pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
 pub use people::{PeopleReads, PeopleWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
+pub use restores::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 pub use vault::{VaultReads, VaultWrites};
 
@@ -131,6 +133,7 @@ pub trait Reads:
     + PeopleReads
     + RatelimitReads
     + RbacReads
+    + RestoreReads
     + RootKeyReads
     + VaultReads
 {
@@ -209,6 +212,7 @@ pub trait Writes:
     + PeopleWrites
     + RatelimitWrites
     + RbacWrites
+    + RestoreWrites
     + RootKeyWrites
     + VaultWrites
 {

@@ -20,16 +20,23 @@ struct Entry {
     user_agent: Option<String>,
     targets: String,
     correlation_id: String,
+    before: Option<String>,
+    after: Option<String>,
+    undoes: Option<String>,
 }
 
 both_stores! {
     async fn an_audit_entry_is_kept_field_by_field(store) {
         let workspace = workspace(&store).await;
         let (id, other) = (AuditId::random(), AuditId::random());
+        let changed = json!({ "name": ODD }).to_string();
         let entry = |id: &AuditId, kind| AuditEntry {
             id: id.clone(),
             event: "key.create",
             targets: json!([{ "type": kind, "name": ODD }]),
+            before: (kind == "role").then(|| changed.clone()),
+            after: None,
+            undoes: (kind == "role").then(|| AuditId::from("log_1")),
         };
         let act = AuditAct {
             workspace_id: &workspace,
@@ -52,7 +59,7 @@ both_stores! {
 
         let sql = "
             SELECT id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
-                user_agent, targets, correlation_id
+                user_agent, targets, correlation_id, before, after, undoes
             FROM audit
             ORDER BY id";
         let mut rows: Vec<Entry> = match &store {
@@ -75,6 +82,9 @@ both_stores! {
             user_agent: agent.map(str::to_owned),
             targets: json!([{ "type": kind, "name": ODD }]).to_string(),
             correlation_id: "cor_1".into(),
+            before: (kind == "role").then(|| changed.clone()),
+            after: None,
+            undoes: (kind == "role").then(|| "log_1".into()),
         };
         let mut due = [
             stored(id.as_str(), "key", Some("2001:db8::1"), Some(ODD)),

@@ -19,7 +19,7 @@ use crate::domain::ratelimits::namespaces;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId};
 use crate::model::EventKind;
-pub use range::Range;
+pub use range::{DAY_MS, Range, day, shown};
 use traffic::{OUTCOMES, outcome_name};
 pub use traffic::{Told, charts};
 

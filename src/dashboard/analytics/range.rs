@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::model::Unit;
 
 const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 24 * HOUR_MS;
+pub const DAY_MS: i64 = 24 * HOUR_MS;
 /// The most days that can be looked at.
 const DAYS_MAX: i64 = 400;
 
@@ -32,6 +32,18 @@ pub struct Range {
     pub from_text: String,
     pub until_text: String,
     chosen: &'static str,
+}
+
+/// When a day begins, in UTC. The error names the field.
+pub fn day(name: &str, text: &str) -> Result<Timestamp, String> {
+    let date: Date = text.parse().map_err(|_| format!("{name} is no day such as 2026-03-31"))?;
+    let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
+    Ok(Timestamp(start.timestamp().as_millisecond()))
+}
+
+/// What a browser shows in a field of days: it complains of a day that is none.
+pub fn shown(text: String) -> String {
+    if text.parse::<Date>().is_ok() { text } else { String::new() }
 }
 
 impl Range {
@@ -69,10 +81,6 @@ impl Range {
                 (Self { from, until, unit, from_text, until_text, chosen: "" }, None)
             }
             Err(fault) => {
-                // A browser shows no day that is none, and complains.
-                let shown = |text: String| {
-                    if text.parse::<Date>().is_ok() { text } else { String::new() }
-                };
                 let (from_text, until_text) = (shown(from_text), shown(until_text));
                 (Self { from_text, until_text, ..last }, Some(fault))
             }
@@ -81,12 +89,6 @@ impl Range {
 
     /// Whole days in UTC, the last one too.
     fn between(from: &str, until: &str, now: Timestamp) -> Result<(Timestamp, Timestamp), String> {
-        let day = |name: &str, text: &str| -> Result<Timestamp, String> {
-            let date: Date =
-                text.parse().map_err(|_| format!("{name} is no day such as 2026-03-31"))?;
-            let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
-            Ok(Timestamp(start.timestamp().as_millisecond()))
-        };
         let until = match until {
             "" => Unit::Day.next(now),
             text => day("Until", text)?.plus_ms(DAY_MS),

@@ -109,8 +109,10 @@ pub async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)
         shell: Shell::of(&asked, Section::Keys, "Delete a key").await?,
         question: format!("Delete {}?", name(&found)),
         told: vec![
-            format!("Whoever uses {}… is refused at once, and it cannot be undone.", key.start),
-            "To refuse it for a while only, disable it. To replace it, re-roll it.".to_owned(),
+            format!("Whoever uses {}… is refused at once.", key.start),
+            "To refuse it for a while only, disable it. To replace it, re-roll it. If it was a mistake, the audit log \
+            undoes it."
+                .to_owned(),
         ],
         act: path(&asked, &key.id, "/delete"),
         fields: Vec::new(),

@@ -53,7 +53,9 @@ impl Act {
         match self {
             Self::Enable => "Whoever shows them is let in again, within their limits.",
             Self::Disable => "Whoever shows them is refused until somebody enables them.",
-            Self::Delete => "Whoever shows them is refused at once, and it cannot be undone.",
+            Self::Delete => {
+                "Whoever shows them is refused at once. If it was a mistake, the audit log undoes it."
+            }
         }
     }
 

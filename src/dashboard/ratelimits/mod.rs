@@ -177,7 +177,7 @@ async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
         told: vec![
             "Every check in it is refused from then on, as an error that callers see.".into(),
             format!(
-                "{} with it. Its name stays taken: there can be no other namespace of it. It cannot be undone.",
+                "{} with it. Its name stays taken: there can be no other namespace of it. If it was a mistake, the audit log undoes it.",
                 match number {
                     1 => "Its override goes".to_owned(),
                     number => format!("Its {} overrides go", count(number, i64::MAX)),

@@ -1,12 +1,17 @@
 //! APIs: the sets of keys that a backend accepts.
 
+mod restore;
 mod settings;
+mod state;
 
 use std::collections::HashMap;
 
+pub use restore::restore;
 pub use settings::{ApiChange, PREFIX_MAX, is_prefix};
+use state::State;
+pub use state::back;
 
-use super::audit::{self, Actor, Entries, Target};
+use super::audit::{self, Actor, Change, Entries, Target};
 use super::caller::Caller;
 use super::keys::Deletion;
 use super::page::{Page, Paging};
@@ -34,7 +39,8 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 
     let mut tx = app.store.begin().await?;
     tx.insert_api(&api).await?;
-    record(&mut tx, Actor::Caller(caller), &api, "api.create", now).await?;
+    let change = Change::made(&State::of(&api))?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.create", change, now).await?;
     app.commit(tx).await?;
 
     Ok(api.id)
@@ -59,7 +65,8 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     if !tx.delete_api(caller.workspace(), id, now).await? {
         return Err(Error::not_found(Subject::Api(id.clone())));
     }
-    record(&mut tx, Actor::Caller(caller), &api, "api.delete", now).await?;
+    let change = Change::gone(&State::of(&api))?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.delete", change, now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await
 }
@@ -157,9 +164,11 @@ async fn set(
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut api = live(tx.lock_api(workspace, id).await?, id)?;
+    let before = State::of(&api);
     change(&mut api);
     tx.set_api(&api).await?;
-    record(&mut tx, actor, &api, "api.update", now).await?;
+    let change = Change::between(&before, &State::of(&api))?;
+    record(&mut tx, actor, &api, "api.update", change, now).await?;
     tx.changed(freshness::Subject::Api(id.clone()));
     app.commit(tx).await?;
     Ok(api)
@@ -177,8 +186,9 @@ async fn record(
     actor: Actor<'_>,
     api: &Api,
     event: &'static str,
+    change: Change,
     now: Timestamp,
 ) -> Result<()> {
     let target = Target::new("api", api.id.as_str()).named(Some(&api.name));
-    audit::record(tx, actor, &api.workspace_id, now, event, &[target]).await
+    audit::record_change(tx, actor, &api.workspace_id, now, event, &[target], change).await
 }

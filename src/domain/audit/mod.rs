@@ -1,12 +1,17 @@
 //! Who changed what: one entry for each change, in the change's own transaction.
 
+mod change;
+
+pub use change::{Change, Fields, fields, read};
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Origin, Who};
+use super::permission::Action;
 use crate::app::App;
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{AuditId, CorrelationId, WorkspaceId};
 use crate::model::Person;
 use crate::store::{AuditAct, AuditEntry, StoredEntry, Tx, WantedEntries};
@@ -72,13 +77,34 @@ impl<'a> Entries<'a> {
 
     /// Adds an entry. `event` is a name of the public service's audit log, such as `key.create`.
     pub fn add(&mut self, event: &'static str, targets: &[Target<'_>]) {
-        let (id, targets) = (AuditId::random(), json!(targets));
-        self.entries.push(AuditEntry { id, event, targets });
+        self.add_change(event, targets, Change::default());
     }
 
+    /// Adds an entry that tells what became of what. At which place it stands among the others.
+    pub fn add_change(
+        &mut self,
+        event: &'static str,
+        targets: &[Target<'_>],
+        change: Change,
+    ) -> usize {
+        let (id, targets) = (AuditId::random(), json!(targets));
+        let Change { before, after } = change;
+        self.entries.push(AuditEntry { id, event, targets, before, after, undoes: None });
+        self.entries.len() - 1
+    }
+
+    /// What became of what, where that is known only now.
+    pub fn set_change(&mut self, place: usize, change: Change) {
+        if let Some(entry) = self.entries.get_mut(place) {
+            (entry.before, entry.after) = (change.before, change.after);
+        }
+    }
+
+    /// Fails where the act undoes what has been undone already.
     pub async fn write(mut self, tx: &mut Tx) -> Result<()> {
-        if self.entries.is_empty() {
-            return Ok(());
+        let Some(first) = self.entries.first_mut() else { return Ok(()) };
+        if let Actor::Caller(caller) = self.actor {
+            first.undoes.clone_from(&caller.undoes);
         }
         // The log goes by time and id: those of one moment stay in the order in which they were added.
         let mut ids: Vec<_> = self.entries.iter().map(|entry| entry.id.clone()).collect();
@@ -108,7 +134,12 @@ impl<'a> Entries<'a> {
             remote_address: address.as_deref(),
             user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
         };
-        tx.insert_audit(&act, &self.entries).await
+        tx.insert_audit(&act, &self.entries).await.map_err(|e| {
+            match e.violates("audit_undoes_unique") {
+                true => Error::Refused(Refusal::UndoneAlready),
+                false => e,
+            }
+        })
     }
 }
 
@@ -128,6 +159,29 @@ pub async fn list(
     app.store.read().await?.audit_entries(workspace, wanted).await
 }
 
+/// As [`list`], for a caller who may read the log.
+pub async fn page(app: &App, caller: &Caller, wanted: &WantedEntries) -> Result<Vec<StoredEntry>> {
+    caller.require(Action::ReadAudit)?;
+    list(app, caller.workspace(), wanted).await
+}
+
+/// An entry, and all of the act that it is part of, itself too.
+pub async fn act(
+    app: &App,
+    caller: &Caller,
+    id: &AuditId,
+) -> Result<(StoredEntry, Vec<StoredEntry>)> {
+    caller.require(Action::ReadAudit)?;
+    let mut reader = app.store.read().await?;
+    let entry = reader.audit_entry(caller.workspace(), id).await?;
+    let entry = entry.ok_or_else(|| Error::not_found(Subject::AuditEntry(id.clone())))?;
+    let act = match &entry.correlation_id {
+        Some(correlation) => reader.audit_act(caller.workspace(), entry.at, correlation).await?,
+        None => Vec::new(),
+    };
+    Ok((entry, act))
+}
+
 /// Writes the one entry of an act.
 pub async fn record(
     tx: &mut Tx,
@@ -137,7 +191,20 @@ pub async fn record(
     event: &'static str,
     targets: &[Target<'_>],
 ) -> Result<()> {
+    record_change(tx, actor, workspace, at, event, targets, Change::default()).await
+}
+
+/// As [`record`], of an entry that tells what became of what.
+pub async fn record_change(
+    tx: &mut Tx,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    at: Timestamp,
+    event: &'static str,
+    targets: &[Target<'_>],
+    change: Change,
+) -> Result<()> {
     let mut entries = Entries::new(actor, workspace, at);
-    entries.add(event, targets);
+    entries.add_change(event, targets, change);
     entries.write(tx).await
 }

@@ -1,6 +1,12 @@
 //! Identities: the customer's own users, and the limits that all keys of one share.
 
-use super::audit::{Entries, Target};
+mod restore;
+mod state;
+
+pub use restore::restore;
+pub use state::back;
+
+use super::audit::{Change, Entries, Target};
 use super::caller::Caller;
 use super::keys::{NewRatelimit, ratelimits};
 use super::page::{Page, Paging};
@@ -10,6 +16,7 @@ use crate::error::{Error, Result, Subject};
 use crate::id::IdentityId;
 use crate::model::{Identity, Meta, Ratelimit};
 use crate::store::{Owner, Tx, freshness};
+use state::State;
 
 /// How many bytes the meta of an identity may have, as it is written.
 pub const META_MAX_BYTES: usize = 1024 * 1024;
@@ -69,7 +76,8 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
         false => e,
     })?;
     let mut entries = Entries::of(caller, now);
-    entries.add("identity.create", &[target(&identity)]);
+    let change = Change::made(&State::of(&identity))?;
+    entries.add_change("identity.create", &[target(&identity)], change);
     set_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
@@ -131,7 +139,8 @@ pub async fn update(
     let mut tx = app.store.begin().await?;
     let mut identity = existing(&mut tx, caller, called, Action::UpdateIdentity).await?;
     let mut entries = Entries::of(caller, now);
-    entries.add("identity.update", &[target(&identity)]);
+    let entry = entries.add_change("identity.update", &[target(&identity)], Change::default());
+    let before = State::of(&identity);
     if let Some(meta) = change.meta {
         is_kept(&meta)?;
         tx.set_identity_meta(&identity.id, &meta).await?;
@@ -143,6 +152,7 @@ pub async fn update(
         set_limits(&mut tx, caller, &mut entries, &identity, &before, &after).await?;
         identity.ratelimits = after;
     }
+    entries.set_change(entry, Change::between(&before, &State::of(&identity))?);
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Identity(identity.id.clone()));
     app.commit(tx).await?;
@@ -161,7 +171,8 @@ pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
     let identity = existing(&mut tx, caller, called, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
     let mut entries = Entries::of(caller, app.clock.now());
-    entries.add("identity.delete", &[target(&identity)]);
+    let change = Change::gone(&State::of(&identity))?;
+    entries.add_change("identity.delete", &[target(&identity)], change);
     for limit in &identity.ratelimits {
         entries.add("ratelimit.delete", &[target(&identity), limit_target(limit)]);
     }

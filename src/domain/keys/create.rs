@@ -1,12 +1,15 @@
 //! Issuing a key.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::audit::Entries;
+use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::super::{apis, credits, rbac, refill, vault};
+use super::metering::Metering;
+use super::state::State;
 use super::{ratelimits, set_permissions, set_roles, target, told};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -59,12 +62,15 @@ impl NewCredits {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NewRatelimit {
     pub name: String,
     pub limit: i64,
+    #[serde(rename = "duration")]
     pub duration_ms: i64,
     pub auto_apply: bool,
+    #[serde(rename = "async")]
     pub is_async: bool,
 }
 
@@ -155,7 +161,10 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;
     }
     let mut entries = Entries::of(caller, now);
-    entries.add("key.create", &[target(&key).told(told::of_new(new.credits.as_ref()))]);
+    let metering = Metering::at(key.credits, None, bank_now);
+    let state = State::of(&key, &limits).with_credits(metering);
+    let targets = [target(&key).told(told::of_new(new.credits.as_ref()))];
+    entries.add_change("key.create", &targets, Change::made(&state)?);
     if !permissions.is_empty() {
         set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
     }

@@ -13,7 +13,9 @@ mod named;
 mod of_identity;
 pub mod permissions;
 mod reroll;
+mod restore;
 pub mod roles;
+mod state;
 mod strangers;
 mod told;
 mod update;
@@ -33,6 +35,8 @@ pub use migrate::{Migrated, migrate};
 pub use named::ImportedKey;
 pub use of_identity::{count_of_identity, of_identity};
 pub use reroll::reroll;
+pub use restore::restore;
+pub use state::{back, limits_of};
 pub use update::{CreditsChange, KeyChange, LinkRights, RatelimitsChange, update};
 pub use update_credits::{CreditsUpdate, Stamp, update_credits};
 pub use verify::{

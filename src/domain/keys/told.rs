@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::state::RefillState;
 use super::{CreditsChange, CreditsUpdate, NewCredits, Patch};
-use crate::model::{Refill, RefillInterval};
+use crate::model::Refill;
 
 /// As an entry of the audit log carries it.
 fn meta(credits: &Map<String, Value>) -> Option<Value> {
@@ -11,13 +12,7 @@ fn meta(credits: &Map<String, Value>) -> Option<Value> {
 }
 
 fn refill(refill: &Refill) -> Value {
-    let amount = refill.amount;
-    match refill.interval {
-        RefillInterval::Daily => json!({ "interval": "daily", "amount": amount }),
-        RefillInterval::Monthly { day } => {
-            json!({ "interval": "monthly", "amount": amount, "day": day })
-        }
-    }
+    json!(RefillState::from(*refill))
 }
 
 /// Of a key that is being made.
@@ -64,6 +59,7 @@ pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::RefillInterval;
 
     #[test]
     fn what_was_asked_for_is_told_and_what_was_left_alone_is_not() {

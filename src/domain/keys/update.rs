@@ -1,12 +1,13 @@
 //! Changing a key.
 
-use super::super::audit::Entries;
+use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
 use super::super::rbac::{self, Pick};
 use super::links::{Needed, Rights};
 use super::metering::{IdleRefill, Metering};
+use super::state::State;
 use super::{
     NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target, told,
 };
@@ -76,6 +77,7 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let before = existing(&mut tx, caller, id).await?;
+    let state_before = State::of(&before.key, &before.ratelimits);
     let mut key = before.key;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     change.name.apply(&mut key.name);
@@ -93,7 +95,8 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     }
     tx.update_key(&key).await?;
     let mut entries = Entries::of(caller, now);
-    entries.add("key.update", &[target(&key).told(told::of_change(&change.credits))]);
+    let targets = [target(&key).told(told::of_change(&change.credits))];
+    let entry = entries.add_change("key.update", &targets, Change::default());
     let limits = match change.ratelimits {
         RatelimitsChange::Keep => None,
         RatelimitsChange::All(limits) => Some(ratelimits(limits)),
@@ -105,15 +108,16 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
                 auto_apply: auto_apply.unwrap_or(limit.auto_apply),
                 ..limit
             });
-            let mut limits = before.ratelimits;
+            let mut limits = before.ratelimits.clone();
             limits.retain(|known| known.name != name);
             limits.extend(ratelimits(put.into_iter().collect()));
             Some(limits)
         }
     };
-    if let Some(limits) = limits {
-        tx.set_ratelimits(caller.workspace(), Owner::Key(id), &limits).await?;
+    if let Some(limits) = &limits {
+        tx.set_ratelimits(caller.workspace(), Owner::Key(id), limits).await?;
     }
+    let state = State::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
     if let Some(picks) = change.permissions {
         let after = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
         let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
@@ -128,22 +132,30 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
         needed.check_links(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
+    // Last of all that may be refused, for it may close a purse, which cannot be undone.
+    let credits = change_credits(app, &mut tx, id, before.refill, change.credits).await?;
+    let change = match credits {
+        None => Change::between(&state_before, &state),
+        Some((before, after)) => {
+            Change::between(&state_before.with_credits(before), &state.with_credits(after))
+        }
+    };
+    entries.set_change(entry, change?);
     entries.write(&mut tx).await?;
-    // Last, for it may close a purse, which cannot be undone.
-    change_credits(app, &mut tx, id, before.refill, change.credits).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await
 }
 
+/// What the credits were, and what they are; `None`: they are left alone.
 async fn change_credits(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
     idle: Option<Refill>,
     change: Patch<CreditsChange>,
-) -> Result<()> {
+) -> Result<Option<(Metering, Metering)>> {
     let (change, sets) = match change {
-        Patch::Keep => return Ok(()),
+        Patch::Keep => return Ok(None),
         Patch::Clear => (CreditsChange { remaining: Patch::Clear, ..Default::default() }, true),
         Patch::Set(change) => {
             let sets = change.remaining != Patch::Keep;
@@ -166,7 +178,8 @@ async fn change_credits(
         }
         tx.drop_purses(key).await?;
     }
-    after.write(tx, key).await
+    after.write(tx, key).await?;
+    Ok(Some((before, after)))
 }
 
 fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Metering> {

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::audit::Entries;
+use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
+use super::state::CreditsState;
 use super::{existing, target, told};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -72,9 +73,6 @@ async fn apply(
         key.updated_at = Some(now);
         tx.update_key(&key).await?;
     }
-    let mut entries = Entries::of(caller, now);
-    entries.add("key.update", &[target(&key).told(told::of_update(update))]);
-    entries.write(&mut tx).await?;
     let mut account = tx.lock_account(id).await?;
     let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
     let bank_now = match &account {
@@ -83,7 +81,8 @@ async fn apply(
     };
     let account = account.map(|account| account.credits);
     let bank_now = credits::now(app, bank_now);
-    let after = changed(Metering::at(account, refill, bank_now), update, bank_now)?;
+    let before = Metering::at(account, refill, bank_now);
+    let after = changed(before, update, bank_now)?;
     match update {
         // Others may be spending from a purse that could not be closed: that cannot be undone.
         CreditsUpdate::Set(_) if !is_settled => return Err(Error::CountersAway),
@@ -97,6 +96,10 @@ async fn apply(
         }
     }
     after.write(&mut tx, id).await?;
+    let mut entries = Entries::of(caller, now);
+    let change = Change::between(&CreditsState::from(before), &CreditsState::from(after))?;
+    entries.add_change("key.update", &[target(&key).told(told::of_update(update))], change);
+    entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     let left = after.credits().map(|credits| (credits.balance, credits.refill));
     keep(&mut tx, caller, &left).await?;

@@ -1,8 +1,8 @@
 //! Members of a workspace: who belongs to it, and what they may do.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::audit::{Entries, Target};
+use super::super::audit::{Change, Entries, Target};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::links::{NewLink, add};
@@ -76,7 +76,8 @@ pub async fn set_role(app: &App, caller: &Caller, id: &PersonId, role: MemberRol
     tx.set_member_role(caller.workspace(), id, role).await?;
     let mut entries = Entries::of(caller, now);
     let told = json!({ "role": role.as_str(), "before": member.role.as_str() });
-    entries.add("member.setRole", &[target(&member.person).told(told)]);
+    let change = Change::between(&state(member.role), &state(role))?;
+    entries.add_change("member.setRole", &[target(&member.person).told(told)], change);
     entries.write(&mut tx).await?;
     app.commit(tx).await
 }
@@ -90,9 +91,15 @@ pub async fn remove(app: &App, caller: &Caller, id: &PersonId) -> Result<()> {
     tx.delete_member(caller.workspace(), id).await?;
     tx.drop_stranger(id).await?;
     let mut entries = Entries::of(caller, now);
-    entries.add("member.remove", &[target(&member.person)]);
+    let change = Change::gone(&state(member.role))?;
+    entries.add_change("member.remove", &[target(&member.person)], change);
     entries.write(&mut tx).await?;
     app.commit(tx).await
+}
+
+/// A member as the audit log keeps it.
+fn state(role: MemberRole) -> Value {
+    json!({ "role": role.as_str() })
 }
 
 /// The member, held, if there would be an owner still when it becomes `role`, or nothing.

@@ -63,7 +63,9 @@ pub async fn caller(
     let authority = Authority::of_person(person.clone(), workspace.clone(), grants(found.role));
     let authority = Arc::new(Cached::new(authority, app.freshness.stamp(), []));
     let request = RequestId::new(app.clock.now());
-    Ok((Caller { authority, origin, once: None, request, is_unrecorded: false }, found))
+    let caller =
+        Caller { authority, origin, once: None, request, is_unrecorded: false, undoes: None };
+    Ok((caller, found))
 }
 
 /// The workspaces that a person belongs to, by name.

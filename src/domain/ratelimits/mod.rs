@@ -5,11 +5,13 @@ mod limit;
 pub mod namespaces;
 pub mod overrides;
 mod simulate;
+mod state;
 
 pub use crate::limiter::Standing;
 pub use limit::{Check, Limited, limit, limit_all};
 pub use namespaces::NamespaceName;
 pub use simulate::{Simulated, Tried, simulate};
+pub use state::OverrideState;
 
 use super::audit::Target;
 use crate::model::Namespace;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::audit::{self, Actor, Entries};
+use super::super::audit::{self, Actor, Change, Entries};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::state::State;
 use super::target;
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -149,7 +150,8 @@ async fn add(app: &App, caller: &Caller, names: &[NamespaceName]) -> Result<Vec<
     new.retain(|namespace| made.contains(&namespace.name));
     let mut entries = Entries::of(caller, now);
     for namespace in &new {
-        entries.add("ratelimitNamespace.create", &[target(namespace)]);
+        let change = Change::made(&State::of(namespace))?;
+        entries.add_change("ratelimitNamespace.create", &[target(namespace)], change);
     }
     entries.write(&mut tx).await?;
     // Those too that another replica was faster to make: this one may remember that they are missing.
@@ -199,11 +201,34 @@ pub async fn set_on_outage(
     named: &str,
     on_outage: OnOutage,
 ) -> Result<Namespace> {
+    set_on_outage_as(app, SHELL, workspace, named, on_outage).await
+}
+
+/// As [`set_on_outage`], for a caller who may, of a namespace by its id.
+pub async fn set_on_outage_by(
+    app: &App,
+    caller: &Caller,
+    id: &NamespaceId,
+    on_outage: OnOutage,
+) -> Result<Namespace> {
+    caller.require_on(Action::UpdateNamespace, id)?;
+    set_on_outage_as(app, Actor::Caller(caller), caller.workspace(), id.as_str(), on_outage).await
+}
+
+async fn set_on_outage_as(
+    app: &App,
+    actor: Actor<'_>,
+    workspace: &WorkspaceId,
+    named: &str,
+    on_outage: OnOutage,
+) -> Result<Namespace> {
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.set_on_outage(&namespace.id, on_outage).await?;
-    change(app, tx, SHELL, &namespace, "ratelimitNamespace.update").await?;
-    Ok(Namespace { on_outage, ..namespace })
+    let after = Namespace { on_outage, ..namespace.clone() };
+    let told = Change::between(&State::of(&namespace), &State::of(&after))?;
+    change(app, tx, actor, &namespace, "ratelimitNamespace.update", told).await?;
+    Ok(after)
 }
 
 /// Deletes a namespace for good: its name stays taken, and checks in it are refused. The caller is
@@ -228,8 +253,26 @@ async fn delete_as(
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.delete_namespace(&namespace.id, now).await?;
-    change(app, tx, actor, &namespace, "ratelimitNamespace.delete").await?;
+    let told = Change::gone(&State::of(&namespace))?;
+    change(app, tx, actor, &namespace, "ratelimitNamespace.delete", told).await?;
     Ok(Namespace { deleted_at: Some(now), ..namespace })
+}
+
+/// Brings back a namespace that was deleted, with the overrides that it had.
+pub async fn restore(app: &App, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
+    caller.require(Action::CreateNamespace)?;
+    let mut tx = app.store.begin().await?;
+    let held = tx.lock_namespaces(caller.workspace()).await?;
+    if !tx.restore_namespace(caller.workspace(), id).await? {
+        return Err(Error::not_found(Subject::Namespace(id.to_string())));
+    }
+    if held >= NAMESPACES_MAX {
+        return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
+    }
+    let namespace = live(tx.bare_namespace(caller.workspace(), id.as_str()).await?, id.as_str())?;
+    let (actor, told) = (Actor::Caller(caller), Change::default());
+    change(app, tx, actor, &namespace, "ratelimitNamespace.restore", told).await?;
+    Ok(namespace)
 }
 
 /// Somebody with a shell on the server.
@@ -241,8 +284,11 @@ async fn change(
     actor: Actor<'_>,
     namespace: &Namespace,
     event: &'static str,
+    change: Change,
 ) -> Result<()> {
-    record(&mut tx, actor, namespace, event, app.clock.now()).await?;
+    let (now, targets) = (app.clock.now(), [target(namespace)]);
+    let workspace = &namespace.workspace_id;
+    audit::record_change(&mut tx, actor, workspace, now, event, &targets, change).await?;
     tx.changed(freshness::Subject::Namespace(namespace.id.clone()));
     app.commit(tx).await
 }
@@ -252,14 +298,4 @@ pub fn live(found: Option<Namespace>, named: &str) -> Result<Namespace> {
     found
         .filter(|namespace| namespace.deleted_at.is_none())
         .ok_or_else(|| Error::not_found(Subject::Namespace(named.to_owned())))
-}
-
-async fn record(
-    tx: &mut Tx,
-    actor: Actor<'_>,
-    namespace: &Namespace,
-    event: &'static str,
-    now: Timestamp,
-) -> Result<()> {
-    audit::record(tx, actor, &namespace.workspace_id, now, event, &[target(namespace)]).await
 }

@@ -1,17 +1,18 @@
 //! Overrides: for an identifier, or for all that match a pattern, another limit than the one that a
 //! check asks for.
 
-use super::super::audit::{self, Actor, Target};
+use super::super::audit::{self, Actor, Change, Target};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::namespaces::{self, NamespaceName, live};
+use super::state::OverrideState;
 use super::target;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::OverrideId;
-use crate::model::{Namespace, Override, STARS_MAX};
+use crate::model::{Override, STARS_MAX};
 use crate::store::{Tx, freshness};
 
 /// How many overrides a namespace may have.
@@ -54,12 +55,16 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(caller.workspace(), &named).await?, &named)?;
     caller.require_on(Action::SetOverride, &namespace.id)?;
+    let before = tx.override_for(caller.workspace(), &namespace.id, &new.identifier).await?;
     let id = tx.set_override(&namespace.id, &new).await?;
     if id == new.id && tx.count_overrides(&namespace.id).await? > OVERRIDES_MAX {
         return Err(Error::Refused(Refusal::TooManyOverrides(OVERRIDES_MAX)));
     }
-    let event = "ratelimit.set_override";
-    record(&mut tx, caller, &namespace, &id, &new.identifier, event, now).await?;
+    let before = before.as_ref().map(OverrideState::of);
+    let change = Change::put(before.as_ref(), &OverrideState::of(&new))?;
+    let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(&new.identifier));
+    let targets = [target(&namespace), overridden];
+    record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
     tx.changed(freshness::Subject::Namespace(namespace.id));
     app.commit(tx).await?;
 
@@ -131,10 +136,13 @@ pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(caller.workspace(), named).await?, named)?;
     caller.require_on(Action::DeleteOverride, &namespace.id)?;
-    let id = tx.delete_override(&namespace.id, identifier).await?;
-    let id = id.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
-    let event = "ratelimit.delete_override";
-    record(&mut tx, caller, &namespace, &id, identifier, event, now).await?;
+    let known = tx.override_for(caller.workspace(), &namespace.id, identifier).await?;
+    let known = known.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
+    tx.delete_override(&namespace.id, identifier).await?;
+    let change = Change::gone(&OverrideState::of(&known))?;
+    let overridden = Target::new("ratelimitOverride", known.id.as_str()).named(Some(identifier));
+    let targets = [target(&namespace), overridden];
+    record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
     tx.changed(freshness::Subject::Namespace(namespace.id));
     app.commit(tx).await
 }
@@ -142,13 +150,11 @@ pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -
 async fn record(
     tx: &mut Tx,
     caller: &Caller,
-    namespace: &Namespace,
-    id: &OverrideId,
-    identifier: &str,
     event: &'static str,
+    targets: &[Target<'_>],
+    change: Change,
     now: Timestamp,
 ) -> Result<()> {
-    let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(identifier));
-    let targets = [target(namespace), overridden];
-    audit::record(tx, Actor::Caller(caller), caller.workspace(), now, event, &targets).await
+    let actor = Actor::Caller(caller);
+    audit::record_change(tx, actor, caller.workspace(), now, event, targets, change).await
 }

@@ -2,17 +2,20 @@
 
 mod holders;
 mod permissions;
+mod restore;
 mod roles;
+mod state;
 
 pub use holders::{Held, Holder, held, holders, keys_with, roles_holding};
 pub use permissions::{
     NewPermission, create_permission, delete_permission, get_permission, list_permissions,
 };
+pub use restore::{restore_permission, restore_role};
 pub use roles::{NewRole, create_role, delete_role, get_role, list_roles, set_role_permissions};
 
 use std::collections::HashSet;
 
-use super::audit::{Entries, Target};
+use super::audit::{Change, Entries, Target};
 use super::caller::Caller;
 use super::permission::Action;
 use crate::clock::Timestamp;
@@ -20,6 +23,7 @@ use crate::error::{Error, Result, Subject};
 use crate::id::{PermissionId, RoleId};
 use crate::model::{Permission, Role};
 use crate::store::Tx;
+use state::{PermissionState, RoleState};
 
 /// A permission or a role as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,7 +225,8 @@ pub async fn make_roles(
     let made = tx.insert_roles(caller.workspace(), &missing, now).await?;
     let made: HashSet<String> = made.into_iter().collect();
     for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
-        entries.add("role.create", &[Target::new("role", id.as_str()).named(Some(name))]);
+        let target = Target::new("role", id.as_str()).named(Some(name));
+        entries.add_change("role.create", &[target], Change::made(&RoleState::bare(name))?);
     }
     // Read again: of two that make the same one at once, the second finds the first one's.
     tx.hold_roles(caller.workspace(), &names).await
@@ -289,7 +294,8 @@ async fn insert_permissions(
     let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
     let made: HashSet<String> = made.into_iter().collect();
     for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {
-        entries.add("permission.create", &[permission_target(permission)]);
+        let change = Change::made(&PermissionState::of(permission))?;
+        entries.add_change("permission.create", &[permission_target(permission)], change);
     }
     Ok(made.len() == permissions.len())
 }

@@ -1,9 +1,10 @@
 //! Permissions themselves.
 
-use super::super::audit::Entries;
+use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::state::PermissionState;
 use super::{insert_permissions, permission_target};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -72,11 +73,16 @@ pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Resul
     let mut tx = app.store.begin().await?;
     let not_found = || Error::not_found(Subject::Permission(named.to_owned()));
     let permission = tx.permission(caller.workspace(), named).await?.ok_or_else(not_found)?;
+    let (keys, roles) = tx.permission_holders(&permission.id).await?;
     if !tx.delete_permission(caller.workspace(), &permission.id).await? {
         return Err(not_found());
     }
+    let keys = keys.iter().map(ToString::to_string).collect();
+    let roles = roles.iter().map(ToString::to_string).collect();
+    let state = PermissionState { keys, roles, ..PermissionState::of(&permission) };
     let mut entries = Entries::of(caller, now);
-    entries.add("permission.delete", &[permission_target(&permission)]);
+    let targets = [permission_target(&permission)];
+    entries.add_change("permission.delete", &targets, Change::gone(&state)?);
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Permission(permission.id));
     app.commit(tx).await

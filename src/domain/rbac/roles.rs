@@ -1,9 +1,10 @@
 //! Roles: named sets of permissions.
 
-use super::super::audit::Entries;
+use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
+use super::state::RoleState;
 use super::{beyond, ensure_permissions, permission_target, role_target};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -38,7 +39,8 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
         true => Error::Taken(Subject::Role(role.name.clone())),
         false => e,
     })?;
-    entries.add("role.create", &[role_target(&role)]);
+    let change = Change::made(&RoleState::of(&role))?;
+    entries.add_change("role.create", &[role_target(&role)], change);
     for permission in &role.permissions {
         let targets = [role_target(&role), permission_target(permission)];
         entries.add("authorization.connect_role_and_permission", &targets);
@@ -72,11 +74,14 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
     let mut tx = app.store.begin().await?;
     let not_found = || Error::not_found(Subject::Role(named.to_owned()));
     let role = tx.role(caller.workspace(), named).await?.ok_or_else(not_found)?;
+    let keys = tx.role_holders(&role.id).await?;
     if !tx.delete_role(caller.workspace(), &role.id).await? {
         return Err(not_found());
     }
+    let keys = keys.iter().map(ToString::to_string).collect();
+    let change = Change::gone(&RoleState { keys, ..RoleState::of(&role) })?;
     let mut entries = Entries::of(caller, now);
-    entries.add("role.delete", &[role_target(&role)]);
+    entries.add_change("role.delete", &[role_target(&role)], change);
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Role(role.id));
     app.commit(tx).await

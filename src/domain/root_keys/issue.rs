@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::audit::{Entries, Target};
+use serde_json::{Value, json};
+
+use super::super::audit::{Change, Entries, Target};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::{self, Action};
@@ -12,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
 use crate::id::{ApiId, KeyId};
 use crate::model::RootKey;
-use crate::secret::Plaintext;
+use crate::secret::{KeyHash, Plaintext};
 use crate::store::{StoredRootKey, Tx, freshness};
 
 /// How many characters the name of a root key may have.
@@ -61,7 +63,8 @@ pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootK
     let mut tx = app.store.begin().await?;
     names_what_is_there(&mut tx, caller, &new.permissions).await?;
     let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
-    record(&mut tx, caller, now, "rootKey.create", &[target(&key)]).await?;
+    let change = Change::made(&state(&key))?;
+    record(&mut tx, caller, now, "rootKey.create", &[target(&key)], change).await?;
     app.commit(tx).await?;
     Ok((key, secret))
 }
@@ -127,9 +130,34 @@ pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     if tx.revoke_root_key(id, now).await?.is_none() {
         return Ok(());
     }
-    record(&mut tx, caller, now, "rootKey.revoke", &[target(&key)]).await?;
+    record(&mut tx, caller, now, "rootKey.revoke", &[target(&key)], Change::gone(&state(&key))?)
+        .await?;
     tx.changed(freshness::Subject::RootKey(id.clone()));
     app.commit(tx).await
+}
+
+/// Lets a root key that was revoked be good again, by somebody who might make one that may do as much.
+pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
+    caller.require(Action::CreateRootKey)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let key = held(&mut tx, caller, id).await?;
+    for tuple in &key.permissions {
+        caller.require_tuple(tuple)?;
+    }
+    let restored = tx.restore_root_key(caller.workspace(), id).await?;
+    let hash = restored.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))?;
+    record(&mut tx, caller, now, "rootKey.restore", &[target(&key)], Change::default()).await?;
+    tx.changed(freshness::Subject::RootKey(id.clone()));
+    if let Some(hash) = KeyHash::from_base64(&hash) {
+        tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    }
+    app.commit(tx).await
+}
+
+/// A root key as the audit log keeps it.
+fn state(key: &RootKey) -> Value {
+    json!({ "name": key.name, "permissions": key.permissions, "expires": key.expires_at })
 }
 
 /// Makes a root key that may do what this one may, which ends `grace_ms` from now and never later than it would
@@ -157,7 +185,8 @@ pub async fn rotate(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Re
     let ends = now.plus_ms(grace_ms - 1);
     let old_ends = old.expires_at.map_or(ends, |expires| expires.min(ends));
     tx.set_root_key_expiry(id, old_ends).await?;
-    record(&mut tx, caller, now, "rootKey.reroll", &[target(&old), target(&key)]).await?;
+    let targets = [target(&old), target(&key)];
+    record(&mut tx, caller, now, "rootKey.reroll", &targets, Change::default()).await?;
     tx.changed(freshness::Subject::RootKey(id.clone()));
     app.commit(tx).await?;
     Ok(Rotated { key, secret, old_ends })
@@ -174,8 +203,9 @@ async fn record(
     now: Timestamp,
     event: &'static str,
     targets: &[Target<'_>],
+    change: Change,
 ) -> Result<()> {
     let mut entries = Entries::of(caller, now);
-    entries.add(event, targets);
+    entries.add_change(event, targets, change);
     entries.write(tx).await
 }

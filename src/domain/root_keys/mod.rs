@@ -3,7 +3,7 @@
 mod issue;
 
 pub use crate::store::StoredRootKey as Stored;
-pub use issue::{NAME_MAX, NewRootKey, Rotated, end, get, issue, page, rotate};
+pub use issue::{NAME_MAX, NewRootKey, Rotated, end, get, issue, page, restore, rotate};
 
 use std::sync::Arc;
 

@@ -178,13 +178,8 @@ impl KeyReads for Connection {
         max: i64,
     ) -> Result<Vec<StoredEntry>> {
         // An id is in no other text, so the lists need not be taken apart.
-        let sql = concat!(
-            "SELECT a.id, a.at, a.event, a.actor_type, a.actor_id, a.actor_name, a.remote_address,
-                a.user_agent, a.targets, a.correlation_id
-            FROM (
-                SELECT id, at, event, actor_type, actor_id, actor_name, remote_address, user_agent,
-                    targets, correlation_id
-                FROM audit
+        let sql = entries_from!(concat!(
+            "(SELECT * FROM audit
                 WHERE workspace_id = $1 AND at >= $3
                 ORDER BY at DESC, id DESC
                 LIMIT $4) a
@@ -192,7 +187,7 @@ impl KeyReads for Connection {
             contains!("a.targets", "$2"),
             " ORDER BY a.at DESC, a.id DESC
             LIMIT $5"
-        );
+        ));
         let query = query_as(sql).bind(workspace).bind(key).bind(since);
         Ok(query.bind(looked_through).bind(max).fetch_all(self).await?)
     }

@@ -54,6 +54,19 @@ macro_rules! keys_where {
     };
 }
 
+/// Entries of the audit log, of the table or list `$from` that is called `a`.
+macro_rules! entries_from {
+    ($from:expr) => {
+        concat!(
+            "SELECT a.id, a.at, a.event, a.actor_type, a.actor_id, a.actor_name, a.remote_address,
+                a.user_agent, a.targets, a.correlation_id, a.before, a.after, a.undoes,
+                (SELECT u.id FROM audit u WHERE u.undoes = a.id) AS undone_by
+            FROM ",
+            $from
+        )
+    };
+}
+
 /// The columns in which latencies are counted, as `LATENCY_BUCKETS_US` has them.
 macro_rules! latencies {
     () => {
@@ -104,6 +117,7 @@ mod ratelimits;
 mod rbac;
 mod reads;
 mod recent;
+mod restores;
 mod root_keys;
 mod sums;
 mod vault;

@@ -53,6 +53,8 @@ export async function run(story) {
     simulator: [`${story.namespace}/simulator?identifier=user_2&limit=10&duration=1&duration-unit=min&cost=1`],
     "namespace-delete": [`${story.namespace}/delete`],
     members: [at("/members")],
+    audit: [at("/audit")],
+    "audit-entry": [story.entry],
     account: ["/dashboard/account"],
     "not-there": [at("/nothing/here")],
   };

@@ -65,5 +65,14 @@ export async function run(story) {
     await page.getByLabel("Identifier").press("Enter");
     await page.getByRole("heading", { name: "It would pass" }).waitFor();
   });
+
+  await check("without JavaScript the audit log is searched, and something undone", async () => {
+    await go(page, at("/audit"));
+    await page.getByLabel("To what").fill("plain");
+    await page.getByLabel("To what").press("Enter");
+    await page.getByRole("link", { name: "Role made" }).click();
+    await page.getByRole("button", { name: "Undo", exact: true }).click();
+    await page.getByText("It has been undone").waitFor();
+  });
   await page.context().close();
 }

@@ -1,0 +1,27 @@
+//! Bringing back an API that was deleted.
+
+use super::super::audit::{Actor, Change};
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::{live, record};
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::ApiId;
+use crate::model::Api;
+use crate::store::freshness;
+
+/// Brings back an API; the keys that were not deleted themselves verify again at once.
+pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
+    caller.require(Action::CreateApi)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    if !tx.restore_api(caller.workspace(), id).await? {
+        return Err(Error::not_found(Subject::Api(id.clone())));
+    }
+    let api = live(tx.api(caller.workspace(), id).await?, id)?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.restore", Change::default(), now).await?;
+    // Whoever has asked for one of its keys in vain may remember that there is none.
+    tx.changed(freshness::Subject::All);
+    app.commit(tx).await?;
+    Ok(api)
+}

@@ -1,0 +1,44 @@
+//! Bringing back an identity that was deleted.
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::keys::ratelimits;
+use super::super::permission::Action;
+use super::state::State;
+use super::target;
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::IdentityId;
+use crate::model::{Identity, Meta};
+use crate::store::{Owner, freshness};
+
+/// Brings back an identity as `kept` has it, with its id, its limits, and those of its keys that are nobody's now. Its
+/// external id must be free.
+pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, kept: &str) -> Result<()> {
+    caller.require(Action::CreateIdentity)?;
+    let state: State = serde_json::from_str(kept)
+        .map_err(|e| Error::Internal(format!("the state of an identity: {e}")))?;
+    let now = app.clock.now();
+    let identity = Identity {
+        id: id.clone(),
+        external_id: state.external_id,
+        meta: state.meta.map(Meta),
+        ratelimits: ratelimits(state.ratelimits),
+    };
+    let mut tx = app.store.begin().await?;
+    let made = tx.insert_identity(caller.workspace(), &identity, now).await;
+    made.map_err(|e| match e.violates("identities_external_id_unique") {
+        true => Error::Taken(Subject::Identity(identity.external_id.clone())),
+        false => e,
+    })?;
+    tx.set_ratelimits(caller.workspace(), Owner::Identity(id), &identity.ratelimits).await?;
+    let linked = tx.link_identity(caller.workspace(), id, &identity.external_id).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("identity.restore", &[target(&identity)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Identity(identity.id));
+    for key in linked {
+        tx.changed(freshness::Subject::Key(key));
+    }
+    app.commit(tx).await
+}

@@ -1,0 +1,86 @@
+//! Bringing back permissions and roles that were deleted, with their ids and to those who had them.
+
+use serde::de::DeserializeOwned;
+
+use super::super::audit::Entries;
+use super::super::caller::Caller;
+use super::super::permission::Action;
+use super::state::{PermissionState, RoleState};
+use super::{permission_target, role_target};
+use crate::app::App;
+use crate::error::{Error, Result, Subject};
+use crate::id::{KeyId, PermissionId, RoleId};
+use crate::model::{Permission, Role};
+use crate::store::{Tx, freshness};
+
+/// Brings back a permission as `kept` has it. Its slug must be free.
+pub async fn restore_permission(
+    app: &App,
+    caller: &Caller,
+    id: &PermissionId,
+    kept: &str,
+) -> Result<()> {
+    caller.require(Action::CreatePermission)?;
+    let state: PermissionState = read(kept)?;
+    let now = app.clock.now();
+    let permission = Permission {
+        id: id.clone(),
+        slug: state.slug,
+        name: state.name,
+        description: state.description,
+    };
+    let new = std::slice::from_ref(&permission);
+    let mut tx = app.store.begin().await?;
+    if tx.insert_permissions(caller.workspace(), new, now).await?.is_empty() {
+        return Err(Error::Taken(Subject::Permission(permission.slug)));
+    }
+    let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
+    let roles: Vec<_> = state.roles.into_iter().map(RoleId::from).collect();
+    tx.give_permission(caller.workspace(), id, &keys, &roles).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("permission.restore", &[permission_target(&permission)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Permission(permission.id));
+    changed(&mut tx, keys);
+    for role in roles {
+        tx.changed(freshness::Subject::Role(role));
+    }
+    app.commit(tx).await
+}
+
+/// Brings back a role as `kept` has it. Its name must be free; it has those of its permissions that are there still.
+pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, kept: &str) -> Result<()> {
+    caller.require(Action::CreateRole)?;
+    let state: RoleState = read(kept)?;
+    let now = app.clock.now();
+    let mut tx = app.store.begin().await?;
+    let permissions = match state.permissions.is_empty() {
+        true => Vec::new(),
+        false => tx.hold_permissions(caller.workspace(), &state.permissions).await?,
+    };
+    let role =
+        Role { id: id.clone(), name: state.name, description: state.description, permissions };
+    let made = tx.insert_role(caller.workspace(), &role, now).await;
+    made.map_err(|e| match e.violates("roles_name_unique") {
+        true => Error::Taken(Subject::Role(role.name.clone())),
+        false => e,
+    })?;
+    let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
+    tx.give_role(caller.workspace(), id, &keys).await?;
+    let mut entries = Entries::of(caller, now);
+    entries.add("role.restore", &[role_target(&role)]);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Role(role.id));
+    changed(&mut tx, keys);
+    app.commit(tx).await
+}
+
+fn changed(tx: &mut Tx, keys: Vec<KeyId>) {
+    for key in keys {
+        tx.changed(freshness::Subject::Key(key));
+    }
+}
+
+fn read<T: DeserializeOwned>(kept: &str) -> Result<T> {
+    serde_json::from_str(kept).map_err(|e| Error::Internal(format!("the state of a thing: {e}")))
+}
