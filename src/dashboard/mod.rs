@@ -19,6 +19,7 @@ mod identities;
 mod join;
 mod key_row;
 mod keys;
+mod limit_rows;
 mod members;
 mod overview;
 mod pages;

@@ -1,5 +1,6 @@
 //! Numbers and lengths of time in forms: a number and its unit, as the operations want them in milliseconds.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::form::Form;
@@ -14,13 +15,13 @@ const UNITS: [(&str, &str, i64); 5] = [
 ];
 
 /// A length of time as it is filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub number: String,
-    pub units: [Unit; 5],
+    unit: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A unit, as a form offers it.
 pub struct Unit {
     pub value: &'static str,
     pub label: &'static str,
@@ -31,26 +32,25 @@ impl Span {
     /// In the largest unit that tells it exactly.
     pub fn of_ms(ms: i64) -> Self {
         let (number, unit) = largest(ms);
-        Self::new(number.to_string(), unit)
+        Self { number: number.to_string(), unit: unit.to_owned() }
     }
 
     /// As a field of a form was filled in. Its unit is the field of the same name with `-unit` behind it.
     pub fn filled_in(form: &Form, field: &str, at: usize) -> Self {
-        let unit = format!("{field}-unit");
-        Self::new(nth(form, field, at).to_owned(), nth(form, &unit, at))
+        let unit = nth(form, &format!("{field}-unit"), at).to_owned();
+        Self { number: nth(form, field, at).trim().to_owned(), unit }
     }
 
-    fn new(number: String, chosen: &str) -> Self {
-        let units =
-            UNITS.map(|(value, label, _)| Unit { value, label, is_chosen: value == chosen });
-        Self { number, units }
+    /// The units to choose from.
+    pub fn units(&self) -> [Unit; 5] {
+        UNITS.map(|(value, label, _)| Unit { value, label, is_chosen: value == self.unit })
     }
 
     /// In milliseconds; what is no whole number stays as it is, for the operation to say so.
     pub fn ms(&self) -> Value {
-        let chosen = self.units.iter().position(|unit| unit.is_chosen);
-        let unit_ms = chosen.map_or(1, |at| UNITS[at].2);
-        match self.number.trim().parse::<i128>() {
+        let chosen = UNITS.iter().find(|unit| unit.0 == self.unit);
+        let unit_ms = chosen.map_or(1, |unit| unit.2);
+        match self.number.parse::<i128>() {
             Ok(number) => whole(number.saturating_mul(i128::from(unit_ms))),
             Err(_) => self.number.clone().into(),
         }

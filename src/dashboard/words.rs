@@ -79,16 +79,6 @@ pub fn latency(us: i64) -> String {
     }
 }
 
-/// A length of time, in the largest unit that it is whole in.
-pub fn span(ms: i64) -> String {
-    let units = [(DAY_MS, "day"), (HOUR_MS, "hour"), (MINUTE_MS, "minute"), (1_000, "second")];
-    let whole = units.into_iter().find(|(unit_ms, _)| ms > 0 && ms % unit_ms == 0);
-    let (unit_ms, unit) = whole.unwrap_or((1, "millisecond"));
-    let number = ms / unit_ms;
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {unit}{plural}", count(number, i64::MAX))
-}
-
 /// A text of JSON over lines. Nothing in it is changed but the spaces between.
 pub fn json(text: &str) -> String {
     let mut told = String::with_capacity(text.len() * 2);
@@ -185,12 +175,6 @@ mod tests {
             "1.23 s",
         ];
         assert_eq!(told, wanted);
-    }
-
-    #[test]
-    fn a_length_of_time_is_told_in_the_largest_unit_that_it_is_whole_in() {
-        let told = [60_000, 90_000, 86_400_000, 1_500, 7_200_000].map(span);
-        assert_eq!(told, ["1 minute", "90 seconds", "1 day", "1,500 milliseconds", "2 hours"]);
     }
 
     #[test]

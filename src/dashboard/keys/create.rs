@@ -7,7 +7,7 @@ use super::super::form::{Faults, tried};
 use super::super::shell::{Section, Shell};
 use super::super::visit::InWorkspace;
 use super::super::{Answer, page, refused_page};
-use super::fields::{EXPIRES, Fields, LIMITS_MAX, LimitRow, REFILLS, UNITS};
+use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{Choice, choices, made, misnamed};
 use crate::domain::apis;
 use crate::domain::permission::Action;
@@ -38,7 +38,6 @@ struct New {
     bytes: String,
     may_be_recovered: bool,
     fields: Fields,
-    has_room: bool,
     faults: Faults,
 }
 
@@ -48,9 +47,7 @@ async fn making(
     mut fields: Fields,
     faults: Faults,
 ) -> Result<New, Failure> {
-    if fields.limits.is_empty() {
-        fields.limits.push(LimitRow::default());
-    }
+    fields.limits = fields.limits.or_blank();
     let settings = api.settings;
     Ok(New {
         shell: Shell::of(asked, Section::Keys, "New key").await?,
@@ -61,7 +58,6 @@ async fn making(
         bytes: settings.default_byte_length.map_or_else(|| "16".into(), |n| n.to_string()),
         api: api.id,
         api_name: api.name,
-        has_room: fields.limits.len() < LIMITS_MAX,
         fields,
         faults,
     })
@@ -89,9 +85,8 @@ pub async fn create(asked: InWorkspace) -> Answer {
     let id = ApiId::from(form.text("api"));
     asked.caller.require_on(Action::CreateKey, &id)?;
     let api = apis::get(app, &asked.caller, &id).await?;
-    let fields = Fields::read(form);
-    if !form.text("more").is_empty() {
-        let fields = fields.with_another_limit();
+    let (fields, is_step) = Fields::read(form);
+    if is_step {
         return page(&making(&asked, api, fields, Faults::default()).await?);
     }
     match tried(issued(&asked, &id, &fields).await)? {

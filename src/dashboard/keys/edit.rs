@@ -7,9 +7,10 @@ use serde_json::json;
 use super::super::failure::Failure;
 use super::super::form::{Faults, tried};
 use super::super::shell::{Section, Shell};
+use super::super::span::number;
 use super::super::visit::InWorkspace;
 use super::super::{Answer, page, refused_page, see};
-use super::fields::{EXPIRES, Fields, LIMITS_MAX, LimitRow, REFILLS, UNITS, number};
+use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{misnamed, path};
 use crate::domain::keys::look::{self, Looked};
 use crate::domain::permission::Action;
@@ -31,7 +32,6 @@ struct Edit {
     fields: Fields,
     /// What the form was first shown with.
     was: String,
-    has_room: bool,
     /// What is to be done with the credits, as it was filled in.
     operation: String,
     value: String,
@@ -59,9 +59,7 @@ async fn editing(
             (fields, was)
         }
     };
-    if fields.limits.is_empty() {
-        fields.limits.push(LimitRow::default());
-    }
+    fields.limits = fields.limits.or_blank();
     let form = &asked.visit.form;
     Ok(Edit {
         shell: Shell::of(asked, Section::Keys, "Change a key").await?,
@@ -69,7 +67,6 @@ async fn editing(
         id: key.id.clone(),
         title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
         left: looked.found.credits.map(|(left, _)| left),
-        has_room: fields.limits.len() < LIMITS_MAX,
         fields,
         was,
         operation: form.text("operation").to_owned(),
@@ -87,9 +84,9 @@ pub async fn ask(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> A
 pub async fn save(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     let looked = found(&asked, &id).await?;
     let form = &asked.visit.form;
-    let (fields, was) = (Fields::read(form), form.text("was").to_owned());
-    if !form.text("more").is_empty() {
-        let filled = Some((fields.with_another_limit(), was));
+    let ((fields, is_step), was) = (Fields::read(form), form.text("was").to_owned());
+    if is_step {
+        let filled = Some((fields, was));
         let none = [Faults::default(), Faults::default()];
         return page(&editing(&asked, &looked, filled, none).await?);
     }

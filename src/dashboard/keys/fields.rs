@@ -3,8 +3,6 @@
 //! It says nothing of bounds: a number that is none is sent on as the text that it is, and the operation tells what is
 //! wrong with it.
 
-mod limit;
-
 use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
@@ -14,13 +12,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::super::form::Form;
+use super::super::limit_rows::LimitRows;
+use super::super::span::number;
 use super::super::words;
 use crate::clock::Timestamp;
 use crate::domain::keys::look::Looked;
 use crate::error::{Error, Result};
 use crate::model::{Key, Meta, RefillInterval};
 use crate::secret::KeyHash;
-pub use limit::{LIMITS_MAX, LimitRow, UNITS};
 
 const DAY_MS: i64 = 24 * 60 * 60_000;
 
@@ -51,7 +50,7 @@ pub struct Fields {
     pub refill: String,
     pub refill_amount: String,
     pub refill_day: String,
-    pub limits: Vec<LimitRow>,
+    pub limits: LimitRows,
     pub roles: String,
     pub permissions: String,
     pub meta: String,
@@ -66,21 +65,11 @@ fn lines(text: &str) -> String {
 }
 
 impl Fields {
-    /// Of a form that has been sent.
-    pub fn read(form: &Form) -> Self {
+    /// Of a form that has been sent, and whether its button was only to add a limit or to leave one out.
+    pub fn read(form: &Form) -> (Self, bool) {
         let text = |name: &str| form.text(name).trim().to_owned();
-        let [limits, windows, units] = ["limit-max", "limit-window", "limit-unit"]
-            .map(|name| form.all(name).map(str::trim).collect::<Vec<_>>());
-        let is_auto = |at: usize| form.all("limit-auto").any(|row| row == at.to_string());
-        let column = |column: &[&str], at: usize| (*column.get(at).unwrap_or(&"")).to_owned();
-        let rows = form.all("limit-name").take(LIMITS_MAX).enumerate().map(|(at, name)| LimitRow {
-            name: name.trim().to_owned(),
-            limit: column(&limits, at),
-            window: column(&windows, at),
-            unit: column(&units, at),
-            is_auto: is_auto(at),
-        });
-        Self {
+        let (limits, is_step) = LimitRows::filled_in(form);
+        let fields = Self {
             name: text("name"),
             external_id: text("external-id"),
             prefix: text("prefix"),
@@ -93,11 +82,12 @@ impl Fields {
             refill: text("refill"),
             refill_amount: text("refill-amount"),
             refill_day: text("refill-day"),
-            limits: rows.filter(|row| !row.is_empty()).collect(),
+            limits,
             roles: lines(form.text("roles")),
             permissions: lines(form.text("permissions")),
             meta: lines(form.text("meta")),
-        }
+        };
+        (fields, is_step)
     }
 
     /// Of a key as it is.
@@ -113,8 +103,6 @@ impl Fields {
         let number = |number: i64| number.to_string();
         let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.as_str()).collect();
         permissions.sort_unstable();
-        let mut limits: Vec<_> = stored.ratelimits.iter().map(LimitRow::of).collect();
-        limits.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
             name: key.name.clone().unwrap_or_default(),
             external_id: key.owner_id.clone().unwrap_or_default(),
@@ -124,7 +112,7 @@ impl Fields {
             refill: interval.to_owned(),
             refill_amount: refill.map(|refill| number(refill.amount)).unwrap_or_default(),
             refill_day: day.map(|day| number(day.into())).unwrap_or_default(),
-            limits,
+            limits: LimitRows::of(&stored.ratelimits),
             roles: looked.found.view.roles.join("\n"),
             permissions: permissions.join("\n"),
             meta: meta(key).unwrap_or_default(),
@@ -135,14 +123,6 @@ impl Fields {
     /// What a form carries with it to tell later what has been changed.
     pub fn mark(&self) -> String {
         json!(Self { meta: mark(&self.meta), ..self.clone() }).to_string()
-    }
-
-    /// With a row more, where there is room.
-    pub fn with_another_limit(mut self) -> Self {
-        if self.limits.len() < LIMITS_MAX {
-            self.limits.push(LimitRow::default());
-        }
-        self
     }
 
     /// What `keys.createKey` is asked for.
@@ -175,7 +155,7 @@ impl Fields {
             }
             put(&mut request, "credits", &credits)?;
         }
-        put(&mut request, "ratelimits", &self.ratelimits())?;
+        put(&mut request, "ratelimits", &self.limits.asked())?;
         put(&mut request, "roles", &names(&self.roles))?;
         put(&mut request, "permissions", &names(&self.permissions))?;
         if !self.meta.is_empty() {
@@ -204,8 +184,8 @@ impl Fields {
         if self.refill() != was.refill() {
             put(&mut request, "credits", &json!({ "refill": self.refill() }))?;
         }
-        if self.limits != was.limits {
-            put(&mut request, "ratelimits", &self.ratelimits())?;
+        if self.limits.asked() != was.limits.asked() {
+            put(&mut request, "ratelimits", &self.limits.asked())?;
         }
         if self.roles != was.roles {
             put(&mut request, "roles", &names(&self.roles))?;
@@ -257,10 +237,6 @@ impl Fields {
         }
         Some(refill)
     }
-
-    fn ratelimits(&self) -> Vec<Value> {
-        self.limits.iter().map(LimitRow::asked).collect()
-    }
 }
 
 fn put(request: &mut Request, name: &'static str, value: &impl Serialize) -> Result<()> {
@@ -272,11 +248,6 @@ fn put(request: &mut Request, name: &'static str, value: &impl Serialize) -> Res
 /// By which meta is known again: it may be long, and a form need not carry it twice.
 fn mark(meta: &str) -> String {
     if meta.is_empty() { String::new() } else { KeyHash::of(meta).hex() }
-}
-
-/// A number, or the text that is none.
-pub fn number(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
 }
 
 /// Names, one on a line.
@@ -307,29 +278,13 @@ mod tests {
 
     #[test]
     fn a_form_that_asks_for_nothing_makes_a_bare_key() {
-        let fields =
-            Fields::read(&Form::parse(b"enabled=on&limit-name=&limit-max=&limit-window=1"));
+        let (fields, _) =
+            Fields::read(&Form::parse(b"enabled=on&limit-name=&limit-limit=&limit-duration=1"));
 
         let bare = json!({
             "apiId": "api_1", "enabled": true, "ratelimits": [], "roles": [], "permissions": [],
         });
         assert_eq!(told(fields.to_create("api_1", NOON)), bare);
-    }
-
-    #[test]
-    fn limits_are_read_row_by_row_and_told_in_milliseconds() {
-        let form = b"limit-name=a&limit-max=5&limit-window=2&limit-unit=min&limit-name=&limit-max=&limit-window=1\
-            &limit-unit=s&limit-name=c&limit-max=x&limit-window=3&limit-unit=s&limit-auto=2";
-        let fields = Fields::read(&Form::parse(form));
-
-        let asked = told(fields.to_create("api_1", NOON))["ratelimits"].clone();
-        assert_eq!(
-            asked,
-            json!([
-                { "name": "a", "limit": 5, "duration": 120_000, "autoApply": false },
-                { "name": "c", "limit": "x", "duration": 3_000, "autoApply": true },
-            ])
-        );
     }
 
     #[test]

@@ -47,12 +47,12 @@ export async function run(story) {
     await page.getByLabel("Come back").selectOption("daily");
     await page.getByLabel("To how many").fill("50");
     await page.locator("#limit-name-0").fill("requests");
-    await page.locator("#limit-max-0").fill("3");
+    await page.locator("#limit-limit-0").fill("3");
     await page.locator("#limit-unit-0").selectOption("h");
     await page.getByLabel("A JSON object of yours").fill('{"plan":"pro"}');
     await page.getByRole("button", { name: "Add another" }).click();
     await page.locator("#limit-name-1").fill("exports");
-    await page.locator("#limit-max-1").fill("1");
+    await page.locator("#limit-limit-1").fill("1");
     await page.getByLabel("Every verification checks it").nth(1).uncheck();
     await accessible(page);
     await page.getByRole("button", { name: "Create key", exact: true }).last().click();
@@ -140,15 +140,15 @@ export async function run(story) {
   await check("a key is changed, and only what was changed", async () => {
     await page.getByRole("link", { name: "Change", exact: true }).click();
     await accessible(page);
-    await page.locator("#limit-max-0").fill("x");
+    await page.locator("#limit-limit-0").fill("x");
     page.expected = [422];
     await page.getByRole("button", { name: "Save" }).last().click();
     await page.getByRole("alert").waitFor();
     await accessible(page);
     page.expected = [];
     // By name: exports, requests.
-    await page.locator("#limit-max-0").fill("1");
-    await page.locator("#limit-max-1").fill("100");
+    await page.locator("#limit-limit-0").fill("1");
+    await page.locator("#limit-limit-1").fill("100");
     await page.getByRole("button", { name: "Save" }).last().click();
     await page.getByText("The key is changed.").waitFor();
     await page.getByText("of 100 used, in 1 hour").waitFor();
@@ -161,7 +161,7 @@ export async function run(story) {
   await check("credits are set, and the page tells who did it", async () => {
     await page.getByRole("link", { name: "Change", exact: true }).click();
     await page.getByLabel("What to do").selectOption("set");
-    await page.getByLabel("How many").first().fill("0");
+    await page.locator("#limit-limit-0").fill("0");
     await page.getByRole("button", { name: "Change credits" }).click();
     await page.getByText("Its credits are used up.").waitFor();
     await page.getByText("credits set to 0").waitFor();
@@ -244,12 +244,12 @@ export async function run(story) {
     await plain.getByRole("button", { name: "Continue" }).click();
     await plain.getByLabel("Name", { exact: true }).first().fill("by hand");
     await plain.locator("#limit-name-0").fill("first");
-    await plain.locator("#limit-max-0").fill("10");
+    await plain.locator("#limit-limit-0").fill("10");
     await plain.getByRole("button", { name: "Add another" }).click();
     assert.equal(await plain.getByLabel("Name", { exact: true }).first().inputValue(), "by hand");
     await plain.locator("#limit-name-1").fill("second");
-    await plain.locator("#limit-max-1").fill("20");
-    await plain.locator("#limit-max-1").press("Enter");
+    await plain.locator("#limit-limit-1").fill("20");
+    await plain.locator("#limit-limit-1").press("Enter");
     const made = await secretOf(plain);
     assert.equal((await verify(made)).data.ratelimits.length, 2);
     await go(plain, at("/keys"));

@@ -48,9 +48,14 @@ async fn changed(
     sent.push(("meta".into(), lines(shown.meta.clone())));
     sent.push(("enabled".into(), on("is_enabled").into()));
     for (at, limit) in before["limits"].as_array().expect("limits").iter().enumerate() {
-        let columns = [("name", "name"), ("max", "limit"), ("window", "window"), ("unit", "unit")];
+        let columns = [
+            ("name", "/name"),
+            ("limit", "/limit"),
+            ("duration", "/span/number"),
+            ("duration-unit", "/span/unit"),
+        ];
         for (name, field) in columns {
-            let value = limit[field].as_str().expect("a text").to_owned();
+            let value = limit.pointer(field).and_then(Value::as_str).expect("a text").to_owned();
             sent.push((format!("limit-{name}"), value));
         }
         if limit["is_auto"] == true {
@@ -90,9 +95,9 @@ both! {
             ("api", api.as_str()), ("name", "made here"), ("external-id", "user_9"),
             ("prefix", "live"), ("bytes", "24"), ("expires", "7"), ("enabled", "on"),
             ("remaining", "100"), ("refill", "monthly"), ("refill-amount", "50"), ("refill-day", "31"),
-            ("limit-name", "requests"), ("limit-max", "2"), ("limit-window", "1"),
-            ("limit-unit", "min"), ("limit-auto", "0"), ("limit-name", ""), ("limit-max", ""),
-            ("limit-window", "1"), ("limit-unit", "min"),
+            ("limit-name", "requests"), ("limit-limit", "2"), ("limit-duration", "1"),
+            ("limit-duration-unit", "min"), ("limit-auto", "0"), ("limit-name", ""), ("limit-limit", ""),
+            ("limit-duration", "1"), ("limit-duration-unit", "min"),
             ("roles", "reader\r\n"), ("permissions", "docs.write"), ("meta", "{\"plan\": \"pro\"}"),
         ];
         let page = owner.post(&at("/keys"), &fields).await;
@@ -146,8 +151,8 @@ both! {
             assert!(refused.text.contains("aria-invalid"), "{name}: {}", refused.text);
         }
         let fields = [
-            ("api", api.as_str()), ("limit-name", "ab"), ("limit-max", "0"), ("limit-window", "1"),
-            ("limit-unit", "ms"), ("expires", "at"), ("expires-at", "2030-01-01T00:00"),
+            ("api", api.as_str()), ("limit-name", "ab"), ("limit-limit", "0"), ("limit-duration", "1"),
+            ("limit-duration-unit", "ms"), ("expires", "at"), ("expires-at", "2030-01-01T00:00"),
         ];
         let refused = owner.post(&at("/keys"), &fields).await;
         assert_eq!(refused.status, 422);
@@ -161,8 +166,8 @@ both! {
         let mut owner = Visitor::owner(&kw).await;
         let api = kw.api().await;
         let fields = [
-            ("api", api.as_str()), ("more", "1"), ("name", "kept"), ("limit-name", "requests"),
-            ("limit-max", "5"), ("limit-window", "1"), ("limit-unit", "h"),
+            ("api", api.as_str()), ("add", "limit"), ("name", "kept"), ("limit-name", "requests"),
+            ("limit-limit", "5"), ("limit-duration", "1"), ("limit-duration-unit", "h"),
         ];
 
         let page = owner.post(&at("/keys"), &fields).await;
@@ -228,8 +233,8 @@ both! {
 
         let fields = [
             ("name", ""), ("external-id", ""), ("expires", ""), ("meta", ""), ("permissions", ""),
-            ("refill", ""), ("limit-name", "requests"), ("limit-max", "7"), ("limit-window", "2"),
-            ("limit-unit", "min"), ("limit-auto", "0"), ("enabled", ""),
+            ("refill", ""), ("limit-name", "requests"), ("limit-limit", "7"), ("limit-duration", "2"),
+            ("limit-duration-unit", "min"), ("limit-auto", "0"), ("enabled", ""),
         ];
         let sent = changed(&mut owner, &key, &was, &fields).await;
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::super::words::{Moment, count, latency, span};
+use super::super::super::span;
+use super::super::super::words::{Moment, count, latency};
 use crate::clock::Timestamp;
 use crate::domain::analytics::recent::Verification;
 use crate::domain::keys::look::{self, Deed, Looked};
@@ -27,7 +28,7 @@ pub struct Gauge {
 impl Gauge {
     pub fn new(gauge: &look::Gauge, now: Timestamp) -> Self {
         let number = |number: i64| count(number, i64::MAX);
-        let (limit, window) = (number(gauge.limit), span(gauge.duration_ms));
+        let (limit, window) = (number(gauge.limit), span::words(gauge.duration_ms));
         let used = gauge.seen.map_or(0, |seen| seen.used);
         let told = match gauge.seen {
             Some(_) => format!("{} of {limit} used, in {window}", number(used)),

@@ -1,0 +1,159 @@
+//! The rate limits of a key or an identity as a form has them: rows, of which one is added or left out at a time.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::form::Form;
+use super::span::{Span, nth, number};
+use crate::model::Ratelimit;
+
+/// How many limits there may be, which the operations say.
+const LIMITS_MAX: usize = 50;
+/// The window of a row that nobody has filled in yet.
+const WINDOW_MS: i64 = 60_000;
+
+/// A rate limit, as it is filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitRow {
+    pub name: String,
+    pub limit: String,
+    pub span: Span,
+    pub is_auto: bool,
+}
+
+impl Default for LimitRow {
+    fn default() -> Self {
+        let (name, limit) = (String::new(), String::new());
+        Self { name, limit, span: Span::of_ms(WINDOW_MS), is_auto: true }
+    }
+}
+
+impl LimitRow {
+    /// Whether it says nothing, and is none.
+    fn is_blank(&self) -> bool {
+        self.name.is_empty() && self.limit.is_empty()
+    }
+
+    fn asked(&self) -> Value {
+        json!({
+            "name": self.name, "limit": number(&self.limit), "duration": self.span.ms(),
+            "autoApply": self.is_auto,
+        })
+    }
+}
+
+/// All rows of a form.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LimitRows(Vec<LimitRow>);
+
+impl LimitRows {
+    /// Of limits as they are, by name.
+    pub fn of(limits: &[Ratelimit]) -> Self {
+        let row = |limit: &Ratelimit| LimitRow {
+            name: limit.name.clone(),
+            limit: limit.limit.to_string(),
+            span: Span::of_ms(limit.duration_ms),
+            is_auto: limit.auto_apply,
+        };
+        let mut rows: Vec<_> = limits.iter().map(row).collect();
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        Self(rows)
+    }
+
+    /// As a form was filled in, and whether its button was only to add a row or to leave one out.
+    pub fn filled_in(form: &Form) -> (Self, bool) {
+        let is_auto = |at: usize| form.all("limit-auto").any(|row| row == at.to_string());
+        let row = |at: usize| LimitRow {
+            name: nth(form, "limit-name", at).trim().to_owned(),
+            limit: nth(form, "limit-limit", at).trim().to_owned(),
+            span: Span::filled_in(form, "limit-duration", at),
+            is_auto: is_auto(at),
+        };
+        let count = form.all("limit-name").count();
+        let mut rows = Self((0..count).map(row).collect());
+        let (adds, removed) = (!form.text("add").is_empty(), form.text("remove"));
+        if let Some(at) = removed.parse().ok().filter(|at: &usize| *at < rows.0.len()) {
+            rows.0.remove(at);
+        }
+        if adds && rows.may_add() {
+            rows.0.push(LimitRow::default());
+        }
+        (rows, adds || !removed.is_empty())
+    }
+
+    /// With a row to fill in, where there is none.
+    pub fn or_blank(mut self) -> Self {
+        if self.0.is_empty() {
+            self.0.push(LimitRow::default());
+        }
+        self
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, LimitRow> {
+        self.0.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn may_add(&self) -> bool {
+        self.0.len() < LIMITS_MAX
+    }
+
+    /// What an operation is asked for: the rows that say something.
+    pub fn asked(&self) -> Vec<Value> {
+        self.0.iter().filter(|row| !row.is_blank()).map(LimitRow::asked).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(rows: &LimitRows) -> Vec<(&str, bool)> {
+        rows.iter().map(|row| (row.name.as_str(), row.is_auto)).collect()
+    }
+
+    const TWO: &str = "limit-name=a&limit-limit=1&limit-duration=1&limit-duration-unit=min&\
+        limit-name=b&limit-limit=2&limit-duration=2&limit-duration-unit=h&limit-auto=1";
+
+    fn read(more: &str) -> (LimitRows, bool) {
+        LimitRows::filled_in(&Form::parse(format!("{TWO}{more}").as_bytes()))
+    }
+
+    #[test]
+    fn a_limit_is_added_and_left_out_without_touching_the_others() {
+        let (same, is_step) = read("");
+        assert_eq!((names(&same), is_step), (vec![("a", false), ("b", true)], false));
+        let (more, is_step) = read("&add=limit");
+        assert_eq!((names(&more), is_step), (vec![("a", false), ("b", true), ("", true)], true));
+        let (fewer, is_step) = read("&remove=0");
+        assert_eq!((names(&fewer), is_step), (vec![("b", true)], true));
+        assert_eq!(names(&read("&remove=2").0), names(&same));
+    }
+
+    #[test]
+    fn a_limit_that_says_nothing_is_none_and_what_is_no_number_is_left_to_the_operation() {
+        let (rows, _) = read("&limit-name=&limit-name=c&limit-limit=&limit-limit=x");
+
+        let asked = json!([
+            { "name": "a", "limit": 1, "duration": 60_000, "autoApply": false },
+            { "name": "b", "limit": 2, "duration": 7_200_000, "autoApply": true },
+            { "name": "c", "limit": "x", "duration": "", "autoApply": false },
+        ]);
+        assert_eq!(json!(rows.asked()), asked);
+    }
+
+    #[test]
+    fn no_more_limits_are_added_than_there_may_be() {
+        let added = |count: usize| {
+            let query = "limit-name=a&".repeat(count) + "add=limit";
+            let (rows, _) = LimitRows::filled_in(&Form::parse(query.as_bytes()));
+            (rows.iter().count(), rows.may_add())
+        };
+
+        assert_eq!([added(48), added(49), added(50)], [(49, true), (50, false), (50, false)]);
+    }
+}
