@@ -16,6 +16,7 @@ use crate::domain::credits::{Spent, Withdrawals};
 use crate::domain::keys::View;
 use crate::domain::people::Passwords;
 use crate::domain::ratelimits::NamespaceName;
+use crate::domain::root_keys;
 use crate::domain::uses::Uses;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
@@ -25,7 +26,7 @@ use crate::limiter::{Keyspace, Quick};
 use crate::metrics::Metrics;
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
-use crate::store::cache::Rows;
+use crate::store::cache::{Cached, Rows};
 use crate::store::freshness::{Freshness, Subject};
 use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace, Tx};
 use crate::vault::{MasterKeys, file};
@@ -53,6 +54,8 @@ pub struct App {
     pub happened: Buffer,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
+    /// Who has no root key; made once, for every verification of version 1 asks as this.
+    pub nobody: Arc<Cached<Authority>>,
     /// The counters that all replicas share; absent in an embedded server.
     pub redis: Option<RedisCounters>,
     /// The counters of this process: an embedded server's, and a replica's while Redis is away.
@@ -148,6 +151,7 @@ impl App {
             events,
             quotas: Quotas::default(),
             happened,
+            nobody: root_keys::nobody(&freshness),
             freshness,
             caches,
             redis,

@@ -73,7 +73,7 @@ async fn answer<V: Version, O: Operation>(
     body: Body,
 ) -> Result<O::Reply> {
     let (bearer, authority) = match O::NEEDS {
-        Needs::Nothing => (&[][..], root_keys::nobody(app)),
+        Needs::Nothing => (&[][..], app.nobody.clone()),
         Needs::Permission(_) | Needs::Hidden(_) => match authenticated::<V>(app, head).await {
             Ok(known) => known,
             Err(unknown) => {

@@ -1,6 +1,6 @@
 //! The audit log: what it tells, how it is searched, and undoing.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, between, encoded, led_to, next, rows};
 use crate::both;
@@ -455,7 +455,7 @@ async fn every_replica_knows_what_has_come_back() {
     let until = async |wanted: &str| {
         for _ in 0..200 {
             let reply = other.verify(&key.key).await;
-            if reply.data()["code"] == Value::from(wanted) {
+            if reply.data()["code"] == wanted {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;

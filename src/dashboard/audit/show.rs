@@ -108,7 +108,7 @@ async fn shown(asked: &InWorkspace, id: &AuditId, faults: Faults) -> Result<Show
         targets: targets(&entry).iter().map(|told| target(asked, &entry, told)).collect(),
         was: before.is_some(),
         is: after.is_some(),
-        fields: changed(before.unwrap_or_default(), after.unwrap_or_default()),
+        fields: changed(&before.unwrap_or_default(), &after.unwrap_or_default()),
         together: act.iter().filter(|other| other.id != entry.id).map(row).collect(),
         later: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
@@ -171,12 +171,12 @@ fn target(asked: &InWorkspace, entry: &StoredEntry, told: &Value) -> Target {
 }
 
 /// The fields that differ, as they are kept.
-fn changed(before: Fields, after: Fields) -> Vec<Field> {
+fn changed(before: &Fields, after: &Fields) -> Vec<Field> {
     let mut names: Vec<_> = before.keys().collect();
     names.extend(after.keys().filter(|name| !before.contains_key(*name)));
     let field = |name: &String| {
         let value = |fields: &Fields| words::value(name, fields.get(name).map(|value| &**value));
-        Field { name: name.clone(), before: value(&before), after: value(&after) }
+        Field { name: name.clone(), before: value(before), after: value(after) }
     };
     let is_same = |name: &&String| {
         before.get(*name).map(|value| value.get()) == after.get(*name).map(|value| value.get())

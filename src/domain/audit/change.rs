@@ -53,19 +53,19 @@ impl Change {
 
 /// The fields of what an entry keeps.
 pub fn fields(kept: &str) -> Result<Fields> {
-    serde_json::from_str(kept).map_err(no_state)
+    serde_json::from_str(kept).map_err(|e| no_state(&e))
 }
 
 /// The value of a field of what an entry keeps.
 pub fn read<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
-    serde_json::from_str(value.get()).map_err(no_state)
+    serde_json::from_str(value.get()).map_err(|e| no_state(&e))
 }
 
 fn text(state: &impl Serialize) -> Result<String> {
-    serde_json::to_string(state).map_err(no_state)
+    serde_json::to_string(state).map_err(|e| no_state(&e))
 }
 
-fn no_state(cause: serde_json::Error) -> Error {
+fn no_state(cause: &serde_json::Error) -> Error {
     Error::Internal(format!("the state of a thing: {cause}"))
 }
 

@@ -18,7 +18,8 @@ use crate::id::{KeyId, WorkspaceId};
 use crate::model::RootKey;
 use crate::secret::{KeyHash, Plaintext};
 use crate::store::cache::Cached;
-use crate::store::{Store, Tx, freshness};
+use crate::store::freshness::{self, Freshness};
+use crate::store::{Store, Tx};
 
 /// The prefix of root keys that Keyward makes.
 const PREFIX: &str = "keyward";
@@ -45,7 +46,7 @@ pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authori
 }
 
 /// Who has no root key: nobody of no workspace, who may do nothing.
-pub fn nobody(app: &App) -> Arc<Cached<Authority>> {
+pub fn nobody(freshness: &Freshness) -> Arc<Cached<Authority>> {
     let key = RootKey {
         id: KeyId::from(""),
         workspace_id: WorkspaceId::from(""),
@@ -57,7 +58,7 @@ pub fn nobody(app: &App) -> Arc<Cached<Authority>> {
         expires_at: None,
         revoked_at: None,
     };
-    Arc::new(Cached::new(Authority::of_root_key(key, Grants::default()), app.freshness.stamp(), []))
+    Arc::new(Cached::new(Authority::of_root_key(key, Grants::default()), freshness.stamp(), []))
 }
 
 async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>>> {
