@@ -39,7 +39,7 @@ pub const EVENTS_FILE: &str = "keyward-events.db";
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
 /// How long a replica counts as there after it has said so.
-const PRESENT_MS: i64 = 7_000;
+pub const PRESENT_MS: i64 = 7_000;
 
 pub struct App {
     pub settings: Settings,

@@ -14,6 +14,7 @@ use crate::support::{random, redis_url};
 mod apis;
 mod audit;
 mod dashboard;
+mod doctor;
 mod namespaces;
 mod settings;
 mod vault;

@@ -18,6 +18,9 @@ mod limiter;
 mod metrics;
 mod questions;
 mod refill;
+#[path = "alone/servers.rs"]
+#[expect(dead_code, reason = "the other binary uses the rest")]
+mod servers;
 mod stack;
 mod store;
 mod table;

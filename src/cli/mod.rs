@@ -3,6 +3,7 @@
 
 mod apis;
 mod commands;
+mod doctor;
 mod open;
 mod serve;
 
@@ -64,6 +65,8 @@ enum Command {
     Openapi { version: ApiVersion },
     /// Ask the server at the listening address whether it is ready
     Health,
+    /// Look at everything behind a server and say what is wrong and what to do; nothing is changed
+    Doctor,
 }
 
 #[derive(Subcommand)]
@@ -292,8 +295,11 @@ async fn run(cli: Cli) -> Done {
         let listen = cli.config.listen().map_err(Failure::Use)?;
         return commands::health(listen).await;
     }
-    let settings = cli.config.check().map_err(Failure::Use)?;
     let out = commands::Out { json: cli.json };
+    if let Some(Command::Doctor) = cli.command {
+        return Box::pin(doctor::doctor(&cli.config, out)).await;
+    }
+    let settings = cli.config.check().map_err(Failure::Use)?;
     match cli.command {
         None | Some(Command::Serve) => {
             log(&settings)?;
@@ -322,7 +328,7 @@ async fn run(cli: Cli) -> Done {
         }
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
-        Some(Command::Health) => Ok(()),
+        Some(Command::Health | Command::Doctor) => Ok(()),
     }
 }
 

@@ -28,6 +28,8 @@ pub trait CreditReads: Send {
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
     /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// The replicas that have said that they are there, with how many milliseconds ago, the last one first; up to `max`.
+    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>>;
 }
 
 #[async_trait]

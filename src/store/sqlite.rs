@@ -100,6 +100,19 @@ pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
         .await
 }
 
+/// Connections on which nothing can be written, to a file that is there.
+pub async fn open_to_look(path: &Path) -> sqlx::Result<SqlitePool> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(Duration::from_secs(5));
+    SqlitePoolOptions::new()
+        .max_connections(2)
+        .acquire_timeout(Duration::from_secs(5))
+        .connect_with(options)
+        .await
+}
+
 /// One connection that writes events, some that only read them, and some that answer questions. They are made when they are first needed. What
 /// was written last may be gone after a power cut, though never after a crash of the process.
 pub fn event_pools(path: &Path) -> [SqlitePool; 3] {

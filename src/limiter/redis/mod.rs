@@ -3,6 +3,7 @@
 
 mod batch;
 mod breaker;
+pub mod inspect;
 mod lanes;
 mod queue;
 mod split;

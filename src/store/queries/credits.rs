@@ -137,6 +137,15 @@ impl CreditReads for Connection {
         let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
         Ok(Some(Account { credits, purses, now }))
     }
+
+    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
+        let sql = concat!(
+            "SELECT id, ",
+            now_ms!(),
+            " - seen_at FROM replicas ORDER BY seen_at DESC, id LIMIT $1"
+        );
+        Ok(query_as(sql).bind(max).fetch_all(self).await?)
+    }
 }
 
 #[async_trait]
