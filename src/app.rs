@@ -22,7 +22,7 @@ use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Keyspace, Quick};
-use crate::metrics::Metrics;
+use crate::metrics::{CacheLoads, Metrics};
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::Rows;
@@ -98,15 +98,15 @@ pub struct Caches {
 }
 
 impl Caches {
-    fn new(freshness: &Arc<Freshness>, keys_max: u64) -> Self {
+    fn new(freshness: &Arc<Freshness>, keys_max: u64, loads: &CacheLoads) -> Self {
         let new_key = |hash: &KeyHash| Some(Subject::NewKey(hash.fingerprint()));
         Self {
-            views: Rows::new(freshness, keys_max, 1 << 16, new_key),
-            keys: Rows::new(freshness, keys_max, 0, new_key),
-            identities: Rows::new(freshness, keys_max, 0, |_| None),
-            roles: Rows::new(freshness, keys_max, 0, |_| None),
-            root_keys: Rows::new(freshness, keys_max, 1 << 8, new_key),
-            namespaces: Rows::new(freshness, keys_max, 1 << 10, |name| {
+            views: Rows::new(freshness, keys_max, 1 << 16, &loads.views, new_key),
+            keys: Rows::new(freshness, keys_max, 0, &loads.keys, new_key),
+            identities: Rows::new(freshness, keys_max, 0, &loads.identities, |_| None),
+            roles: Rows::new(freshness, keys_max, 0, &loads.roles, |_| None),
+            root_keys: Rows::new(freshness, keys_max, 1 << 8, &loads.root_keys, new_key),
+            namespaces: Rows::new(freshness, keys_max, 1 << 10, &loads.namespaces, |name| {
                 Some(Subject::NewNamespace(name.fingerprint()))
             }),
             key_counts: moka::sync::Cache::builder()
@@ -134,7 +134,7 @@ impl App {
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
         let freshness = Arc::new(Freshness::new(grace_ms));
-        let caches = Caches::new(&freshness, settings.cached_keys_max);
+        let caches = Caches::new(&freshness, settings.cached_keys_max, &metrics.cache_loads);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let happened = Buffer::new(settings.events_waiting_max);
         let draining = AtomicBool::new(false);

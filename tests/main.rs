@@ -24,6 +24,7 @@ mod servers;
 mod stack;
 mod store;
 mod table;
+mod watching;
 mod v1 {
     mod liveness;
     mod parity;

@@ -166,8 +166,7 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let known = health::known(&app);
-    let text = app.metrics.text(known.database, known.counters);
+    let text = app.metrics.text(&health::state(&app));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }

@@ -355,6 +355,16 @@ impl Store {
         Ok(Tx::new(inner))
     }
 
+    /// How many connections are in use, and how many are not.
+    pub fn connections(&self) -> (u32, u32) {
+        let (all, idle) = match self {
+            Self::Postgres(pool) => (pool.size(), pool.num_idle()),
+            Self::Sqlite(pool) => (pool.size(), pool.num_idle()),
+        };
+        let idle = u32::try_from(idle).unwrap_or(all).min(all);
+        (all - idle, idle)
+    }
+
     /// Waits for what is under way and closes every connection.
     pub async fn close(&self) {
         match self {
