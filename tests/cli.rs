@@ -16,6 +16,7 @@ mod audit;
 mod dashboard;
 mod doctor;
 mod namespaces;
+mod reported;
 mod settings;
 mod vault;
 
