@@ -79,7 +79,9 @@ impl Store {
 
     /// Opens the file to look and not to write. It must be there.
     pub async fn open_to_look(path: &Path) -> Result<Self> {
-        Ok(Self::Sqlite(sqlite::open_to_look(path).await?))
+        let pool = sqlite::open_to_look(path);
+        pool.acquire().await?;
+        Ok(Self::Sqlite(pool))
     }
 
     pub async fn schema(&self) -> Result<Schema> {
@@ -130,6 +132,12 @@ impl Store {
 }
 
 impl Events {
+    /// Opens the file to look and not to write. It must be there.
+    pub fn open_to_look(path: &Path) -> Self {
+        let read = sqlite::open_to_look(path);
+        Self::Sqlite { write: read.clone(), ask: read.clone(), read }
+    }
+
     pub async fn schema(&self) -> Result<Schema> {
         match self {
             Self::Postgres { read, .. } => {

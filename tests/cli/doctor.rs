@@ -113,6 +113,19 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
 }
 
 #[test]
+fn nothing_is_left_beside_files_that_no_server_uses() {
+    let data = tempfile::tempdir().unwrap();
+    json_of(&run(data.path(), &["migrate", "--json"]));
+    let files = || std::fs::read_dir(data.path()).unwrap().count();
+    assert_eq!(files(), 2);
+
+    let told = Told::by(&mut embedded(data.path()));
+
+    told.has_problems(&[]).has("schema", "ok", &[]).has("events", "ok", &[]);
+    assert_eq!(files(), 2);
+}
+
+#[test]
 fn a_replica_that_is_well_has_no_problem_while_it_runs_and_after() {
     let (database, redis) = (database(), Redis::start_keeping(true));
     let server = Server::start(replica(&database.url, &redis.url()));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::app::{App, DATABASE_FILE, EVENTS_FILE};
+use crate::app::{DATABASE_FILE, EVENTS_FILE};
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::error::{Error, Result};
@@ -117,35 +117,34 @@ async fn within_schema(
         findings.push(look("root-keys", contents::root_keys(store)).await);
         findings.push(look("people", contents::people(store)).await);
     }
-    match App::events(settings) {
-        Ok(found) => {
-            examine_events(settings, &found, clock, findings).await;
-            found.close().await;
+    match &settings.engines {
+        Engines::Embedded { data_dir } => {
+            let file = data_dir.join(EVENTS_FILE);
+            if !file.exists() {
+                let found = format!("there is no {EVENTS_FILE} yet: the first start makes it");
+                findings.push(Finding::warning("events", found, "start the server"));
+                return;
+            }
+            let events = Events::open_to_look(&file);
+            let integrity = database::integrity(events.faults());
+            findings.push(look_long("events-integrity", integrity).await);
+            examine_events(&events, clock, findings).await;
         }
-        Err(e) => findings.push(failed("events-schema", &e)),
+        Engines::Replica { database_url, .. } => match Events::connect(database_url) {
+            Ok(events) => examine_events(&events, clock, findings).await,
+            Err(e) => findings.push(failed("events-schema", &e)),
+        },
     }
 }
 
-async fn examine_events(
-    settings: &Settings,
-    events: &Events,
-    clock: &Clock,
-    findings: &mut Vec<Finding>,
-) {
-    if let Engines::Embedded { data_dir } = &settings.engines {
-        if !data_dir.join(EVENTS_FILE).exists() {
-            let found = format!("there is no {EVENTS_FILE} yet: the first start makes it");
-            findings.push(Finding::warning("events", found, "start the server"));
-            return;
-        }
-        findings.push(look_long("events-integrity", database::integrity(events.faults())).await);
-    }
+async fn examine_events(events: &Events, clock: &Clock, findings: &mut Vec<Finding>) {
     let schema = look("events-schema", database::schema(events.schema())).await;
     let is_current = schema.state == State::Ok;
     findings.push(schema);
     if is_current {
         findings.push(look("events", events::state(events, clock.now())).await);
     }
+    events.close().await;
 }
 
 async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store> {
