@@ -28,6 +28,7 @@ use crate::secret::KeyHash;
 use crate::store::cache::Rows;
 use crate::store::freshness::{Freshness, Subject};
 use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace, Tx};
+use crate::traces;
 use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
@@ -213,7 +214,7 @@ impl App {
 
     /// Commits, and then tells every cache what has changed: its own before this returns.
     pub async fn commit(&self, tx: Tx) -> Result<()> {
-        let changed = tx.commit().await?;
+        let changed = traces::step("database.commit", tx.commit()).await?;
         if changed.is_empty() {
             return Ok(());
         }

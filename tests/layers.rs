@@ -14,6 +14,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/config.rs", LAYERS),
     ("src/metrics.rs", LAYERS),
     ("src/metrics", LAYERS),
+    ("src/traces.rs", LAYERS),
+    ("src/traces", LAYERS),
     (
         "src/store",
         &["app", "cli", "http", "dashboard", "rpc", "domain", "limiter", "stream", "recorder"],
@@ -43,6 +45,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("argon2::", &["src/domain/people"]),
     ("sqlx::", &["src/store", "src/error.rs"]),
     ("prometheus_client::", &["src/metrics.rs", "src/metrics"]),
+    ("opentelemetry", &["src/traces", "src/http/traced.rs"]),
+    ("tracing_opentelemetry", &["src/traces"]),
 ];
 
 #[test]

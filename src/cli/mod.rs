@@ -4,15 +4,15 @@
 mod apis;
 mod commands;
 mod doctor;
+mod log;
 mod open;
 mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat, Settings};
+use crate::config::Config;
 use crate::model::{Algorithm, OnOutage};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
@@ -302,8 +302,10 @@ async fn run(cli: Cli) -> Done {
     let settings = cli.config.check().map_err(Failure::Use)?;
     match cli.command {
         None | Some(Command::Serve) => {
-            log(&settings)?;
-            serve::serve(settings).await
+            let log = log::start(&settings)?;
+            let served = serve::serve(settings).await;
+            log.stop();
+            served
         }
         Some(Command::Migrate) => commands::migrate(settings, out).await,
         Some(Command::RootKey(command)) => {
@@ -330,26 +332,4 @@ async fn run(cli: Cli) -> Done {
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
         Some(Command::Health | Command::Doctor) => Ok(()),
     }
-}
-
-/// Logs go to standard error, so that standard output holds only what was asked for.
-fn log(settings: &Settings) -> Done {
-    let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
-        let text = &settings.log;
-        Failure::Use(format!(
-            "KEYWARD_LOG is {text:?}, which is neither a level (error, warn, info, debug, trace) \
-            nor a filter: {e}"
-        ))
-    })?;
-    // Postgres remarks at every start that the table of migrations is there already.
-    let remarks = "sqlx::postgres::notice=off".parse();
-    let filter = remarks.into_iter().fold(filter, EnvFilter::add_directive);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match settings.log_format {
-        LogFormat::Text => {
-            builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
-        }
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    done.map_err(|e| Failure::Run(format!("cannot start the log: {e}")))
 }

@@ -1,6 +1,8 @@
 //! The server: what listens, which paths there are, and how it stops.
 
 mod patience;
+#[cfg(feature = "otel")]
+mod traced;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -91,7 +93,12 @@ impl Paths {
         Self { operations, others: others(app), dashboard, other }
     }
 
+    #[cfg(not(feature = "otel"))]
     pub fn answer(&self, request: Request) -> Answer {
+        self.routed(request)
+    }
+
+    fn routed(&self, request: Request) -> Answer {
         let operation = self.operations.get(request.uri().path());
         match operation {
             Some(operation) if operation.answers(request.method()) => {

@@ -13,6 +13,7 @@ use arc_swap::ArcSwapOption;
 use super::freshness::{Freshness, Place, Stamp, Subject};
 use crate::error::{Error, Result};
 use crate::metrics::Counter;
+use crate::traces;
 
 /// A row, or something made of rows, and what it depends on.
 #[derive(Debug)]
@@ -179,7 +180,7 @@ where
     {
         let stamp = self.freshness.stamp();
         self.loads.inc();
-        match load(stamp).await {
+        match traces::step("database.load", load(stamp)).await {
             Ok(Some(row)) => Ok(Arc::new(row)),
             Ok(None) => Err(Missing::Absent(stamp)),
             Err(cause) => Err(Missing::Failed(Arc::new(cause))),

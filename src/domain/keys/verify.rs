@@ -23,6 +23,7 @@ use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
 use crate::secret::{KeyHash, Plaintext};
 use crate::store::cache::Cached;
+use crate::traces;
 
 /// What is asked.
 #[derive(Debug)]
@@ -183,6 +184,7 @@ async fn judged(
     let verified = judge(app, caller, found, &request).await?;
     let took = watch.elapsed();
     app.metrics.verification_durations.observe(took);
+    traces::outcome(verified.code.as_str());
     if let Some(view) = &verified.view {
         if verified.code == Code::Valid {
             uses::used(app, view);
