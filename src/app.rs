@@ -23,12 +23,13 @@ use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Keyspace, Quick};
-use crate::metrics::Metrics;
+use crate::metrics::{CacheLoads, Metrics};
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::{Cached, Rows};
 use crate::store::freshness::{Freshness, Subject};
 use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace, Tx};
+use crate::traces;
 use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
@@ -40,7 +41,7 @@ pub const EVENTS_FILE: &str = "keyward-events.db";
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
 /// How long a replica counts as there after it has said so.
-const PRESENT_MS: i64 = 7_000;
+pub const PRESENT_MS: i64 = 7_000;
 
 pub struct App {
     pub settings: Settings,
@@ -101,18 +102,20 @@ pub struct Caches {
 }
 
 impl Caches {
-    fn new(freshness: &Arc<Freshness>, keys_max: u64) -> Self {
+    fn new(freshness: &Arc<Freshness>, keys_max: u64, loads: &CacheLoads) -> Self {
         let new_key = |hash: &KeyHash| Some(Subject::NewKey(hash.fingerprint()));
         Self {
-            views: Rows::new(freshness, keys_max, 1 << 16, new_key),
-            keys: Rows::new(freshness, keys_max, 0, new_key),
+            views: Rows::new(freshness, keys_max, 1 << 16, &loads.views, new_key),
+            keys: Rows::new(freshness, keys_max, 0, &loads.keys, new_key),
             // What was deleted may come back.
-            identities: Rows::new(freshness, keys_max, 0, |id: &IdentityId| {
+            identities: Rows::new(freshness, keys_max, 0, &loads.identities, |id: &IdentityId| {
                 Some(Subject::Identity(id.clone()))
             }),
-            roles: Rows::new(freshness, keys_max, 0, |id: &RoleId| Some(Subject::Role(id.clone()))),
-            root_keys: Rows::new(freshness, keys_max, 1 << 8, new_key),
-            namespaces: Rows::new(freshness, keys_max, 1 << 10, |name| {
+            roles: Rows::new(freshness, keys_max, 0, &loads.roles, |id: &RoleId| {
+                Some(Subject::Role(id.clone()))
+            }),
+            root_keys: Rows::new(freshness, keys_max, 1 << 8, &loads.root_keys, new_key),
+            namespaces: Rows::new(freshness, keys_max, 1 << 10, &loads.namespaces, |name| {
                 Some(Subject::NewNamespace(name.fingerprint()))
             }),
             key_counts: moka::sync::Cache::builder()
@@ -140,7 +143,7 @@ impl App {
         };
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
         let freshness = Arc::new(Freshness::new(grace_ms));
-        let caches = Caches::new(&freshness, settings.cached_keys_max);
+        let caches = Caches::new(&freshness, settings.cached_keys_max, &metrics.cache_loads);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let happened = Buffer::new(settings.events_waiting_max);
         let draining = AtomicBool::new(false);
@@ -220,7 +223,7 @@ impl App {
 
     /// Commits, and then tells every cache what has changed: its own before this returns.
     pub async fn commit(&self, tx: Tx) -> Result<()> {
-        let changed = tx.commit().await?;
+        let changed = traces::step("database.commit", tx.commit()).await?;
         if changed.is_empty() {
             return Ok(());
         }

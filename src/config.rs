@@ -4,6 +4,7 @@
 //! variable, the fault and what is allowed; nothing is guessed.
 
 mod values;
+mod variables;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

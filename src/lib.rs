@@ -11,7 +11,7 @@
 //! | [`request`] | what every door reads of a request |
 //! | [`domain`] | what Keyward does |
 //! | [`store`], [`limiter`] | what lasts, and what is counted |
-//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`sabotage`] | the alphabet that all share |
+//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`traces`], [`sabotage`] | the alphabet that all share |
 //!
 //! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
 //! happened.
@@ -35,4 +35,5 @@ pub mod sabotage;
 pub mod secret;
 pub mod store;
 pub mod stream;
+pub mod traces;
 pub mod vault;

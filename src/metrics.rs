@@ -4,12 +4,21 @@
 //! A handle is an atomic number that is found once, when the server is put together, so that counting
 //! is one addition. Labels come from closed sets; no text of a caller is ever one.
 
-use prometheus_client::encoding::text::encode;
+mod durations;
+mod process;
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+pub use durations::Durations;
+use process::Process;
 
 /// The name of a label and its value.
 type Label = (&'static str, &'static str);
@@ -61,6 +70,18 @@ labelled! {
     DegradedAnswers: "policy" { local "local", open "open", closed "closed", }
 }
 
+labelled! {
+    /// Rows that were not in a cache, or not true any more, and so were read; by cache.
+    CacheLoads: "cache" {
+        views "views",
+        keys "keys",
+        identities "identities",
+        roles "roles",
+        root_keys "root_keys",
+        namespaces "namespaces",
+    }
+}
+
 /// Events of one kind: verifications, or checks of the standalone limiter.
 #[derive(Debug)]
 pub struct EventCounts {
@@ -107,11 +128,19 @@ impl Requests {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Under names that all programs share.
+    of_process: Registry,
+    process: Process,
     requests: Family<[Label; 3], Counter>,
-    database_reachable: Gauge,
-    counters_reachable: Gauge,
+    state: StateGauges,
     pub verifications: Verifications,
+    /// How long they took to be decided.
+    pub verification_durations: Durations,
     pub ratelimit_checks: RatelimitChecks,
+    pub ratelimit_durations: Durations,
+    pub cache_loads: CacheLoads,
+    /// How long a change stood in the change log before this replica read it there.
+    pub change_delays: Durations,
     pub degraded_answers: DegradedAnswers,
     pub events: Events,
     /// Calls to the counters that replicas share.
@@ -122,6 +151,65 @@ pub struct Metrics {
     pub credits_withdrawals: Counter,
     /// Credits that went back to the bank unspent.
     pub credits_returned: Counter,
+    /// Credits that no key can spend, of all replicas; as far as has been found out lately.
+    pub credits_withheld: Gauge,
+}
+
+/// How a server stands when it is asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct State {
+    pub database_is_reachable: bool,
+    pub counters_are_reachable: bool,
+    /// For how long no change stream has been heard.
+    pub silence: Duration,
+    /// Events that wait to be written.
+    pub events_waiting: usize,
+    /// Connections to the database that are in use, and those that are not.
+    pub connections_used: u32,
+    pub connections_idle: u32,
+}
+
+/// What of [`State`] is told.
+#[derive(Debug)]
+struct StateGauges {
+    database_reachable: Gauge,
+    counters_reachable: Gauge,
+    silence_seconds: Gauge<f64, AtomicU64>,
+    events_waiting: Gauge,
+    connections_used: Gauge,
+    connections_idle: Gauge,
+}
+
+impl StateGauges {
+    fn new(registry: &mut Registry) -> Self {
+        let silence_seconds = Gauge::default();
+        let (database_reachable, counters_reachable) = (
+            gauge(registry, "database_reachable", "1 while the database answers"),
+            gauge(registry, "counters_reachable", "1 while the counters answer"),
+        );
+        let help = "For how long no change stream has been heard";
+        registry.register("changes_silence_seconds", help, silence_seconds.clone());
+        let connections = Family::<[Label; 1], Gauge>::default();
+        let help = "Connections to the database, by whether they are in use";
+        registry.register("database_connections", help, connections.clone());
+        Self {
+            database_reachable,
+            counters_reachable,
+            silence_seconds,
+            events_waiting: gauge(registry, "events_waiting", "Events that wait to be written"),
+            connections_used: connections.get_or_create_owned(&[("state", "used")]),
+            connections_idle: connections.get_or_create_owned(&[("state", "idle")]),
+        }
+    }
+
+    fn set(&self, state: &State) {
+        self.database_reachable.set(state.database_is_reachable.into());
+        self.counters_reachable.set(state.counters_are_reachable.into());
+        self.silence_seconds.set(state.silence.as_secs_f64());
+        self.events_waiting.set(i64::try_from(state.events_waiting).unwrap_or(i64::MAX));
+        self.connections_used.set(state.connections_used.into());
+        self.connections_idle.set(state.connections_idle.into());
+    }
 }
 
 impl Default for Metrics {
@@ -130,17 +218,38 @@ impl Default for Metrics {
         let all = &mut registry;
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         all.register("build", "The version that runs; always 1", version);
+        let mut of_process = Registry::default();
         Self {
+            process: Process::new(&mut of_process),
+            of_process,
             requests: family(
                 all,
                 "requests",
                 "Requests answered, by version, operation and status class",
             ),
-            database_reachable: gauge(all, "database_reachable", "1 while the database answers"),
-            counters_reachable: gauge(all, "counters_reachable", "1 while the counters answer"),
+            state: StateGauges::new(all),
             verifications: Verifications::of(
                 &family(all, "verifications", "Verifications answered, by code"),
                 |code| [code],
+            ),
+            verification_durations: durations(
+                all,
+                "verification_duration_seconds",
+                "How long verifications took to be decided",
+            ),
+            ratelimit_durations: durations(
+                all,
+                "ratelimit_check_duration_seconds",
+                "How long checks of the standalone limiter took to be decided",
+            ),
+            cache_loads: CacheLoads::of(
+                &family(all, "cache_loads", "Rows read because no cache had them, by cache"),
+                |cache| [cache],
+            ),
+            change_delays: durations(
+                all,
+                "change_delay_seconds",
+                "How long changes stood in the change log before they were read",
             ),
             ratelimit_checks: RatelimitChecks::of(
                 &family(all, "ratelimit_checks", "Checks of the standalone limiter"),
@@ -163,6 +272,7 @@ impl Default for Metrics {
                 "Blocks of credits debited from the bank",
             ),
             credits_returned: counter(all, "credits_returned", "Credits given back to the bank"),
+            credits_withheld: gauge(all, "credits_withheld", "Credits that no key can spend"),
             registry,
         }
     }
@@ -178,6 +288,12 @@ fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
     let gauge = Gauge::default();
     registry.register(name, help, gauge.clone());
     gauge
+}
+
+fn durations(registry: &mut Registry, name: &str, help: &str) -> Durations {
+    let durations = Durations::default();
+    registry.register(name, help, durations.clone());
+    durations
 }
 
 fn family<const N: usize>(
@@ -198,11 +314,14 @@ impl Metrics {
     }
 
     /// All of them in the text format that Prometheus reads (`OpenMetrics` 1.0).
-    pub fn text(&self, database_is_reachable: bool, counters_are_reachable: bool) -> String {
-        self.database_reachable.set(database_is_reachable.into());
-        self.counters_reachable.set(counters_are_reachable.into());
+    pub fn text(&self, state: &State) -> String {
+        self.state.set(state);
+        self.process.look();
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a text takes whatever is written into it");
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.of_process))
+            .and_then(|()| encode_eof(&mut text))
+            .expect("a text takes whatever is written into it");
         text
     }
 }

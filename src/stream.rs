@@ -28,6 +28,8 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const SETTLE_EVERY: Duration = Duration::from_millis(500);
 /// How often what was taken quickly is sent.
 const QUICK_EVERY: Duration = Duration::from_millis(100);
+/// How often the credits that are withheld are added up.
+const WITHHELD_EVERY: Duration = Duration::from_secs(5);
 /// How often a replica says that it is there.
 const PRESENCE_EVERY: Duration = Duration::from_millis(500);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
@@ -51,6 +53,7 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     if app.redis.is_some() {
         tasks.spawn(announce_presence(app.clone()));
         tasks.spawn(settle(app.clone()));
+        tasks.spawn(watch_withheld(app.clone()));
         tasks.spawn(send_quick(app.clone()));
         tasks.spawn(listen(app.clone()));
         tasks.spawn(announce(app.clone(), announcements));
@@ -64,12 +67,18 @@ struct Reading {
     settled: i64,
     /// The rows above it that have been seen.
     seen: HashSet<i64>,
+    /// Whether it has caught up with the past, so that what is read from now on is news.
+    is_news: bool,
 }
 
 impl Reading {
     async fn start(app: &App) -> Result<Self> {
         let (first, last) = app.store.read().await?.changes_range().await?;
-        Ok(Self { settled: (last - START_BACK).max(first - 1).max(0), seen: HashSet::new() })
+        Ok(Self {
+            settled: (last - START_BACK).max(first - 1).max(0),
+            seen: HashSet::new(),
+            is_news: false,
+        })
     }
 
     async fn advance(&mut self, app: &App) -> Result<()> {
@@ -86,8 +95,13 @@ impl Reading {
         for row in &rows {
             if self.seen.insert(row.seq) {
                 app.freshness.changed_text(&row.subject);
+                if self.is_news {
+                    let stood_ms = u64::try_from(row.now - row.at).unwrap_or(0);
+                    app.metrics.change_delays.observe(Duration::from_millis(stood_ms));
+                }
             }
         }
+        self.is_news = true;
         let settled = rows.iter().take_while(|row| row.at < row.now - LATE_MS).last();
         if let Some(settled) = settled {
             self.settled = settled.seq;
@@ -196,6 +210,19 @@ async fn settle(app: Arc<App>) {
         if due {
             settled = Stopwatch::new();
         }
+    }
+}
+
+/// Finds out how many credits are withheld.
+async fn watch_withheld(app: Arc<App>) {
+    loop {
+        match credits::units_withheld(&app).await {
+            Ok(units) => {
+                app.metrics.credits_withheld.set(units);
+            }
+            Err(e) => tracing::debug!(error = %e, "cannot add up what is withheld: {e}"),
+        }
+        tokio::time::sleep(WITHHELD_EVERY).await;
     }
 }
 

@@ -14,7 +14,9 @@ use crate::support::{random, redis_url};
 mod apis;
 mod audit;
 mod dashboard;
+mod doctor;
 mod namespaces;
+mod reported;
 mod settings;
 mod vault;
 

@@ -13,6 +13,9 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/error.rs", LAYERS),
     ("src/config.rs", LAYERS),
     ("src/metrics.rs", LAYERS),
+    ("src/metrics", LAYERS),
+    ("src/traces.rs", LAYERS),
+    ("src/traces", LAYERS),
     (
         "src/store",
         &["app", "cli", "http", "dashboard", "rpc", "domain", "limiter", "stream", "recorder"],
@@ -41,7 +44,9 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("askama::", &["src/dashboard"]),
     ("argon2::", &["src/domain/people"]),
     ("sqlx::", &["src/store", "src/error.rs"]),
-    ("prometheus_client::", &["src/metrics.rs"]),
+    ("prometheus_client::", &["src/metrics.rs", "src/metrics"]),
+    ("opentelemetry", &["src/traces", "src/http/traced.rs"]),
+    ("tracing_opentelemetry", &["src/traces"]),
 ];
 
 #[test]

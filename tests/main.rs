@@ -18,9 +18,13 @@ mod limiter;
 mod metrics;
 mod questions;
 mod refill;
+#[path = "alone/servers.rs"]
+#[expect(dead_code, reason = "the other binary uses the rest")]
+mod servers;
 mod stack;
 mod store;
 mod table;
+mod watching;
 mod v1 {
     mod liveness;
     mod parity;

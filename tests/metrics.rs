@@ -15,7 +15,7 @@ async fn get(kw: &Keyward, path: &str) -> Reply {
 }
 
 /// Each sample, as it is written, and its value. Fails where the text breaks the format's rules.
-async fn scrape(kw: &Keyward) -> BTreeMap<String, u64> {
+async fn scrape(kw: &Keyward) -> BTreeMap<String, f64> {
     let reply = get(kw, "/metrics").await;
     assert_eq!(reply.status, 200);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -23,32 +23,37 @@ async fn scrape(kw: &Keyward) -> BTreeMap<String, u64> {
     samples(&reply.text)
 }
 
-fn samples(text: &str) -> BTreeMap<String, u64> {
+fn samples(text: &str) -> BTreeMap<String, f64> {
     let lines = text.strip_suffix("# EOF\n").expect("the end is marked");
-    let (mut samples, mut families, mut sample_name) =
-        (BTreeMap::new(), BTreeSet::new(), String::new());
+    let (mut samples, mut families, mut sample_names) =
+        (BTreeMap::new(), BTreeSet::new(), Vec::new());
     for line in lines.lines() {
         let words: Vec<_> = line.splitn(4, ' ').collect();
         match words[..] {
             ["#", "HELP", family, help] => {
                 assert!(families.insert(family), "{family} is told twice");
-                assert!(family.starts_with("keyward_") && is_name(family), "{line}");
+                let is_ours = family.starts_with("keyward_") || family.starts_with("process_");
+                assert!(is_ours && is_name(family), "{line}");
                 assert!(!help.is_empty(), "{line}");
             }
             ["#", "TYPE", family, kind] => {
                 assert!(families.contains(family), "{family} has no help");
-                let suffix = match kind {
-                    "counter" => "_total",
-                    "gauge" => "",
-                    "info" => "_info",
+                let suffixes = match kind {
+                    "counter" => &["_total"][..],
+                    "gauge" => &[""],
+                    "info" => &["_info"],
+                    "histogram" => &["_bucket", "_sum", "_count"],
                     _ => panic!("{line}"),
                 };
-                sample_name = format!("{family}{suffix}");
+                sample_names = suffixes.iter().map(|end| format!("{family}{end}")).collect();
             }
             [_, _] => {
                 let (sample, value) = line.split_once(' ').unwrap();
                 let name = sample.split('{').next().unwrap();
-                assert_eq!(name, sample_name, "a sample stands in its family");
+                assert!(
+                    sample_names.iter().any(|known| known == name),
+                    "{name} stands in another family"
+                );
                 for (label, value) in labels(sample) {
                     assert!(is_name(label) && !value.is_empty(), "{line}");
                 }
@@ -77,13 +82,28 @@ fn labels(sample: &str) -> Vec<(&str, &str)> {
 }
 
 /// The counters that have risen between two scrapes, and by how much.
-fn risen(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let counters = after.iter().filter(|(sample, _)| sample.contains("_total"));
+fn risen(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, u64> {
+    let counters = after.iter().filter(|(sample, _)| {
+        sample.contains("_total") && !sample.starts_with("keyward_cache_loads")
+    });
     let risen = counters.map(|(sample, value)| {
         let before = before.get(sample).copied().unwrap_or_default();
-        (sample.clone(), value.checked_sub(before).expect("no counter falls"))
+        assert!(value >= &before, "{sample} has fallen");
+        (sample.clone(), whole(value - before))
     });
     risen.filter(|(_, by)| *by > 0).collect()
+}
+
+/// A count, which is told as any number is.
+fn whole(value: f64) -> u64 {
+    format!("{value}").parse().expect("a whole number")
+}
+
+/// The name of a sample's metric, as it is documented.
+fn documented_name(sample: &str) -> &str {
+    let name = sample.split('{').next().unwrap();
+    let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+    of_histogram.unwrap_or(name)
 }
 
 fn requests(operation: &str, status: &str) -> String {
@@ -101,14 +121,14 @@ both! {
     async fn every_metric_is_told_from_the_start_and_documented(kw) {
         let samples = scrape(&kw).await;
 
-        let names: BTreeSet<_> =
-            samples.keys().map(|sample| sample.split('{').next().unwrap()).collect();
+        let names: BTreeSet<_> = samples.keys().map(|sample| documented_name(sample)).collect();
         let documented: BTreeSet<_> = include_str!("../docs/operating.md")
             .lines()
-            .filter_map(|line| line.strip_prefix("| `keyward_")?.split(['`', '{']).next())
-            .map(|name| format!("keyward_{name}"))
+            .filter(|line| line.starts_with("| `keyward_") || line.starts_with("| `process_"))
+            .flat_map(|line| line.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+            .map(|name| name.split('{').next().unwrap())
             .collect();
-        assert_eq!(names, documented.iter().map(String::as_str).collect());
+        assert_eq!(names, documented);
     }
 
     async fn a_request_is_counted_by_its_operation_and_the_class_of_its_status(kw) {
@@ -192,8 +212,55 @@ both! {
 
         let samples = scrape(&kw).await;
 
-        assert_eq!(samples["keyward_database_reachable"], 1);
-        assert_eq!(samples["keyward_counters_reachable"], 1);
+        assert_eq!(whole(samples["keyward_database_reachable"]), 1);
+        assert_eq!(whole(samples["keyward_counters_reachable"]), 1);
+    }
+
+    async fn it_is_told_how_long_answers_took_and_what_was_read_for_them(kw) {
+        let api = kw.api().await;
+        let key = kw.key_in(&api, json!({})).await;
+        let limit = json!({ "namespace": "emails", "identifier": "ada", "limit": 9, "duration": 60_000 });
+        let before = scrape(&kw).await;
+
+        for _ in 0..3 {
+            kw.verify(&key.key).await.is("VALID");
+            kw.v2("ratelimit.limit", limit.clone()).await.data();
+        }
+        let after = scrape(&kw).await;
+
+        let by = |sample: &str| whole(after[sample] - before[sample]);
+        for (name, times) in [("verification", 3), ("ratelimit_check", 3)] {
+            assert_eq!(by(&format!("keyward_{name}_duration_seconds_count")), times);
+            assert_eq!(by(&format!("keyward_{name}_duration_seconds_bucket{{le=\"+Inf\"}}")), times);
+            let sum = format!("keyward_{name}_duration_seconds_sum");
+            assert!(after[&sum] > before[&sum], "{sum}");
+        }
+        assert_eq!(by("keyward_cache_loads_total{cache=\"views\"}"), 1);
+        assert!(after["keyward_database_connections{state=\"idle\"}"] >= 1.0);
+        assert!(after["keyward_changes_silence_seconds"] < 5.0);
+    }
+
+    async fn the_process_tells_what_it_uses(kw) {
+        let samples = scrape(&kw).await;
+
+        assert!(samples["process_start_time_seconds"] > 1.7e9);
+        if cfg!(target_os = "linux") {
+            assert!(samples["process_resident_memory_bytes"] > 1e6);
+            assert!(samples["process_open_fds"] > 3.0);
+        }
+    }
+
+    async fn events_that_wait_are_told_until_they_are_written(kw) {
+        let api = kw.api().await;
+        let key = kw.key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let waiting = scrape(&kw).await;
+        kw.write_events().await;
+        let written = scrape(&kw).await;
+
+        assert_eq!(whole(waiting["keyward_events_waiting"]), 1);
+        assert_eq!(whole(written["keyward_events_waiting"]), 0);
     }
 
     async fn no_label_holds_what_a_caller_wrote(kw) {

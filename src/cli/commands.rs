@@ -283,7 +283,7 @@ pub fn openapi(settings: &Settings, version: ApiVersion) -> Done {
 pub async fn health(listen: SocketAddr) -> Done {
     let not_ready =
         |why: String| Failure::Run(format!("the server at {listen} is not ready: {why}"));
-    match tokio::time::timeout(HEALTH_TIMEOUT, ask(listen)).await {
+    match tokio::time::timeout(HEALTH_TIMEOUT, ask(listen, "/readyz")).await {
         Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
         Ok(Ok(answer)) => {
             Err(not_ready(answer.lines().next().unwrap_or("it said nothing").to_owned()))
@@ -293,7 +293,8 @@ pub async fn health(listen: SocketAddr) -> Done {
     }
 }
 
-async fn ask(listen: SocketAddr) -> std::io::Result<String> {
+/// What the server at an address answers to a GET, head and body.
+pub async fn ask(listen: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut address = listen;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -302,7 +303,7 @@ async fn ask(listen: SocketAddr) -> std::io::Result<String> {
         });
     }
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

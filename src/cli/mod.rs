@@ -3,15 +3,16 @@
 
 mod apis;
 mod commands;
+mod doctor;
+mod log;
 mod open;
 mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat, Settings};
+use crate::config::Config;
 use crate::model::{Algorithm, OnOutage};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
@@ -64,6 +65,8 @@ enum Command {
     Openapi { version: ApiVersion },
     /// Ask the server at the listening address whether it is ready
     Health,
+    /// Look at everything behind a server and say what is wrong and what to do; nothing is changed
+    Doctor,
 }
 
 #[derive(Subcommand)]
@@ -292,12 +295,17 @@ async fn run(cli: Cli) -> Done {
         let listen = cli.config.listen().map_err(Failure::Use)?;
         return commands::health(listen).await;
     }
-    let settings = cli.config.check().map_err(Failure::Use)?;
     let out = commands::Out { json: cli.json };
+    if let Some(Command::Doctor) = cli.command {
+        return Box::pin(doctor::doctor(&cli.config, out)).await;
+    }
+    let settings = cli.config.check().map_err(Failure::Use)?;
     match cli.command {
         None | Some(Command::Serve) => {
-            log(&settings)?;
-            serve::serve(settings).await
+            let log = log::start(&settings)?;
+            let served = serve::serve(settings).await;
+            log.stop();
+            served
         }
         Some(Command::Migrate) => commands::migrate(settings, out).await,
         Some(Command::RootKey(command)) => {
@@ -322,28 +330,6 @@ async fn run(cli: Cli) -> Done {
         }
         Some(Command::Vault(Vault::Rotate)) => Box::pin(commands::rotate(settings, out)).await,
         Some(Command::Openapi { version }) => commands::openapi(&settings, version),
-        Some(Command::Health) => Ok(()),
+        Some(Command::Health | Command::Doctor) => Ok(()),
     }
-}
-
-/// Logs go to standard error, so that standard output holds only what was asked for.
-fn log(settings: &Settings) -> Done {
-    let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
-        let text = &settings.log;
-        Failure::Use(format!(
-            "KEYWARD_LOG is {text:?}, which is neither a level (error, warn, info, debug, trace) \
-            nor a filter: {e}"
-        ))
-    })?;
-    // Postgres remarks at every start that the table of migrations is there already.
-    let remarks = "sqlx::postgres::notice=off".parse();
-    let filter = remarks.into_iter().fold(filter, EnvFilter::add_directive);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match settings.log_format {
-        LogFormat::Text => {
-            builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
-        }
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    done.map_err(|e| Failure::Run(format!("cannot start the log: {e}")))
 }

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::app::App;
+use crate::metrics::State;
+use crate::store::Store;
 
 /// What `/readyz` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,20 @@ pub fn known(app: &App) -> Health {
         Some(_) => app.counters_answered.load(Ordering::Relaxed),
     };
     Health { database: app.freshness.database_is_near(), counters }
+}
+
+/// How the server stands, for those who watch it; nobody is asked.
+pub fn state(app: &App) -> State {
+    let Health { database, counters } = known(app);
+    let (connections_used, connections_idle) = app.store.store().map_or((0, 0), Store::connections);
+    State {
+        database_is_reachable: database,
+        counters_are_reachable: counters,
+        silence: app.freshness.silence(),
+        events_waiting: app.happened.waiting_now(),
+        connections_used,
+        connections_idle,
+    }
 }
 
 /// How many events this process has lost since its start, because too many waited.

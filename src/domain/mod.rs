@@ -9,6 +9,7 @@ pub mod analytics;
 pub mod apis;
 pub mod audit;
 pub mod caller;
+pub mod checkup;
 pub mod counting;
 pub mod credits;
 pub mod health;

@@ -1,6 +1,8 @@
 //! The server: what listens, which paths there are, and how it stops.
 
 mod patience;
+#[cfg(feature = "otel")]
+mod traced;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -91,7 +93,12 @@ impl Paths {
         Self { operations, others: others(app), dashboard, other }
     }
 
+    #[cfg(not(feature = "otel"))]
     pub fn answer(&self, request: Request) -> Answer {
+        self.routed(request)
+    }
+
+    fn routed(&self, request: Request) -> Answer {
         let operation = self.operations.get(request.uri().path());
         match operation {
             Some(operation) if operation.answers(request.method()) => {
@@ -166,8 +173,7 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let known = health::known(&app);
-    let text = app.metrics.text(known.database, known.counters);
+    let text = app.metrics.text(&health::state(&app));
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, HeaderValue::from_static(format))], text).into_response()
 }

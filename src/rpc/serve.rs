@@ -21,6 +21,7 @@ use crate::error::{Error, Fault, Result};
 use crate::id::RequestId;
 use crate::request::body::{read, read_on, within};
 use crate::request::{address, user_agent};
+use crate::traces;
 
 /// With `disabled`, a request leaves no event where it may ask for that.
 const METRICS: &str = "x-unkey-metrics";
@@ -36,6 +37,7 @@ pub async fn serve<V: Version, O: Operation>(
     let app = &*endpoint.app;
     let watch = V::TELLS_LATENCY.then(Stopwatch::new);
     let request_id = RequestId::new(app.clock.now());
+    traces::request_id(&request_id);
     // A panic is our fault and ends this request, not those that share its connection.
     let (head, body) = request.into_parts();
     let answer = pin!(answer::<V, O>(app, request_id, &head, body));
@@ -45,6 +47,7 @@ pub async fn serve<V: Version, O: Operation>(
     let mut response = match answered {
         Ok(data) => V::success(&request_id, &data),
         Err(error) => {
+            traces::outcome(error.code().name());
             if error.code().status() >= 500 {
                 tracing::error!(
                     operation = O::NAME, request.id = %request_id, error = %error,
@@ -82,6 +85,7 @@ async fn answer<V: Version, O: Operation>(
             }
         },
     };
+    traces::workspace(&authority.value.workspace_id);
     let trusted = app.settings.trusted_proxies.as_ref();
     let address = address::of_client(trusted, &head.headers);
     let is_shared = address::is_shared(trusted, &head.headers);

@@ -12,6 +12,8 @@ use arc_swap::ArcSwapOption;
 
 use super::freshness::{Freshness, Place, Stamp, Subject};
 use crate::error::{Error, Result};
+use crate::metrics::Counter;
+use crate::traces;
 
 /// A row, or something made of rows, and what it depends on.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ pub struct Rows<K, T> {
     front: Front<K, T>,
     present: moka::future::Cache<K, Arc<Cached<T>>>,
     absent: moka::sync::Cache<K, Stamp>,
+    loads: Counter,
     /// What a row of this name would be called when it is made, where others can tell.
     newcomer: fn(&K) -> Option<Subject>,
 }
@@ -85,10 +88,12 @@ where
         freshness: &Arc<Freshness>,
         rows_max: u64,
         front_places: usize,
+        loads: &Counter,
         newcomer: fn(&K) -> Option<Subject>,
     ) -> Self {
         Self {
             freshness: freshness.clone(),
+            loads: loads.clone(),
             front: Front::new(front_places),
             present: moka::future::Cache::new(rows_max),
             absent: moka::sync::Cache::builder()
@@ -174,7 +179,8 @@ where
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
         let stamp = self.freshness.stamp();
-        match load(stamp).await {
+        self.loads.inc();
+        match traces::step("database.load", load(stamp)).await {
             Ok(Some(row)) => Ok(Arc::new(row)),
             Ok(None) => Err(Missing::Absent(stamp)),
             Err(cause) => Err(Missing::Failed(Arc::new(cause))),

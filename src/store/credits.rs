@@ -24,10 +24,14 @@ pub trait CreditReads: Send {
     async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
     /// The ledger of what is withheld, oldest first; of one key, where it is named.
     async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
+    /// How many credits are withheld, over all keys.
+    async fn units_withheld(&mut self) -> Result<i64>;
     /// Of these keys, the accounts of those that are metered, with the purses in use.
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
     /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// The replicas that have said that they are there, with how many milliseconds ago, the last one first; up to `max`.
+    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>>;
 }
 
 #[async_trait]

@@ -26,8 +26,8 @@ use crate::model::{EventKind, Retention, Unit};
 /// Where the tables are in Postgres.
 pub const SCHEMA: &str = "keyward_events";
 
-static POSTGRES: Migrator = sqlx::migrate!("migrations/events/postgres");
-static SQLITE: Migrator = sqlx::migrate!("migrations/events/sqlite");
+pub(super) static POSTGRES: Migrator = sqlx::migrate!("migrations/events/postgres");
+pub(super) static SQLITE: Migrator = sqlx::migrate!("migrations/events/sqlite");
 
 #[async_trait]
 pub trait EventReads: RecentReads {

@@ -10,6 +10,7 @@
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::clock::Stopwatch;
 use crate::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
@@ -147,6 +148,12 @@ impl Freshness {
     pub fn heard_database(&self) {
         self.heard();
         self.database_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
+    }
+
+    /// For how long no change stream has been heard.
+    pub fn silence(&self) -> Duration {
+        let heard = u64::try_from(self.heard_ms.load(Ordering::SeqCst)).unwrap_or(0);
+        self.watch.elapsed().saturating_sub(Duration::from_millis(heard))
     }
 
     /// Whether the database has answered within the last seconds.

@@ -14,6 +14,7 @@ pub mod freshness;
 mod gate;
 mod holdings;
 mod identities;
+pub mod inspect;
 mod keys;
 mod migrations;
 mod parts;
@@ -49,6 +50,7 @@ pub use identities::{IdentityReads, IdentityWrites};
 pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
 pub use people::{PeopleReads, PeopleWrites};
+pub use postgres::EVENT_CONNECTIONS;
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
 pub use restores::{RestoreReads, RestoreWrites};
@@ -355,6 +357,16 @@ impl Store {
             Self::Sqlite(pool) => Inner::Sqlite(sqlite::begin(pool).await?),
         };
         Ok(Tx::new(inner))
+    }
+
+    /// How many connections are in use, and how many are not.
+    pub fn connections(&self) -> (u32, u32) {
+        let (all, idle) = match self {
+            Self::Postgres(pool) => (pool.size(), pool.num_idle()),
+            Self::Sqlite(pool) => (pool.size(), pool.num_idle()),
+        };
+        let idle = u32::try_from(idle).unwrap_or(all).min(all);
+        (all - idle, idle)
     }
 
     /// Waits for what is under way and closes every connection.

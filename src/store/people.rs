@@ -14,6 +14,8 @@ pub trait PeopleReads: Send {
     /// As [`PeopleReads::person_of`], by the id.
     async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, String)>>;
     async fn is_anybody_there(&mut self) -> Result<bool>;
+    /// How many people own a workspace; who owns two counts twice.
+    async fn count_owners(&mut self) -> Result<i64>;
     /// A session by the hash of its token, and whose it is.
     async fn session(&mut self, hash: &str) -> Result<Option<(Session, Person)>>;
     /// A person's latest sessions, the one first that was used last.

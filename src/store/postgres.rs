@@ -130,6 +130,8 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
 const EVENT_WRITERS: u32 = 2;
 const EVENT_READERS: u32 = 2;
 const EVENT_QUESTIONS: u32 = 2;
+/// All of them together.
+pub const EVENT_CONNECTIONS: u32 = EVENT_WRITERS + EVENT_READERS + EVENT_QUESTIONS;
 /// How long a statement about events may run: summing up what has gathered in an outage takes its time.
 const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -165,6 +167,15 @@ pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
         // every load a round trip.
         .test_before_acquire(false)
         .connect_with(options(url)?)
+        .await
+}
+
+/// Connections on which nothing can be written.
+pub async fn connect_to_look(url: &str) -> sqlx::Result<PgPool> {
+    PgPoolOptions::new()
+        .max_connections(2)
+        .acquire_timeout(Duration::from_secs(3))
+        .connect_with(options(url)?.options([("default_transaction_read_only", "on")]))
         .await
 }
 

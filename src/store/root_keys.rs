@@ -32,6 +32,8 @@ pub trait RootKeyReads: Send {
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<StoredRootKey>>;
+    /// Those of every workspace that are not revoked and never expire, by id; up to `max`.
+    async fn lasting_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>>;
 }
 
 #[async_trait]

@@ -100,6 +100,25 @@ pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
         .await
 }
 
+/// Connections on which nothing can be written, to a file that is there. They are made when they are first needed.
+///
+/// Where no log of changes stands beside the file, nobody has it open. Then no connection makes one either: it would
+/// stay behind, and belong to whoever looked.
+pub fn open_to_look(path: &Path) -> SqlitePool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let is_used = Path::new(&log).exists();
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .immutable(!is_used)
+        .busy_timeout(Duration::from_secs(5));
+    SqlitePoolOptions::new()
+        .max_connections(2)
+        .acquire_timeout(Duration::from_secs(5))
+        .connect_lazy_with(options)
+}
+
 /// One connection that writes events, some that only read them, and some that answer questions. They are made when they are first needed. What
 /// was written last may be gone after a power cut, though never after a crash of the process.
 pub fn event_pools(path: &Path) -> [SqlitePool; 3] {

@@ -6,9 +6,13 @@
 #[expect(dead_code, reason = "the other binary uses the rest of the house")]
 mod support;
 
+mod backup;
 #[path = "../support/client.rs"]
 mod client;
 mod cluster;
+#[path = "../nemesis/servers.rs"]
+#[expect(dead_code, reason = "the other binary uses the rest")]
+mod engines;
 mod faults;
 mod import;
 mod replicas;

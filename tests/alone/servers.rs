@@ -46,7 +46,7 @@ impl Redis {
         redis
     }
 
-    fn connect(&self) -> redis::Connection {
+    pub fn connect(&self) -> redis::Connection {
         let client = redis::Client::open(self.url()).expect("its address");
         client.get_connection().expect("a connection")
     }

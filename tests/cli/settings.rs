@@ -1,6 +1,23 @@
 //! What cannot be used is refused with one sentence: variables, files, databases, ports.
 
+use std::collections::BTreeSet;
+
+use keyward::config::Config;
+
 use super::*;
+
+#[test]
+fn every_variable_is_documented_and_every_documented_one_is_known() {
+    let document = include_str!("../../docs/operating.md");
+    let section =
+        document.split("\n## ").find(|section| section.starts_with("Settings\n")).unwrap();
+    let names = section.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+    let documented: BTreeSet<_> = names.filter(|name| name.starts_with("KEYWARD_")).collect();
+
+    let known = Config::variables();
+
+    assert_eq!(known.iter().map(String::as_str).collect::<BTreeSet<_>>(), documented);
+}
 
 #[test]
 fn a_secret_can_come_from_a_file() {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A recoverable key of a server, and what shows it.
-fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
+pub fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
     let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
     let api = made["data"]["apiId"].as_str().unwrap();
     let mut command = embedded(data);

@@ -94,6 +94,11 @@ impl Buffer {
         Self { sender, waiting: Mutex::new(waiting) }
     }
 
+    /// How many events wait to be taken; those of a batch that is being written do not.
+    pub fn waiting_now(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+
     async fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().await
     }

@@ -162,6 +162,11 @@ pub async fn withheld(app: &App, key: Option<&KeyId>) -> Result<Vec<Withheld>> {
     app.store.read().await?.withheld(key).await
 }
 
+/// How many credits the ledger holds.
+pub async fn units_withheld(app: &App) -> Result<i64> {
+    app.store.read().await?.units_withheld().await
+}
+
 /// Gives back what the ledger holds, of one key or of all, proven or not; how many credits that were. Who
 /// asks for it knows that what held them will not come back.
 pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {

@@ -28,7 +28,9 @@ use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Wind
 use crate::model::Credits;
 
 pub use self::bank::{go_back, now, settle_for_change, settle_idle};
-pub use self::ledger::{Spent, account, forget_settled, release, sign_off, withheld};
+pub use self::ledger::{
+    Spent, account, forget_settled, release, sign_off, units_withheld, withheld,
+};
 pub use self::told::{balance, balances, known_balance};
 
 /// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.

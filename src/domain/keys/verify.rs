@@ -23,6 +23,7 @@ use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
 use crate::secret::{KeyHash, Plaintext};
 use crate::store::cache::Cached;
+use crate::traces;
 
 /// What is asked.
 #[derive(Debug)]
@@ -181,6 +182,9 @@ async fn judged(
     watch: Stopwatch,
 ) -> Result<Verified> {
     let verified = judge(app, caller, found, &request).await?;
+    let took = watch.elapsed();
+    app.metrics.verification_durations.observe(took);
+    traces::outcome(verified.code.as_str());
     if let Some(view) = &verified.view {
         if verified.code == Code::Valid {
             uses::used(app, view);
@@ -193,7 +197,7 @@ async fn judged(
             spent_credits: verified.spent(&request),
             reason: why(&verified, &request, caller),
             tags: request.tags,
-            latency_us: watch.elapsed_us(),
+            latency_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
         };
         analytics::record(app, Event::Verification(event));
     }

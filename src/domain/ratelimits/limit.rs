@@ -1,6 +1,7 @@
 //! The check itself. Of a namespace that has been used lately it asks nothing but the counters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
@@ -71,9 +72,11 @@ pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limi
     let standing = standings.into_iter().next();
     let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
     let limited = planned.told(standing);
+    let took = watch.elapsed();
+    app.metrics.ratelimit_durations.observe(took);
     if !caller.is_unrecorded {
         let Check { identifier, cost, .. } = check;
-        record(app, caller, namespace, identifier, cost, &limited, watch.elapsed_us());
+        record(app, caller, namespace, identifier, cost, &limited, micros(took));
     }
     Ok((limited, degraded))
 }
@@ -95,12 +98,18 @@ pub async fn limit_all(
     let Tally { standings, degraded, .. } = take(app, &planned).await?;
     let told = |(planned, standing): (Planned, _)| planned.told(standing);
     let limited: Vec<_> = planned.into_iter().zip(standings).map(told).collect();
-    let each_us = watch.elapsed_us() / i64::try_from(checks.len().max(1)).unwrap_or(1);
+    let took = watch.elapsed();
+    app.metrics.ratelimit_durations.observe(took);
+    let each_us = micros(took) / i64::try_from(checks.len().max(1)).unwrap_or(1);
     for ((namespace, check), limited) in namespaces.into_iter().zip(checks).zip(&limited) {
         let identifier = check.identifier.clone();
         record(app, caller, namespace, identifier, check.cost, limited, each_us);
     }
     Ok((limited, degraded))
+}
+
+fn micros(took: Duration) -> i64 {
+    i64::try_from(took.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn record(

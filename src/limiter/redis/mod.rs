@@ -3,6 +3,7 @@
 
 mod batch;
 mod breaker;
+pub mod inspect;
 mod lanes;
 mod queue;
 mod split;
@@ -26,6 +27,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::metrics::{Counter, Metrics};
 use crate::sabotage::Safeguard;
+use crate::traces;
 
 /// How often Redis is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
@@ -180,9 +182,9 @@ impl RedisCounters {
             return self.take_in_two_steps(take, now).await;
         }
         if self.calls.lanes.is_cluster() {
-            return Box::pin(self.take_by_slots(take, now)).await;
+            return Box::pin(traces::step("redis.take", self.take_by_slots(take, now))).await;
         }
-        self.ask(take.clone(), None, now).await
+        traces::step("redis.take", self.ask(take.clone(), None, now)).await
     }
 
     async fn ask(&self, take: Take, slot: Option<Slot>, now: Option<Timestamp>) -> Result<Taken> {

@@ -110,6 +110,14 @@ impl CreditReads for Connection {
         Ok(query_as(sql).bind(key).fetch_all(self).await?)
     }
 
+    async fn units_withheld(&mut self) -> Result<i64> {
+        let sql = "
+            SELECT CAST(COALESCE(SUM(granted - spent), 0) AS BIGINT)
+            FROM purses
+            WHERE withheld_at IS NOT NULL AND granted > spent";
+        Ok(query_scalar(sql).fetch_one(self).await?)
+    }
+
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>> {
         let sql = concat!(
             "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
@@ -136,6 +144,15 @@ impl CreditReads for Connection {
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
         let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
         Ok(Some(Account { credits, purses, now }))
+    }
+
+    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
+        let sql = concat!(
+            "SELECT id, ",
+            now_ms!(),
+            " - seen_at FROM replicas ORDER BY seen_at DESC, id LIMIT $1"
+        );
+        Ok(query_as(sql).bind(max).fetch_all(self).await?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! People.
 
 use async_trait::async_trait;
-use sqlx::{query, query_as};
+use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
 use crate::clock::Timestamp;
@@ -58,6 +58,11 @@ impl PeopleReads for Connection {
 
     async fn is_anybody_there(&mut self) -> Result<bool> {
         Ok(query("SELECT 1 FROM people LIMIT 1").fetch_optional(self).await?.is_some())
+    }
+
+    async fn count_owners(&mut self) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM memberships WHERE role = $1";
+        Ok(query_scalar(sql).bind(MemberRole::Owner.as_str()).fetch_one(self).await?)
     }
 
     async fn session(&mut self, hash: &str) -> Result<Option<(Session, Person)>> {

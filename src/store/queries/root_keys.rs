@@ -78,6 +78,13 @@ impl RootKeyReads for Connection {
         let sql = root_keys_where!("r.workspace_id = $1 AND r.id = $2");
         one::<StoredRootKeyRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
+
+    async fn lasting_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>> {
+        let sql = root_keys_where!(
+            "r.revoked_at IS NULL AND r.expires_at IS NULL ORDER BY r.id LIMIT $1"
+        );
+        all::<RootKeyRow, _>(self, query_as(sql).bind(max)).await
+    }
 }
 
 #[async_trait]

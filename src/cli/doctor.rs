@@ -1,0 +1,149 @@
+//! `keyward doctor`: looks at everything that a person would look at first, and says what to do.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::commands::{Out, ask};
+use super::open::master_keys;
+use super::{Done, Failure};
+use crate::config::{Config, Engines};
+use crate::domain::checkup::{self, Finding, State};
+
+/// How long a server may take to answer.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub async fn doctor(config: &Config, out: Out) -> Done {
+    let findings = findings(config).await;
+    let lines: Vec<_> = findings.iter().map(line).chain([summary(&findings)]).collect();
+    out.tell(&lines.join("\n"), &json!(findings));
+    match count(&findings, State::Problem) {
+        0 => Ok(()),
+        1 => Err(Failure::Run("1 problem was found".into())),
+        problems => Err(Failure::Run(format!("{problems} problems were found"))),
+    }
+}
+
+async fn findings(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match config.check() {
+        Ok(settings) => {
+            let engines = match &settings.engines {
+                Engines::Embedded { data_dir } => {
+                    format!("embedded, data in {}", data_dir.display())
+                }
+                Engines::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
+            };
+            findings.push(Finding::ok("settings", engines));
+            findings.push(variables());
+            let masters = master_keys(&settings);
+            let found = masters.as_ref().ok().and_then(Option::as_ref);
+            findings.extend(checkup::examine(&settings, found).await);
+            if let Err(fault) = masters {
+                let todo = "put back the file from the backup, or set KEYWARD_MASTER_KEY";
+                findings.push(Finding::problem("master-key-file", fault, todo));
+            }
+        }
+        Err(fault) => {
+            findings.push(Finding::problem("settings", fault, "no server starts with this"));
+            findings.push(variables());
+        }
+    }
+    if let Ok(listen) = config.listen() {
+        findings.extend(server(listen).await);
+    }
+    findings
+}
+
+fn variables() -> Finding {
+    let unknown = Config::unknown(std::env::vars_os().map(|(name, _)| name));
+    match unknown.is_empty() {
+        true => Finding::ok("variables", "each that begins with KEYWARD_ is known"),
+        false => Finding::warning(
+            "variables",
+            format!("unknown, and so without effect: {}", unknown.join(", ")),
+            "correct the names, or unset them; keyward --help lists all there are",
+        ),
+    }
+}
+
+/// What the server at the address says of itself, if there is one.
+async fn server(listen: SocketAddr) -> Vec<Finding> {
+    let asked = async {
+        let ready = ask(listen, "/readyz").await?;
+        let metrics = ask(listen, "/metrics").await?;
+        Ok::<_, std::io::Error>((ready, metrics))
+    };
+    let told = timeout(SERVER_TIMEOUT, asked).await;
+    match told.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+        Ok((ready, metrics)) => vec![readiness(listen, body(&ready)), dropped(body(&metrics))],
+        Err(e) => vec![Finding::warning(
+            "server",
+            format!("none answers at {listen}: {e}"),
+            "start keyward there, or set KEYWARD_LISTEN to where it listens",
+        )],
+    }
+}
+
+fn readiness(listen: SocketAddr, ready: &str) -> Finding {
+    let told: Value = serde_json::from_str(ready).unwrap_or_default();
+    let word = |name: &str| told[name].as_str().unwrap_or("unknown").to_owned();
+    let (status, database, counters) = (word("status"), word("database"), word("counters"));
+    let found =
+        format!("the one at {listen} is {status} (database {database}, counters {counters})");
+    match status.as_str() {
+        "ready" => Finding::ok("server", found),
+        "draining" => Finding::warning("server", found, "it was told to stop, and will"),
+        "degraded" => Finding::warning(
+            "server",
+            found,
+            "see \"When something is away\" in docs/operating.md for what works meanwhile",
+        ),
+        _ => Finding::problem(
+            "server",
+            format!("what answers at {listen} is no keyward"),
+            "set KEYWARD_LISTEN to where keyward listens, or stop what listens there",
+        ),
+    }
+}
+
+/// Whether the server has lost events since it started.
+fn dropped(metrics: &str) -> Finding {
+    let sum = |name: &str| -> f64 {
+        let samples = metrics.lines().filter(|line| line.starts_with(name));
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let (written, dropped) =
+        (sum("keyward_events_written_total{"), sum("keyward_events_dropped_total{"));
+    let found = format!("since its start the server wrote {written} events and dropped {dropped}");
+    if dropped > 0.0 {
+        let todo = "analytics lack them: look whether the database was away, or raise KEYWARD_EVENTS_WAITING";
+        return Finding::warning("dropped-events", found, todo);
+    }
+    Finding::ok("dropped-events", found)
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+fn line(finding: &Finding) -> String {
+    let Finding { check, state, found, todo } = finding;
+    let line = format!("{:<8} {check:<18} {found}", state.as_str());
+    match todo {
+        Some(todo) => format!("{line}\n{:28}→ {todo}", ""),
+        None => line,
+    }
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let of = |state| count(findings, state);
+    let (ok, warnings, problems) = (of(State::Ok), of(State::Warning), of(State::Problem));
+    format!("{ok} ok, {warnings} warnings, {problems} problems")
+}
+
+fn count(findings: &[Finding], state: State) -> usize {
+    findings.iter().filter(|finding| finding.state == state).count()
+}

@@ -1,0 +1,59 @@
+//! Where a server's log goes, and its traces, where a build has them.
+
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt};
+
+use super::Failure;
+use crate::config::{LogFormat, Settings};
+#[cfg(feature = "otel")]
+use crate::traces::Exporter;
+
+/// What has been started.
+pub struct Started {
+    #[cfg(feature = "otel")]
+    exporter: Option<Exporter>,
+}
+
+/// Logs go to standard error, so that standard output holds only what was asked for.
+pub fn start(settings: &Settings) -> Result<Started, Failure> {
+    let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
+        let text = &settings.log;
+        Failure::Use(format!(
+            "KEYWARD_LOG is {text:?}, which is neither a level (error, warn, info, debug, trace) \
+            nor a filter: {e}"
+        ))
+    })?;
+    // Postgres remarks at every start that the table of migrations is there already; spans are for traces alone.
+    let silent = ["sqlx::postgres::notice=off", "keyward::traces=off"];
+    let silent = silent.into_iter().filter_map(|directive| directive.parse().ok());
+    let filter = silent.fold(filter, EnvFilter::add_directive);
+    let lines = fmt::layer::<Registry>().with_writer(std::io::stderr);
+    let lines = match settings.log_format {
+        LogFormat::Text => {
+            lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed()
+        }
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let log = tracing_subscriber::registry().with(lines.with_filter(filter));
+    #[cfg(feature = "otel")]
+    let exporter = Exporter::start().map_err(Failure::Use)?;
+    #[cfg(feature = "otel")]
+    let log = log.with(exporter.as_ref().map(Exporter::layer));
+    log.try_init().map_err(|e| Failure::Run(format!("cannot start the log: {e}")))?;
+    Ok(Started {
+        #[cfg(feature = "otel")]
+        exporter,
+    })
+}
+
+impl Started {
+    /// Sends the traces that have not been sent yet.
+    #[cfg_attr(not(feature = "otel"), expect(clippy::unused_self, reason = "there are none"))]
+    pub fn stop(self) {
+        #[cfg(feature = "otel")]
+        if let Some(exporter) = self.exporter {
+            exporter.stop();
+        }
+    }
+}

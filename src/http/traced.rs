@@ -1,0 +1,47 @@
+//! Each request as a span, in a build that has traces.
+
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use opentelemetry::propagation::Extractor;
+use tracing::instrument::Instrument as _;
+
+use super::{OTHER, Paths};
+use crate::dashboard::Dashboard;
+use crate::rpc::Answer;
+use crate::traces;
+
+impl Paths {
+    pub fn answer(&self, request: Request) -> Answer {
+        let route = self.route(request.uri().path());
+        let span = traces::begin(request.method().as_str(), route, &Headers(request.headers()));
+        let answer = self.routed(request);
+        let ending = span.clone();
+        let traced = async move {
+            let response = answer.await;
+            traces::end(&ending, response.status().as_u16());
+            response
+        };
+        Box::pin(traced.instrument(span))
+    }
+
+    /// The path as it is known here, and never as a caller wrote it.
+    fn route(&self, path: &str) -> &str {
+        match self.operations.get_key_value(path) {
+            Some((route, _)) => route,
+            None if Dashboard::has(path) => "/dashboard",
+            None => OTHER,
+        }
+    }
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(axum::http::HeaderName::as_str).collect()
+    }
+}

@@ -1,0 +1,303 @@
+//! Traces, in a build that has them: a server sends to a collector, and what that got is read as the protocol has it.
+//!
+//! `./test --features otel --test traces`
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "the other binary uses the rest of the house")]
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Held;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use support::database::Database;
+use support::process::{Server, exchange, get, keyward};
+use support::{random, redis_url};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+const TRACE_ID: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
+const PARENT_ID: u64 = 0xb7ad_6b71_6920_3331;
+
+/// A collector that keeps what it is sent.
+struct Collector {
+    address: SocketAddr,
+    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let kept = bodies.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let kept = kept.clone();
+                std::thread::spawn(move || {
+                    while let Some(body) = receive(&stream) {
+                        kept.lock().unwrap().push(body);
+                    }
+                });
+            }
+        });
+        Self { address, bodies }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn bodies(&self) -> Vec<Vec<u8>> {
+        self.bodies.lock().unwrap().clone()
+    }
+
+    /// Every span, with the service that it is of.
+    fn spans(&self) -> Vec<(String, Span)> {
+        let mut spans = Vec::new();
+        for body in self.bodies() {
+            let request = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
+            for of_resource in request.resource_spans {
+                let attributes = of_resource.resource.unwrap().attributes;
+                let name = attributes.iter().find(|known| known.key == "service.name").unwrap();
+                let service = text(name.value.as_ref().unwrap().value.as_ref().unwrap());
+                for of_scope in of_resource.scope_spans {
+                    spans.extend(of_scope.spans.into_iter().map(|span| (service.clone(), span)));
+                }
+            }
+        }
+        spans
+    }
+
+    /// The span of this name. Fails unless there is one, and no other.
+    #[track_caller]
+    fn span(&self, name: &str) -> Span {
+        let all: Vec<_> = self.spans().into_iter().map(|(_, span)| span).collect();
+        let found: Vec<_> = all.iter().filter(|span| span.name == name).collect();
+        let names: Vec<_> = all.iter().map(|span| &span.name).collect();
+        assert_eq!(found.len(), 1, "{name} among {names:?}");
+        found[0].clone()
+    }
+}
+
+/// The body of one export, which is acknowledged.
+fn receive(stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut reader = BufReader::new(stream);
+    let (mut length, mut first) = (0, String::new());
+    reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+    assert!(first.starts_with("POST /v1/traces "), "{first}");
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let mut stream = stream;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok()?;
+    Some(body)
+}
+
+fn text(value: &Held) -> String {
+    match value {
+        Held::StringValue(text) => text.clone(),
+        Held::IntValue(number) => number.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn attribute(span: &Span, name: &str) -> Option<String> {
+    let found = span.attributes.iter().find(|known| known.key == name)?;
+    Some(text(found.value.as_ref()?.value.as_ref()?))
+}
+
+fn database() -> Database {
+    tokio::runtime::Runtime::new().unwrap().block_on(Database::create())
+}
+
+fn replica(database: &Database, collector: &Collector) -> Command {
+    let mut command = keyward();
+    command
+        .env("KEYWARD_DATABASE_URL", &database.url)
+        .env("KEYWARD_REDIS_URL", redis_url())
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+        .env("KEYWARD_DRAIN_SECONDS", "0")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
+    command
+}
+
+/// Calls an operation with a `traceparent` whose last part is `flags`.
+fn traced(server: &Server, operation: &str, body: &Value, flags: &str) -> Value {
+    let body = body.to_string();
+    let request = format!(
+        "POST /v2/{operation} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+        Authorization: Bearer {ROOT_KEY}\r\nContent-Type: application/json\r\n\
+        traceparent: 00-{TRACE_ID:032x}-{PARENT_ID:016x}-{flags}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let (status, text) = exchange(server.address, request.as_bytes()).unwrap();
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A new key with a limit.
+fn key(server: &Server) -> Value {
+    let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let limit = json!({ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true });
+    let request = json!({ "apiId": api["data"]["apiId"], "ratelimits": [limit] });
+    server.v2(ROOT_KEY, "keys.createKey", &request).1["data"]["key"].clone()
+}
+
+/// What has not been sent yet is sent at the end.
+fn stop(server: Server) {
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_request_is_a_span_of_the_callers_trace_with_its_steps_below_it() {
+    let (database, collector) = (database(), Collector::start());
+    let server = Server::start(replica(&database, &collector));
+    let key = key(&server);
+
+    let answer = traced(&server, "keys.verifyKey", &json!({ "key": key }), "01");
+    stop(server);
+
+    let span = collector.span("POST /v2/keys.verifyKey");
+    assert_eq!(span.trace_id, TRACE_ID.to_be_bytes());
+    assert_eq!(span.parent_span_id, PARENT_ID.to_be_bytes());
+    assert_eq!(span.kind, 2, "a server's");
+    let id = answer["meta"]["requestId"].as_str().unwrap();
+    for (name, value) in [
+        ("http.request.method", "POST"),
+        ("http.route", "/v2/keys.verifyKey"),
+        ("http.response.status_code", "200"),
+        ("keyward.request.id", id),
+        ("keyward.workspace.id", "ws_default"),
+        ("keyward.outcome", "VALID"),
+    ] {
+        assert_eq!(attribute(&span, name).as_deref(), Some(value), "{name}");
+    }
+    let spans = collector.spans();
+    assert!(spans.iter().all(|(service, _)| service == "keyward"));
+    let steps: Vec<_> = spans
+        .iter()
+        .filter(|(_, step)| step.trace_id == span.trace_id && step.span_id != span.span_id)
+        .map(|(_, step)| (step.name.as_str(), step.kind))
+        .collect();
+    assert!(steps.contains(&("redis.take", 3)), "{steps:?}");
+    assert!(steps.contains(&("database.load", 3)), "{steps:?}");
+    assert!(spans.iter().any(|(_, step)| step.name == "database.commit"));
+}
+
+#[test]
+fn a_request_that_fails_and_one_to_no_operation_are_told_and_what_is_done_for_nobody_is_not() {
+    let (database, collector) = (database(), Collector::start());
+    let server = Server::start(replica(&database, &collector));
+
+    server.v2("nobody_knows_this_key", "keys.whoami", &json!({}));
+    get(server.address, "/nowhere?secret=canary").unwrap();
+    get(server.address, "/dashboard/sign-in").unwrap();
+    stop(server);
+
+    let refused = collector.span("POST /v2/keys.whoami");
+    assert_eq!(attribute(&refused, "keyward.outcome").as_deref(), Some("root_key_not_found"));
+    assert_eq!(attribute(&refused, "http.response.status_code").as_deref(), Some("401"));
+    assert_eq!(attribute(&refused, "keyward.workspace.id"), None);
+    collector.span("GET /dashboard");
+    let spans = collector.spans();
+    let is_begun = |span: &Span| span.kind == 2 || !span.parent_span_id.is_empty();
+    assert!(spans.iter().all(|(_, span)| is_begun(span)), "{spans:?}");
+}
+
+#[test]
+fn no_secret_and_nothing_that_a_caller_wrote_is_in_a_trace() {
+    let (database, collector) = (database(), Collector::start());
+    let server = Server::start(replica(&database, &collector));
+    let key = key(&server);
+    let canary = format!("canary{}", random());
+
+    server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
+    server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": canary }));
+    server.v2(&canary, "keys.verifyKey", &json!({ "key": canary }));
+    server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": [canary], canary.as_str(): 1 }));
+    get(server.address, &format!("/{canary}?{canary}")).unwrap();
+    stop(server);
+
+    let bytes = collector.bodies().concat();
+    assert!(bytes.len() > 1000, "nothing was sent");
+    for secret in [ROOT_KEY, key.as_str().unwrap(), canary.as_str()] {
+        let is_there = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!is_there, "{secret} was sent");
+    }
+}
+
+#[test]
+fn sampling_goes_by_the_standard_variables_and_by_what_the_caller_decided() {
+    let (database, collector) = (database(), Collector::start());
+    let mut command = replica(&database, &collector);
+    command.env("OTEL_TRACES_SAMPLER", "parentbased_always_off");
+    command.env("OTEL_SERVICE_NAME", "keys-of-payments");
+    let server = Server::start(command);
+    let key = key(&server);
+    let verify = json!({ "key": key });
+
+    traced(&server, "keys.verifyKey", &verify, "00");
+    let (_, unasked) = server.v2(ROOT_KEY, "keys.verifyKey", &verify);
+    let asked = traced(&server, "keys.verifyKey", &verify, "01");
+    stop(server);
+
+    let span = collector.span("POST /v2/keys.verifyKey");
+    let id = attribute(&span, "keyward.request.id");
+    assert_eq!(id.as_deref(), asked["meta"]["requestId"].as_str(), "{unasked}");
+    assert!(collector.spans().iter().all(|(service, _)| service == "keys-of-payments"));
+}
+
+#[test]
+fn without_an_endpoint_nothing_is_sent_and_one_that_cannot_be_used_stops_the_start() {
+    let (database, collector) = (database(), Collector::start());
+    let started = |name: &str, value: &str| {
+        let mut command = replica(&database, &collector);
+        let server = Server::start({
+            command.env(name, value);
+            command
+        });
+        key(&server);
+        stop(server);
+    };
+
+    started("OTEL_SDK_DISABLED", "true");
+    started("OTEL_TRACES_EXPORTER", "none");
+    started("OTEL_EXPORTER_OTLP_ENDPOINT", "");
+    assert!(collector.bodies().is_empty());
+    let mut command = replica(&database, &collector);
+    let output = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector").output().unwrap();
+    let sentence = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{sentence}");
+    assert!(sentence.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{sentence}");
+}
+
+#[test]
+fn a_collector_that_is_away_holds_nobody_up() {
+    let database = database();
+    let nowhere = Collector { address: ([127, 0, 0, 1], 9).into(), bodies: Arc::default() };
+    let server = Server::start(replica(&database, &nowhere));
+
+    let key = key(&server);
+    for _ in 0..5 {
+        let (status, answer) = server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key }));
+        assert_eq!((status, &answer["data"]["code"]), (200, &json!("VALID")), "{answer}");
+    }
+    stop(server);
+}
