@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{EMAIL, Visitor, at, between};
+use super::{EMAIL, Visitor, at, between, encoded};
 use crate::both;
 use crate::support::Reply;
 
@@ -72,6 +72,27 @@ both! {
         assert!(found.contains("&#60;script&#62;Mail") && !found.contains("<script>Mail"));
         assert!(found.contains(">1<span class=\"hidden\"> keys of"), "{found}");
         assert!(nothing.contains("Nothing found"));
+    }
+
+    async fn a_search_knows_capitals_of_every_alphabet(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        owner.post(&at("/apis"), &[("name", "Ärzte")]).await;
+        owner.post(&at("/ratelimits"), &[("name", "ÉCOLES")]).await;
+        kw.set_override("ÉCOLES", "Ωmega", json!({})).await;
+        let namespace = kw.texts("namespaces", "id").await.remove(0);
+
+        for (list, sought) in [
+            (at("/apis"), "äRZTE"),
+            (at("/ratelimits"), "éColes"),
+            (at(&format!("/ratelimits/{namespace}")), "ωMEGA"),
+        ] {
+            let found = owner.get(&format!("{list}?{}", encoded(&[("q", sought)]))).await.text;
+            assert_eq!(found.matches("<tr><th scope=\"row\"").count(), 1, "{sought}: {found}");
+        }
+        let api = kw.texts("apis", "id").await.remove(0);
+        owner.post(&at(&format!("/apis/{api}/settings")), &[("name", "Öl und Gas")]).await;
+        let found = owner.get(&at("/apis?q=%C3%B6l")).await.text;
+        assert!(found.contains("Öl und Gas"), "{found}");
     }
 
     async fn settings_hold_from_the_next_key_on(kw) {

@@ -16,8 +16,7 @@ use super::visit::InWorkspace;
 use super::words::Moment;
 use super::{Answer, page};
 use crate::clock::Timestamp;
-use crate::domain::audit;
-use crate::store::{StoredEntry, WantedEntries};
+use crate::domain::audit::{self, StoredEntry, WantedEntries};
 
 pub fn routes() -> Router {
     Router::new()

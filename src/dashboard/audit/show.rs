@@ -11,12 +11,11 @@ use super::super::visit::InWorkspace;
 use super::super::words::{Moment, utc};
 use super::super::{Answer, page, refused_page, see};
 use super::{Row, name, targets, who, words};
-use crate::domain::audit::{self, Fields};
+use crate::domain::audit::{self, Fields, StoredEntry, WantedEntries};
 use crate::domain::undo;
 use crate::error::Error;
 use crate::id::AuditId;
 use crate::model::MemberRole;
-use crate::store::{StoredEntry, WantedEntries};
 
 /// How many later entries about the same thing are looked at.
 const LATER_MAX: i64 = 10;

@@ -2,6 +2,7 @@
 
 mod change;
 
+pub use crate::store::{StoredEntry, WantedEntries};
 pub use change::{Change, Fields, fields, read};
 
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{AuditId, CorrelationId, WorkspaceId};
 use crate::model::Person;
-use crate::store::{AuditAct, AuditEntry, StoredEntry, Tx, WantedEntries};
+use crate::store::{AuditAct, AuditEntry, Tx};
 
 /// How a root key without a name is called.
 const ROOT_KEY: &str = "root key";

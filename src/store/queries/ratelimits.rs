@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
 use crate::model::{Namespace, OnOutage, Override};
 use crate::store::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
-use crate::store::{Listing, RatelimitReads, RatelimitWrites, StoredNamespace};
+use crate::store::{Listing, RatelimitReads, RatelimitWrites, StoredNamespace, searchable};
 
 macro_rules! namespaces_with {
     ($more:expr, $condition:literal) => {
@@ -84,7 +84,7 @@ impl RatelimitReads for Connection {
     ) -> Result<Vec<Namespace>> {
         let sql = concat!(
             namespaces_with!("", " AND n.deleted_at IS NULL AND n.id >= $2 AND ($3 = '' OR "),
-            contains!("lower(n.name || ' ' || n.id)", "$3"),
+            contains!("n.search", "$3"),
             ") ORDER BY n.id LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(listing.from);
@@ -99,7 +99,7 @@ impl RatelimitReads for Connection {
     ) -> Result<Vec<Override>> {
         let sql = overrides_of!(concat!(
             "o.id >= $3 AND ($4 = '' OR ",
-            contains!("lower(o.identifier || ' ' || o.id)", "$4"),
+            contains!("o.search", "$4"),
             ") ORDER BY o.id LIMIT $5"
         ));
         let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.from);
@@ -146,13 +146,14 @@ impl RatelimitWrites for Connection {
                 json!({
                     "id": namespace.id, "name": namespace.name,
                     "on_outage": namespace.on_outage.as_str(), "created_at": namespace.created_at,
+                    "search": searchable([namespace.id.as_str(), &namespace.name]),
                 })
             })
             .collect();
         let sql = concat!(
-            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at)
+            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at, search)
             SELECT item ->> 'id', $1, item ->> 'name', item ->> 'on_outage',
-                CAST(item ->> 'created_at' AS BIGINT)
+                CAST(item ->> 'created_at' AS BIGINT), item ->> 'search'
             FROM ",
             items!("$2"),
             " WHERE TRUE
@@ -200,8 +201,8 @@ impl RatelimitWrites for Connection {
         let sql = "
             INSERT INTO overrides
                 (id, namespace_id, identifier, \"limit\", duration_ms, expires_at, is_async,
-                created_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                created_at, search)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
             ON CONFLICT (namespace_id, identifier) DO UPDATE
             SET \"limit\" = excluded.\"limit\", duration_ms = excluded.duration_ms,
                 expires_at = excluded.expires_at, is_async = excluded.is_async,
@@ -216,6 +217,7 @@ impl RatelimitWrites for Connection {
             .bind(new.expires_at)
             .bind(new.is_async)
             .bind(new.created_at)
+            .bind(searchable([new.id.as_str(), &new.identifier]))
             .fetch_one(self)
             .await?)
     }

@@ -45,7 +45,7 @@ impl Reads for Connection {
     ) -> Result<Vec<Api>> {
         let sql = concat!(
             apis_where!("deleted_at IS NULL AND id >= $2 AND ($3 = '' OR "),
-            contains!("lower(name || ' ' || id)", "$3"),
+            contains!("search", "$3"),
             ") ORDER BY id LIMIT $4"
         );
         let query = query_as(sql).bind(workspace).bind(listing.from);

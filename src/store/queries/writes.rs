@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
 use crate::model::{Api, ApiSettings, Key, Meta, Ratelimit};
-use crate::store::{CreditWrites as _, Owner, Reads as _, StoredKey, Writes};
+use crate::store::{CreditWrites as _, Owner, Reads as _, StoredKey, Writes, searchable};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -61,12 +61,15 @@ impl Writes for Connection {
     }
 
     async fn insert_api(&mut self, api: &Api) -> Result<()> {
-        let sql = "INSERT INTO apis (id, workspace_id, name, created_at) VALUES ($1, $2, $3, $4)";
+        let sql = "
+            INSERT INTO apis (id, workspace_id, name, created_at, search)
+            VALUES ($1, $2, $3, $4, $5)";
         query(sql)
             .bind(&api.id)
             .bind(&api.workspace_id)
             .bind(&api.name)
             .bind(api.created_at)
+            .bind(searchable([api.id.as_str(), &api.name]))
             .execute(self)
             .await?;
         Ok(())
@@ -76,7 +79,7 @@ impl Writes for Connection {
         let sql = "
             UPDATE apis
             SET default_prefix = $2, default_byte_length = $3, recoverable_keys = $4,
-                delete_protection = $5, allowed_networks = $6, name = $7
+                delete_protection = $5, allowed_networks = $6, name = $7, search = $8
             WHERE id = $1";
         let ApiSettings {
             default_prefix,
@@ -95,6 +98,7 @@ impl Writes for Connection {
             .bind(delete_protection)
             .bind(networks)
             .bind(&api.name)
+            .bind(searchable([api.id.as_str(), &api.name]))
             .execute(self)
             .await?;
         Ok(())
