@@ -205,6 +205,13 @@ fn a_file_with_a_broken_page_is_told() {
     server.signal("TERM");
     server.wait();
     let path = data.path().join("keyward.db");
+    // What still stands in the log of changes, if a connection was closed in a hurry.
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let url = format!("sqlite://{}", path.display());
+        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut file).await.unwrap();
+        file.close().await.unwrap();
+    });
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     let pages = file.metadata().unwrap().len() / 4096;
     assert!(pages > 10, "{pages}");
