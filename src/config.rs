@@ -44,8 +44,7 @@ pub struct Config {
     /// A file that holds the root key
     #[arg(long, env = "KEYWARD_ROOT_KEY_FILE", global = true)]
     root_key_file: Option<PathBuf>,
-    /// 32 bytes in base64 or hex that seal recoverable keys [default of an embedded server: made at its first
-    /// start]
+    /// 32 bytes in base64 or hex that seal recoverable keys [default, embedded: made at the first start]
     #[arg(long, env = "KEYWARD_MASTER_KEY", global = true, hide_env_values = true)]
     master_key: Option<String>,
     /// A file that holds the master key

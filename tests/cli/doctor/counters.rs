@@ -1,0 +1,67 @@
+//! A Redis that is set wrongly, and what it takes with it.
+
+use redis::RedisResult;
+
+use super::*;
+use crate::servers::Cluster;
+
+fn set(redis: &Redis, name: &str, value: &str) {
+    let done: RedisResult<()> =
+        redis::cmd("CONFIG").arg(&["SET", name, value]).exec(&mut redis.connect());
+    done.unwrap();
+}
+
+#[test]
+fn a_redis_that_evicts_forgets_and_is_full_is_told() {
+    let (database, redis) = (database(), Redis::start());
+    let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
+
+    doctor().has("redis-persistence", "warning", &["appendonly"]).has_problems(&[]);
+    set(&redis, "maxmemory-policy", "allkeys-lru");
+    doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["allkeys-lru"]);
+    set(&redis, "maxmemory-policy", "noeviction");
+    set(&redis, "maxmemory", "1000000");
+    doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["raise maxmemory"]);
+}
+
+#[test]
+fn a_redis_that_follows_and_a_cluster_under_the_wrong_name_are_told() {
+    let (database, redis, master) = (database(), Redis::start(), Redis::start());
+    let doctor = |url: &str| Told::by(&mut replica(&database.url, url));
+    let cluster = Cluster::start(3);
+    let one = cluster.url().replace("redis-cluster://", "redis://");
+
+    doctor(&cluster.url()).has("redis", "ok", &["of a cluster"]).has_problems(&[]);
+    let named = doctor(one.split(',').next().unwrap());
+    named.has_problems(&["redis"]).has("redis", "problem", &["redis-cluster://"]);
+    let alone = doctor(&redis.url().replace("redis://", "redis-cluster://"));
+    alone.has_problems(&["redis"]).has("redis", "problem", &["it is one server"]);
+    redis::cmd("REPLICAOF")
+        .arg(&["127.0.0.1", &master.port.to_string()])
+        .exec(&mut redis.connect())
+        .unwrap();
+    doctor(&redis.url()).has_problems(&["redis"]).has("redis", "problem", &["master"]);
+}
+
+#[test]
+fn withheld_credits_are_told() {
+    let (database, mut redis) = (database(), Redis::start());
+    let server = Server::start(replica(&database.url, &redis.url()));
+    let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let request = json!({ "apiId": api["data"]["apiId"], "credits": { "remaining": 1000 } });
+    let (_, issued) = server.v2(ROOT_KEY, "keys.createKey", &request);
+    let verify = json!({ "key": issued["data"]["key"] });
+    for _ in 0..10 {
+        server.v2(ROOT_KEY, "keys.verifyKey", &verify);
+    }
+    // What is killed cannot tell what it spent, and the Redis that knew starts empty.
+    server.signal("KILL");
+    redis.kill();
+    redis.restart();
+    let next = Server::start(replica(&database.url, &redis.url()));
+    next.v2(ROOT_KEY, "keys.verifyKey", &verify);
+
+    let told = Told::by(&mut replica(&database.url, &redis.url()));
+
+    told.has("credits", "warning", &["are withheld, in 1 purse", "keyward credits list"]);
+}
