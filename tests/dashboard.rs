@@ -12,6 +12,7 @@ mod permissions;
 mod ratelimits;
 mod root_keys;
 mod sign_in;
+mod single_sign_on;
 
 use std::collections::BTreeMap;
 

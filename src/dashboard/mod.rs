@@ -26,6 +26,7 @@ mod ratelimits;
 mod root_keys;
 mod shell;
 mod sign_in;
+mod single_sign_on;
 mod span;
 mod visit;
 mod words;
@@ -133,6 +134,7 @@ fn routes() -> Router {
         .merge(ratelimits::routes())
         .merge(root_keys::routes())
         .merge(members::routes())
+        .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::NoSuchPath))
         .method_not_allowed_fallback(async |method: Method| {
             Failure::from(Error::WrongMethod(method.to_string(), "another method"))

@@ -110,6 +110,8 @@ fn told(word: &str) -> Option<&'static str> {
     Some(match word {
         "revoked" => "The root key is revoked. Nothing accepts it any more.",
         "password" => "Your password is changed, and your other sessions are ended.",
+        "linked" => "Your account is linked. Sign in either way from now on.",
+        "unlinked" => "Your account is not linked any more. Sign in with your password.",
         "session" => "The session is ended.",
         "others" => "All your other sessions are ended.",
         "role" => "The role is changed.",

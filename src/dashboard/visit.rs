@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use super::FORM_BYTES_MAX;
 use super::failure::Failure;
 use super::form::Form;
-use super::headers::{GUEST, SESSION, cookie};
+use super::headers::{GUEST, SESSION, TRIP, cookie};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
 use crate::domain::people::{self, Known};
@@ -43,6 +43,10 @@ pub struct Visit {
     pub form: Form,
     /// Where the visitor's browser reaches this server, as far as it says so.
     pub base_url: String,
+    /// Whether the browser says that it was a page of this server that asked, or the person.
+    pub is_from_here: bool,
+    /// What the browser keeps of its way to the issuer of single sign-on.
+    pub trip: Option<String>,
     /// A guest who has no token yet gets this one.
     guest: Option<Plaintext>,
     /// Whether the browser showed the cookie of a session that is over.
@@ -80,6 +84,8 @@ impl Visit {
             query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form: Form::default(),
             base_url: app.settings.public_url.clone(),
+            is_from_here: is_from_here(headers, &app.settings.public_url),
+            trip: cookie(headers, TRIP).map(str::to_owned),
             guest,
         })
     }
@@ -95,7 +101,7 @@ impl Visit {
         let is_form = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes().to_ascii_lowercase().starts_with(b"application/x-www-form-urlencoded")
         });
-        if !is_form || !is_from_here(headers, &self.app.settings.public_url) {
+        if !is_form || !self.is_from_here {
             body::read_on(body).await;
             return Err(Failure::Forged);
         }
@@ -114,6 +120,11 @@ impl Visit {
             return Err(Failure::NoCookies);
         }
         Err(Failure::Forged)
+    }
+
+    /// How single sign-on is called, where there is one.
+    pub fn issuer(&self) -> Option<&str> {
+        self.app.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
     }
 
     /// Who is signed in; else the page that asks for it.

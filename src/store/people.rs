@@ -9,10 +9,14 @@ use crate::model::{Invitation, Member, MemberRole, Membership, Person, Session};
 
 #[async_trait]
 pub trait PeopleReads: Send {
-    /// A person, and the hash of the password.
-    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, String)>>;
+    /// A person, and the hash of the password, of who has one.
+    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, Option<String>)>>;
     /// As [`PeopleReads::person_of`], by the id.
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, String)>>;
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>>;
+    /// Whom an issuer calls so.
+    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<Person>>;
+    /// What an issuer calls a person.
+    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>>;
     async fn is_anybody_there(&mut self) -> Result<bool>;
     /// A session by the hash of its token, and whose it is.
     async fn session(&mut self, hash: &str) -> Result<Option<(Session, Person)>>;
@@ -28,6 +32,8 @@ pub trait PeopleReads: Send {
     ) -> Result<Option<Membership>>;
     /// The members of a workspace, by e-mail.
     async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<Member>>;
+    /// How many members a workspace has.
+    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// The links of a workspace that members have made, the latest first.
     async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
     /// A link by the hash of its token.
@@ -38,8 +44,19 @@ pub trait PeopleReads: Send {
 
 #[async_trait]
 pub trait PeopleWrites: PeopleReads {
-    async fn insert_person(&mut self, person: &Person, password: &str) -> Result<()>;
-    async fn set_password(&mut self, person: &PersonId, password: &str) -> Result<()>;
+    /// `password`: a hash, of who has one.
+    async fn insert_person(&mut self, person: &Person, password: Option<&str>) -> Result<()>;
+    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()>;
+    /// Notes what an issuer calls a person, instead of what it called them before.
+    async fn set_login(
+        &mut self,
+        person: &PersonId,
+        issuer: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<()>;
+    /// Forgets what an issuer calls a person.
+    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()>;
     /// Removes a person who belongs to no workspace any more, with all sessions.
     async fn drop_stranger(&mut self, person: &PersonId) -> Result<()>;
     async fn insert_session(&mut self, session: &Session, hash: &str) -> Result<()>;

@@ -1,7 +1,7 @@
 //! People.
 
 use async_trait::async_trait;
-use sqlx::{query, query_as};
+use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
 use crate::clock::Timestamp;
@@ -44,16 +44,30 @@ macro_rules! invitations_where {
 
 #[async_trait]
 impl PeopleReads for Connection {
-    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, String)>> {
+    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, Option<String>)>> {
         let row: Option<KnownPersonRow> =
             query_as(people_where!("email = $1")).bind(email).fetch_optional(self).await?;
-        Ok(row.map(|row| (row.person, row.password)))
+        Ok(row.map(KnownPersonRow::into_parts))
     }
 
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, String)>> {
+    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<Person>> {
+        let sql = "
+            SELECT p.id, p.email, p.created_at
+            FROM people_logins l
+            JOIN people p ON p.id = l.person_id
+            WHERE l.issuer = $1 AND l.subject = $2";
+        Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
+    }
+
+    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>> {
+        let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        Ok(query_scalar(sql).bind(person).bind(issuer).fetch_optional(self).await?)
+    }
+
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>> {
         let row: Option<KnownPersonRow> =
             query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
-        Ok(row.map(|row| (row.person, row.password)))
+        Ok(row.map(KnownPersonRow::into_parts))
     }
 
     async fn is_anybody_there(&mut self) -> Result<bool> {
@@ -107,6 +121,11 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
     }
 
+    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM memberships WHERE workspace_id = $1";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
     async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>> {
         let sql = invitations_where!(
             "i.workspace_id = $1 AND i.kind = 'member' ORDER BY i.created_at DESC, i.id LIMIT 1000"
@@ -137,21 +156,42 @@ impl PeopleReads for Connection {
 
 #[async_trait]
 impl PeopleWrites for Connection {
-    async fn insert_person(&mut self, person: &Person, password: &str) -> Result<()> {
+    async fn insert_person(&mut self, person: &Person, password: Option<&str>) -> Result<()> {
         let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
         query(sql)
             .bind(&person.id)
             .bind(&person.email)
-            .bind(password)
+            .bind(password.unwrap_or_default())
             .bind(person.created_at)
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn set_password(&mut self, person: &PersonId, password: &str) -> Result<()> {
+    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()> {
         let sql = "UPDATE people SET password = $2 WHERE id = $1";
-        query(sql).bind(person).bind(password).execute(self).await?;
+        query(sql).bind(person).bind(password.unwrap_or_default()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn set_login(
+        &mut self,
+        person: &PersonId,
+        issuer: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.delete_login(person, issuer).await?;
+        let sql = "
+            INSERT INTO people_logins (issuer, subject, person_id, created_at)
+            VALUES ($1, $2, $3, $4)";
+        query(sql).bind(issuer).bind(subject).bind(person).bind(now).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()> {
+        let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        query(sql).bind(person).bind(issuer).execute(self).await?;
         Ok(())
     }
 
