@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
 use crate::model::{Invitation, Member, MemberRole, Membership, Person, Session};
+use crate::store::Listing;
 
 #[async_trait]
 pub trait PeopleReads: Send {
@@ -30,8 +31,19 @@ pub trait PeopleReads: Send {
         workspace: &WorkspaceId,
         person: &PersonId,
     ) -> Result<Option<Membership>>;
-    /// The members of a workspace, by e-mail.
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<Member>>;
+    /// A page of the members of a workspace, by e-mail, which is searched.
+    async fn members(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Member>>;
+    async fn member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Member>>;
+    /// Whether a workspace has an owner but this person.
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool>;
     /// How many members a workspace has.
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// The links of a workspace that members have made, the latest first.

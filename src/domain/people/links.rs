@@ -22,7 +22,7 @@ const TOKEN_BYTES: u8 = 32;
 const SET_UP_MS: i64 = 24 * 60 * 60_000;
 const INVITATION_MS: i64 = 3 * 24 * 60 * 60_000;
 /// How many members a workspace may have.
-const MEMBERS_MAX: i64 = 1_000;
+const MEMBERS_MAX: i64 = 10_000;
 
 /// A link as it is made.
 pub struct NewLink<'a> {

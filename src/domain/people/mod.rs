@@ -14,7 +14,7 @@ pub mod single_sign_on;
 use std::sync::Arc;
 
 pub use links::{Joined, accept, at_start, opened, operator_link, takes_password};
-pub use members::{invite, members, remove, set_role, withdraw};
+pub use members::{invitations, invite, member, members, remove, set_role, withdraw};
 pub use passwords::{PASSWORD_MAX, PASSWORD_MIN, Passwords};
 pub use sessions::{Known, LIFE_MS, change_password, end, end_others, known, sessions, sign_out};
 pub use signing_in::{SignedIn, sign_in, takes_passwords};

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
 use crate::model::{Invitation, Member, MemberRole, Membership, Person, Session};
 use crate::store::rows::{KnownPersonRow, SessionRow};
-use crate::store::{PeopleReads, PeopleWrites};
+use crate::store::{Listing, PeopleReads, PeopleWrites};
 
 macro_rules! people_where {
     ($condition:literal) => {
@@ -23,6 +23,19 @@ macro_rules! memberships_where {
             "SELECT m.workspace_id, w.name AS workspace_name, w.enabled AS workspace_enabled, m.role
             FROM memberships m
             JOIN workspaces w ON w.id = m.workspace_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! members_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT p.id, p.email, p.created_at, m.role, m.joined_at,
+                (SELECT MAX(s.seen_at) FROM sessions s WHERE s.person_id = p.id) AS seen_at
+            FROM memberships m
+            JOIN people p ON p.id = m.person_id
             WHERE ",
             $condition
         )
@@ -50,6 +63,12 @@ impl PeopleReads for Connection {
         Ok(row.map(KnownPersonRow::into_parts))
     }
 
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>> {
+        let row: Option<KnownPersonRow> =
+            query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
+        Ok(row.map(KnownPersonRow::into_parts))
+    }
+
     async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<Person>> {
         let sql = "
             SELECT p.id, p.email, p.created_at
@@ -62,12 +81,6 @@ impl PeopleReads for Connection {
     async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>> {
         let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
         Ok(query_scalar(sql).bind(person).bind(issuer).fetch_optional(self).await?)
-    }
-
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>> {
-        let row: Option<KnownPersonRow> =
-            query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
-        Ok(row.map(KnownPersonRow::into_parts))
     }
 
     async fn is_anybody_there(&mut self) -> Result<bool> {
@@ -109,16 +122,41 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
     }
 
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<Member>> {
-        let sql = "
-            SELECT p.id, p.email, p.created_at, m.role, m.joined_at,
-                (SELECT MAX(s.seen_at) FROM sessions s WHERE s.person_id = p.id) AS seen_at
-            FROM memberships m
-            JOIN people p ON p.id = m.person_id
-            WHERE m.workspace_id = $1
+    async fn members(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Member>> {
+        let sql = concat!(
+            members_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("p.email", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM memberships fm
+                JOIN people f ON f.id = fm.person_id
+                WHERE f.id = $3 AND fm.workspace_id = $1 AND f.email <= p.email))
             ORDER BY p.email
-            LIMIT 1000";
-        Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        Ok(query.bind(listing.from).bind(listing.limit).fetch_all(self).await?)
+    }
+
+    async fn member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Member>> {
+        let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
+        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+    }
+
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool> {
+        let sql = "
+            SELECT 1 FROM memberships
+            WHERE workspace_id = $1 AND person_id <> $2 AND role = 'owner'
+            LIMIT 1";
+        Ok(query(sql).bind(workspace).bind(but).fetch_optional(self).await?.is_some())
     }
 
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64> {
