@@ -5,6 +5,7 @@ mod analytics;
 mod apis;
 mod door;
 mod identities;
+mod imports;
 mod join;
 mod keys;
 mod members;

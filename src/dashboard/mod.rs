@@ -15,6 +15,7 @@ mod failure;
 mod form;
 mod headers;
 mod identities;
+mod imports;
 mod join;
 mod key_row;
 mod keys;
@@ -133,6 +134,7 @@ fn routes() -> Router {
         .merge(permissions::routes())
         .merge(ratelimits::routes())
         .merge(root_keys::routes())
+        .merge(imports::routes())
         .merge(members::routes())
         .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::NoSuchPath))

@@ -18,6 +18,7 @@ pub enum Section {
     Ratelimits,
     Analytics,
     RootKeys,
+    Imports,
     Members,
     Account,
 }
@@ -62,6 +63,7 @@ impl Nav {
             entry(Section::Ratelimits, "Rate limits", format!("{base}/ratelimits")),
             entry(Section::Analytics, "Analytics", format!("{base}/analytics")),
             entry(Section::RootKeys, "Root keys", format!("{base}/root-keys")),
+            entry(Section::Imports, "Imports", format!("{base}/imports")),
             entry(Section::Members, "Members", format!("{base}/members")),
             entry(Section::Account, "Account", "/dashboard/account".to_owned()),
         ];
@@ -138,6 +140,7 @@ fn told(word: &str) -> Option<&'static str> {
         "namespace-deleted" => "The namespace is deleted. Checks in it are refused.",
         "override-set" => "The override is set. Checks count with it from now on.",
         "override-deleted" => "The override is deleted. Checks no longer count with it.",
+        "import-made" => "The import is made. Now take in keys.",
         "joined" => "Welcome. You belong to this workspace now.",
         _ => return None,
     })

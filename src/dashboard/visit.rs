@@ -11,10 +11,10 @@ use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 
-use super::FORM_BYTES_MAX;
 use super::failure::Failure;
 use super::form::Form;
 use super::headers::{GUEST, SESSION, TRIP, cookie};
+use super::{FORM_BYTES_MAX, imports};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
 use crate::domain::people::{self, Known};
@@ -108,7 +108,11 @@ impl Visit {
         if let Some(origin) = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()) {
             origin.clone_into(&mut self.base_url);
         }
-        self.form = Form::parse(&body::read(body, FORM_BYTES_MAX).await?);
+        let max = match &self.known {
+            Some(_) => imports::form_bytes_max(head.uri.path()).unwrap_or(FORM_BYTES_MAX),
+            None => FORM_BYTES_MAX,
+        };
+        self.form = Form::parse(&body::read(body, max).await?);
         // Compared by their hashes, which nobody can steer towards each other.
         if KeyHash::of(self.form.text(CSRF)) == KeyHash::of(&self.csrf) {
             return Ok(());

@@ -46,7 +46,7 @@ pub use events::Events;
 pub use holdings::HoldingReads;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
-pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
+pub use migrations::{IncomingKey, MigrationReads, MigrationWrites, StoredMigration};
 pub use people::{PeopleReads, PeopleWrites};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};

@@ -12,7 +12,7 @@ use crate::both;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 30] = [
+const ACTS: [(&str, Fields, [bool; 3]); 32] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -40,11 +40,13 @@ const ACTS: [(&str, Fields, [bool; 3]); 30] = [
     ("/ratelimits/rlns_none/delete", &[], [true, true, false]),
     ("/ratelimits/rlns_none/override", &[("identifier", "a")], [true, true, false]),
     ("/ratelimits/rlns_none/override/delete", &[("identifier", "a")], [true, true, false]),
+    ("/imports", &[("algorithm", "sha256")], [true, true, false]),
+    ("/imports/mig_none", &[("keys", "hash")], [true, true, false]),
     ("/identities", &[("externalId", "user_1")], [true, true, false]),
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 35] = [
+const PAGES: [(&str, [bool; 3]); 38] = [
     ("", [true; 3]),
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
@@ -76,6 +78,9 @@ const PAGES: [(&str, [bool; 3]); 35] = [
     ("/ratelimits/rlns_none/delete", [true, true, false]),
     ("/ratelimits/rlns_none/override", [true, true, false]),
     ("/ratelimits/rlns_none/override/delete", [true, true, false]),
+    ("/imports", [true; 3]),
+    ("/imports/mig_none", [true; 3]),
+    ("/imports/new", [true, true, false]),
     ("/identities", [true; 3]),
     ("/new-identity", [true, true, false]),
     ("/identities/id_none/edit", [true, true, false]),
