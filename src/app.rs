@@ -20,6 +20,7 @@ use crate::domain::root_keys;
 use crate::domain::uses::Uses;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
+use crate::issuer::Issuer;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Keyspace, Quick};
@@ -82,6 +83,8 @@ pub struct App {
     pub uses: Uses,
     /// Who hashes passwords at this moment.
     pub passwords: Passwords,
+    /// Who says who somebody is. Absent: there is no single sign-on.
+    pub issuer: Option<Issuer>,
     announcements: mpsc::Sender<String>,
 }
 
@@ -147,6 +150,7 @@ impl App {
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let happened = Buffer::new(settings.events_waiting_max);
         let draining = AtomicBool::new(false);
+        let issuer = settings.oidc.as_ref().map(Issuer::new).transpose()?;
         let masters = settings.master_keys.clone().map(Arc::new);
         let app = Self {
             settings,
@@ -172,6 +176,7 @@ impl App {
             quick: Quick::default(),
             uses: Uses::default(),
             passwords: Passwords::default(),
+            issuer,
             announcements,
         };
         Ok((app, waiting))

@@ -3,6 +3,7 @@
 //! A flag wins over the environment. A value that cannot be used stops the start, with the name of the
 //! variable, the fault and what is allowed; nothing is guessed.
 
+mod oidc;
 mod values;
 mod variables;
 
@@ -14,7 +15,9 @@ use clap::Args;
 use crate::model::{Kept, Networks, OnOutage};
 use crate::secret::Plaintext;
 use crate::vault::{MasterKey, MasterKeys};
-use values::{RATELIMITS_KEPT, VERIFICATIONS_KEPT, address, near, number, retention, secret, url};
+use oidc::OidcConfig;
+pub use oidc::{OIDC_ONLY, Oidc};
+use values::{address, kept, near, number, secret, url};
 
 /// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
 #[derive(Args, Clone, Default)]
@@ -116,6 +119,8 @@ pub struct Config {
     /// How many keys are cached [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
+    #[command(flatten)]
+    oidc: OidcConfig,
 }
 
 /// Where data and counters live.
@@ -164,6 +169,8 @@ pub struct Settings {
     pub region: String,
     pub events_waiting_max: usize,
     pub kept: Kept,
+    /// Absent: there is no single sign-on.
+    pub oidc: Option<Oidc>,
 }
 
 impl Settings {
@@ -251,7 +258,8 @@ impl Config {
             )?,
             region: self.region()?,
             events_waiting_max: self.events_waiting_max()?,
-            kept: self.kept()?,
+            kept: kept(self.verifications_kept.as_deref(), self.ratelimits_kept.as_deref())?,
+            oidc: self.oidc.check()?,
             listen,
         })
     }
@@ -360,22 +368,6 @@ impl Config {
         let (name, text) = ("KEYWARD_EVENTS_WAITING", self.events_waiting.as_deref());
         let max = number(name, text, 100_000, 100, 10_000_000)?;
         Ok(usize::try_from(max).unwrap_or(usize::MAX))
-    }
-
-    fn kept(&self) -> Result<Kept, String> {
-        let (verifications, ratelimits) = (&self.verifications_kept, &self.ratelimits_kept);
-        Ok(Kept {
-            verifications: retention(
-                "KEYWARD_VERIFICATIONS_KEPT",
-                verifications.as_deref(),
-                VERIFICATIONS_KEPT,
-            )?,
-            ratelimits: retention(
-                "KEYWARD_RATELIMITS_KEPT",
-                ratelimits.as_deref(),
-                RATELIMITS_KEPT,
-            )?,
-        })
     }
 
     fn region(&self) -> Result<String, String> {

@@ -90,6 +90,9 @@ pub enum Error {
     StoreUnopened,
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
+    /// Tells what of the issuer failed.
+    #[error("the issuer of single sign-on cannot be used: {0}")]
+    Issuer(String),
     /// A load that several requests waited for; its cause has been logged by the first.
     #[error("{0}")]
     Shared(std::sync::Arc<Error>),
@@ -199,7 +202,8 @@ impl Error {
             | Self::CountersAway
             | Self::CountersLate
             | Self::StoreTimeout(_)
-            | Self::StoreUnopened => Code::ServiceUnavailable,
+            | Self::StoreUnopened
+            | Self::Issuer(_) => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
             Self::Store(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),

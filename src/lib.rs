@@ -10,7 +10,7 @@
 //! | [`dashboard`] | pages for people |
 //! | [`request`] | what every door reads of a request |
 //! | [`domain`] | what Keyward does |
-//! | [`store`], [`limiter`] | what lasts, and what is counted |
+//! | [`store`], [`limiter`], [`issuer`] | what lasts, what is counted, and who says who somebody is |
 //! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`traces`], [`sabotage`] | the alphabet that all share |
 //!
 //! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
@@ -25,6 +25,7 @@ pub mod domain;
 pub mod error;
 pub mod http;
 pub mod id;
+pub mod issuer;
 pub mod limiter;
 pub mod metrics;
 pub mod model;

@@ -6,6 +6,7 @@ mod apis;
 mod audit;
 mod door;
 mod identities;
+mod imports;
 mod join;
 mod keys;
 mod members;
@@ -13,6 +14,7 @@ mod permissions;
 mod ratelimits;
 mod root_keys;
 mod sign_in;
+mod single_sign_on;
 
 use std::collections::BTreeMap;
 

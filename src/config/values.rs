@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::model::Retention;
+use crate::model::{Kept, Retention};
 
 /// How a server is reached from its own machine: nobody can go to the address that stands for all.
 pub fn near(listen: SocketAddr) -> String {
@@ -46,17 +46,25 @@ pub fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
 }
 
 /// How long events are kept where nothing is said, in days.
-pub const VERIFICATIONS_KEPT: Retention =
+const VERIFICATIONS_KEPT: Retention =
     Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 };
 /// The same of checks of the standalone limiter.
-pub const RATELIMITS_KEPT: Retention =
+const RATELIMITS_KEPT: Retention =
     Retention { raw: 30, minute: 7, hour: 30, day: 100, month: 1095 };
 
 /// The longest that anything is kept: ten years.
 const DAYS_MAX: u32 = 3650;
 
+/// How long events of both kinds are kept.
+pub fn kept(verifications: Option<&str>, ratelimits: Option<&str>) -> Result<Kept, String> {
+    Ok(Kept {
+        verifications: retention("KEYWARD_VERIFICATIONS_KEPT", verifications, VERIFICATIONS_KEPT)?,
+        ratelimits: retention("KEYWARD_RATELIMITS_KEPT", ratelimits, RATELIMITS_KEPT)?,
+    })
+}
+
 /// Days by unit, such as `raw=7,hour=30`; units that are not named keep their default.
-pub fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Retention, String> {
+fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Retention, String> {
     let mut kept = default;
     for part in value.into_iter().flat_map(|text| text.split(',')) {
         let fault = || {
@@ -78,6 +86,15 @@ pub fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<
         }
     }
     Ok(kept)
+}
+
+/// What is true or false, and false where nothing is said.
+pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(format!("{name} is {other:?}: it must be true or false")),
+    }
 }
 
 pub fn number(

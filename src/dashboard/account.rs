@@ -7,6 +7,7 @@ use super::shell::Shell;
 use super::visit::Visit;
 use super::words::Moment;
 use super::{Answer, page, refused_page, see};
+use crate::domain::people::single_sign_on::{WaysIn, ways_in};
 use crate::domain::people::{self, PASSWORD_MAX, PASSWORD_MIN};
 use crate::error::Error;
 use crate::id::SessionId;
@@ -20,6 +21,10 @@ struct Page {
     fault: Option<String>,
     password_min: usize,
     password_max: usize,
+    ways_in: WaysIn,
+    takes_passwords: bool,
+    /// How single sign-on is called, where there is one.
+    issuer: Option<String>,
 }
 
 struct Row {
@@ -50,6 +55,9 @@ async fn account(visit: &Visit, fault: Option<String>) -> Result<Page, super::Fa
         fault,
         password_min: PASSWORD_MIN,
         password_max: PASSWORD_MAX,
+        ways_in: ways_in(&visit.app, &known.person).await?,
+        takes_passwords: people::takes_passwords(&visit.app).is_ok(),
+        issuer: visit.issuer().map(str::to_owned),
     })
 }
 

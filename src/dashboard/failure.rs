@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
-use axum::http::header::{ALLOW, RETRY_AFTER};
+use axum::http::header::{ALLOW, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 
@@ -70,9 +70,11 @@ impl Failure {
     pub fn told(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
         let Some(failed) = answer.extensions_mut().remove::<Failed>() else { return answer };
         let mut told = failed.0.page(request_id);
-        // The router knows which methods there are.
-        if let Some(allowed) = answer.headers_mut().remove(ALLOW) {
-            told.headers_mut().insert(ALLOW, allowed);
+        // The router knows which methods there are; and what a browser is to forget, it forgets all the same.
+        for name in [ALLOW, SET_COOKIE] {
+            for value in answer.headers().get_all(&name) {
+                told.headers_mut().append(&name, value.clone());
+            }
         }
         told
     }
@@ -118,6 +120,12 @@ fn sentence(error: &Error) -> String {
         }
         Error::NoSuchPath => "There is no page at this address.".to_owned(),
         Error::WrongMethod(..) => "This address cannot be asked in this way.".to_owned(),
+        Error::Issuer(_) => {
+            "Single sign-on cannot be used at this moment. Who has a password can sign in with it; \
+            else try again in a moment, and tell whoever runs this server the request below."
+                .to_owned()
+        }
+        Error::SwitchedOff(_) => "This server lets people in by single sign-on alone.".to_owned(),
         Error::NotFound(_) => "It does not exist, not any more, or not for you.".to_owned(),
         other => {
             let detail = other.detail();

@@ -11,6 +11,10 @@ use crate::id::RequestId;
 /// over a safe connection, for this host alone and for all of its paths.
 pub const SESSION: &str = "__Host-keyward-session";
 pub const GUEST: &str = "__Host-keyward-guest";
+/// The cookie of somebody who is on the way to the issuer of single sign-on and back.
+pub const TRIP: &str = "__Host-keyward-trip";
+/// How long that may take, in seconds.
+const TRIP_SECONDS: i64 = 600;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -71,6 +75,16 @@ pub fn forget_session(answer: &mut Response<Body>) {
 /// Keeps the token of a guest for as long as the browser runs a day.
 pub fn keep_guest(answer: &mut Response<Body>, token: &str) {
     keep(answer, GUEST, token, 86_400);
+}
+
+/// Keeps what is needed when somebody comes back from the issuer of single sign-on.
+pub fn keep_trip(answer: &mut Response<Body>, trip: &str) {
+    keep(answer, TRIP, trip, TRIP_SECONDS);
+}
+
+/// An answer of the issuer is heard once.
+pub fn forget_trip(answer: &mut Response<Body>) {
+    keep(answer, TRIP, "", 0);
 }
 
 fn keep(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {

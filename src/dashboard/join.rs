@@ -21,6 +21,9 @@ struct Page<'a> {
     fault: Option<String>,
     password_min: usize,
     password_max: usize,
+    takes_password: bool,
+    /// How single sign-on is called, where there is one.
+    issuer: Option<&'a str>,
 }
 
 impl Page<'_> {
@@ -34,10 +37,13 @@ async fn joining<'a>(
     token: &'a str,
     fault: Option<String>,
 ) -> Result<Page<'a>, Error> {
+    let link = people::opened(&visit.app, token).await?;
     Ok(Page {
         shell: Shell::bare(visit, "Join"),
         token,
-        link: people::opened(&visit.app, token).await?,
+        takes_password: link.as_ref().is_some_and(|link| people::takes_password(&visit.app, link)),
+        issuer: visit.issuer(),
+        link,
         email: visit.form.text("email"),
         fault,
         password_min: PASSWORD_MIN,

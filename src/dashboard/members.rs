@@ -7,6 +7,7 @@ use axum::routing::{get, post};
 
 use super::confirm::Confirm;
 use super::failure::Failure;
+use super::pages::{Pages, paging};
 use super::shell::{Section, Shell, may};
 use super::visit::InWorkspace;
 use super::words::Moment;
@@ -14,7 +15,7 @@ use super::{Answer, page, see};
 use crate::clock::Timestamp;
 use crate::domain::people;
 use crate::domain::permission::Action;
-use crate::error::{Error, Subject};
+use crate::error::Error;
 use crate::id::{InvitationId, PersonId};
 use crate::model::{Invitation, Member, MemberRole};
 
@@ -32,7 +33,10 @@ pub fn routes() -> Router {
 struct Page {
     shell: Shell,
     workspace: String,
+    path: String,
+    search: String,
     members: Vec<Row>,
+    pages: Pages,
     invitations: Vec<Waiting>,
     may_manage: bool,
     /// A link that has just been made, shown this once.
@@ -80,7 +84,9 @@ impl Row {
 async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure> {
     let app = &asked.visit.app;
     let now = app.clock.now();
-    let (members, invitations) = people::members(app, &asked.caller).await?;
+    let path = asked.path("/members");
+    let members = people::members(app, &asked.caller, &paging(asked)).await?;
+    let invitations = people::invitations(app, &asked.caller).await?;
     let waiting = |invitation: Invitation| Waiting {
         id: invitation.id,
         role: invitation.role.as_str(),
@@ -90,7 +96,10 @@ async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure
     Ok(Page {
         shell: Shell::of(asked, Section::Members, "Members").await?,
         workspace: asked.membership.workspace_id.to_string(),
-        members: members.into_iter().map(|member| Row::new(member, asked, now)).collect(),
+        pages: Pages::new(asked, &path, members.next.as_deref()),
+        path,
+        search: asked.visit.query.text("q").to_owned(),
+        members: members.items.into_iter().map(|member| Row::new(member, asked, now)).collect(),
         invitations: invitations.into_iter().map(waiting).collect(),
         may_manage: may(asked, Action::ManageMembers),
         link,
@@ -130,19 +139,17 @@ async fn set_role(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> 
 
 async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::ManageMembers)?;
-    let listed = listed(&asked, None).await?;
-    let id = PersonId::from(id);
-    let member = listed.members.into_iter().find(|member| member.id == id);
-    let member = member.ok_or_else(|| Error::not_found(Subject::Member(id)))?;
-    let leaves = match member.is_self {
+    let member = people::member(&asked.visit.app, &asked.caller, &PersonId::from(id)).await?;
+    let person = member.person;
+    let leaves = match person.id == asked.known.person.id {
         true => "You leave this workspace, and come back only by an invitation.",
         false => "They can no longer use this workspace here.",
     };
     page(&Confirm {
-        shell: Shell { title: "Remove a member", ..listed.shell },
-        question: format!("Remove {}?", member.email),
+        shell: Shell::of(&asked, Section::Members, "Remove a member").await?,
+        question: format!("Remove {}?", person.email),
         told: vec![format!("{leaves} Root keys that they made stay good.")],
-        act: asked.path(&format!("/members/{}/remove", member.id)),
+        act: asked.path(&format!("/members/{}/remove", person.id)),
         fields: Vec::new(),
         button: "Remove",
         back: asked.path("/members"),

@@ -16,6 +16,7 @@ mod failure;
 mod form;
 mod headers;
 mod identities;
+mod imports;
 mod join;
 mod key_row;
 mod keys;
@@ -28,6 +29,7 @@ mod ratelimits;
 mod root_keys;
 mod shell;
 mod sign_in;
+mod single_sign_on;
 mod span;
 mod visit;
 mod words;
@@ -134,8 +136,10 @@ fn routes() -> Router {
         .merge(permissions::routes())
         .merge(ratelimits::routes())
         .merge(root_keys::routes())
+        .merge(imports::routes())
         .merge(members::routes())
         .merge(audit::routes())
+        .merge(single_sign_on::routes())
         .fallback(async || Failure::from(Error::NoSuchPath))
         .method_not_allowed_fallback(async |method: Method| {
             Failure::from(Error::WrongMethod(method.to_string(), "another method"))

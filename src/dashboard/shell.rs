@@ -18,6 +18,7 @@ pub enum Section {
     Ratelimits,
     Analytics,
     RootKeys,
+    Imports,
     Members,
     Audit,
     Account,
@@ -63,6 +64,7 @@ impl Nav {
             entry(Section::Ratelimits, "Rate limits", format!("{base}/ratelimits")),
             entry(Section::Analytics, "Analytics", format!("{base}/analytics")),
             entry(Section::RootKeys, "Root keys", format!("{base}/root-keys")),
+            entry(Section::Imports, "Imports", format!("{base}/imports")),
             entry(Section::Members, "Members", format!("{base}/members")),
             entry(Section::Audit, "Audit log", format!("{base}/audit")),
             entry(Section::Account, "Account", "/dashboard/account".to_owned()),
@@ -112,6 +114,8 @@ fn told(word: &str) -> Option<&'static str> {
     Some(match word {
         "revoked" => "The root key is revoked. Nothing accepts it any more.",
         "password" => "Your password is changed, and your other sessions are ended.",
+        "linked" => "Your account is linked. Sign in either way from now on.",
+        "unlinked" => "Your account is not linked any more. Sign in with your password.",
         "session" => "The session is ended.",
         "others" => "All your other sessions are ended.",
         "role" => "The role is changed.",
@@ -139,6 +143,7 @@ fn told(word: &str) -> Option<&'static str> {
         "override-set" => "The override is set. Checks count with it from now on.",
         "override-deleted" => "The override is deleted. Checks no longer count with it.",
         "undone" => "It is undone. The audit log tells that too.",
+        "import-made" => "The import is made. Now take in keys.",
         "joined" => "Welcome. You belong to this workspace now.",
         _ => return None,
     })

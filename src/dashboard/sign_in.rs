@@ -12,23 +12,41 @@ use crate::domain::people;
 struct Page<'a> {
     shell: Shell,
     email: &'a str,
-    is_refused: bool,
+    fault: Option<String>,
+    takes_passwords: bool,
+    /// How single sign-on is called, where there is one.
+    issuer: Option<&'a str>,
 }
 
-const TITLE: &str = "Sign in";
+impl<'a> Page<'a> {
+    fn new(visit: &'a Visit, fault: Option<String>) -> Self {
+        Self {
+            shell: Shell::bare(visit, "Sign in"),
+            email: visit.form.text("email"),
+            fault,
+            takes_passwords: people::takes_passwords(&visit.app).is_ok(),
+            issuer: visit.issuer(),
+        }
+    }
+}
 
 pub async fn form(visit: Visit) -> Answer {
     match visit.known {
         Some(_) => see("/dashboard"),
-        None => page(&Page { shell: Shell::bare(&visit, TITLE), email: "", is_refused: false }),
+        None => page(&Page::new(&visit, None)),
     }
+}
+
+/// The page with the reason why somebody has not come in.
+pub fn refused(visit: &Visit, fault: String) -> Answer {
+    refused_page(&Page::new(visit, Some(fault)))
 }
 
 pub async fn sign_in(visit: Visit) -> Answer {
     let (email, password) = (visit.form.text("email"), visit.form.text("password"));
     let signed_in = people::sign_in(&visit.app, email, password, &visit.origin).await?;
     let Some(signed_in) = signed_in else {
-        return refused_page(&Page { shell: Shell::bare(&visit, TITLE), email, is_refused: true });
+        return refused(&visit, "No account has this e-mail and this password.".to_owned());
     };
     // Whoever was signed in here before is not any more.
     if let Some(known) = &visit.known {

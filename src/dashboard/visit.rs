@@ -11,10 +11,10 @@ use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 
-use super::FORM_BYTES_MAX;
 use super::failure::Failure;
 use super::form::Form;
-use super::headers::{GUEST, SESSION, cookie};
+use super::headers::{GUEST, SESSION, TRIP, cookie};
+use super::{FORM_BYTES_MAX, imports};
 use crate::app::App;
 use crate::domain::caller::{Caller, Origin};
 use crate::domain::people::{self, Known};
@@ -43,6 +43,10 @@ pub struct Visit {
     pub form: Form,
     /// Where the visitor's browser reaches this server, as far as it says so.
     pub base_url: String,
+    /// Whether the browser says that it was a page of this server that asked, or the person.
+    pub is_from_here: bool,
+    /// What the browser keeps of its way to the issuer of single sign-on.
+    pub trip: Option<String>,
     /// A guest who has no token yet gets this one.
     guest: Option<Plaintext>,
     /// Whether the browser showed the cookie of a session that is over.
@@ -80,6 +84,8 @@ impl Visit {
             query: Form::parse(head.uri.query().unwrap_or_default().as_bytes()),
             form: Form::default(),
             base_url: app.settings.public_url.clone(),
+            is_from_here: is_from_here(headers, &app.settings.public_url),
+            trip: cookie(headers, TRIP).map(str::to_owned),
             guest,
         })
     }
@@ -95,14 +101,18 @@ impl Visit {
         let is_form = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes().to_ascii_lowercase().starts_with(b"application/x-www-form-urlencoded")
         });
-        if !is_form || !is_from_here(headers, &self.app.settings.public_url) {
+        if !is_form || !self.is_from_here {
             body::read_on(body).await;
             return Err(Failure::Forged);
         }
         if let Some(origin) = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()) {
             origin.clone_into(&mut self.base_url);
         }
-        self.form = Form::parse(&body::read(body, FORM_BYTES_MAX).await?);
+        let max = match &self.known {
+            Some(_) => imports::form_bytes_max(head.uri.path()).unwrap_or(FORM_BYTES_MAX),
+            None => FORM_BYTES_MAX,
+        };
+        self.form = Form::parse(&body::read(body, max).await?);
         // Compared by their hashes, which nobody can steer towards each other.
         if KeyHash::of(self.form.text(CSRF)) == KeyHash::of(&self.csrf) {
             return Ok(());
@@ -114,6 +124,11 @@ impl Visit {
             return Err(Failure::NoCookies);
         }
         Err(Failure::Forged)
+    }
+
+    /// How single sign-on is called, where there is one.
+    pub fn issuer(&self) -> Option<&str> {
+        self.app.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
     }
 
     /// Who is signed in; else the page that asks for it.

@@ -1,14 +1,47 @@
 //! Migrations: sets of keys that were issued elsewhere, of which only the hash is known.
 
 use super::audit::{self, Actor, Target};
+use super::caller::Caller;
+use super::page::{Page, Paging};
+use super::permission::Action;
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{MigrationId, WorkspaceId};
 use crate::model::{Algorithm, Migration};
+pub use crate::store::StoredMigration;
+
+/// The longest name, in characters.
+const NAME_MAX: usize = 255;
 
 /// Makes a migration. The caller is somebody with a shell on the server, who may do anything.
 pub async fn create(
     app: &App,
+    workspace: &WorkspaceId,
+    algorithm: Algorithm,
+    name: Option<String>,
+) -> Result<Migration> {
+    add(app, Actor::Command("cli"), workspace, algorithm, name).await
+}
+
+/// Makes a migration, for who may take keys in.
+pub async fn make(
+    app: &App,
+    caller: &Caller,
+    algorithm: Algorithm,
+    name: Option<String>,
+) -> Result<Migration> {
+    caller.require(Action::CreateKey)?;
+    let length = name.as_ref().map_or(0, |name| name.chars().count());
+    if length > NAME_MAX {
+        let message = format!("name has {length} characters: it must have {NAME_MAX} at most");
+        return Err(Error::invalid("name", message));
+    }
+    add(app, Actor::Caller(caller), caller.workspace(), algorithm, name).await
+}
+
+async fn add(
+    app: &App,
+    actor: Actor<'_>,
     workspace: &WorkspaceId,
     algorithm: Algorithm,
     name: Option<String>,
@@ -22,7 +55,6 @@ pub async fn create(
         false => e,
     })?;
     let target = Target::new("migration", migration.id.as_str()).named(migration.name.as_deref());
-    let actor = Actor::Command("cli");
     audit::record(&mut tx, actor, workspace, now, "migration.create", &[target]).await?;
     app.commit(tx).await?;
     Ok(migration)
@@ -31,4 +63,27 @@ pub async fn create(
 /// Those of a workspace, by id.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
     app.store.read().await?.migrations(workspace).await
+}
+
+/// A page of them, the latest first.
+pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<StoredMigration>> {
+    caller.require(Action::ReadKey)?;
+    let mut reader = app.store.read().await?;
+    let rows = reader.migrations_page(caller.workspace(), &paging.listing()).await?;
+    Ok(Page::new(rows, paging, |row| &row.migration.id))
+}
+
+/// A migration, and how many of its keys are not our own yet, counted up to `max`.
+pub async fn get(
+    app: &App,
+    caller: &Caller,
+    id: &MigrationId,
+    max: i64,
+) -> Result<(StoredMigration, i64)> {
+    caller.require(Action::ReadKey)?;
+    let mut reader = app.store.read().await?;
+    let found = reader.stored_migration(caller.workspace(), id).await?;
+    let found = found.ok_or_else(|| Error::not_found(Subject::Migration(id.clone())))?;
+    let waiting = reader.count_waiting_keys(id, max.saturating_add(1)).await?;
+    Ok((found, waiting))
 }

@@ -86,7 +86,9 @@ pub enum Refusal {
     #[error("a workspace must keep an owner; make another member one first")]
     LastOwner,
     #[error("the workspace has {0} members, which is the most; remove one first")]
-    TooManyMembers(usize),
+    TooManyMembers(i64),
+    #[error("this is the only way in to the account; have another one first")]
+    OnlyWayIn,
     #[error("the namespace has {0} overrides, which is the most; delete one first")]
     TooManyOverrides(i64),
     #[error("it has been undone already")]

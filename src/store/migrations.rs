@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Key, Migration, Ratelimit};
+use crate::store::Listing;
 
 /// A key that comes in, with what hangs on it.
 #[derive(Debug)]
@@ -14,6 +15,13 @@ pub struct IncomingKey {
     pub ratelimits: Vec<Ratelimit>,
     pub permission_ids: Vec<PermissionId>,
     pub role_ids: Vec<RoleId>,
+}
+
+/// A migration, and how many keys it has taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMigration {
+    pub migration: Migration,
+    pub came: i64,
 }
 
 #[async_trait]
@@ -25,6 +33,19 @@ pub trait MigrationReads: Send {
     ) -> Result<Option<Migration>>;
     /// All of a workspace, by id.
     async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
+    /// A page of a workspace's, the latest first, searched by name and id.
+    async fn migrations_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredMigration>>;
+    async fn stored_migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<StoredMigration>>;
+    /// How many keys wait in a migration, counted up to `max`.
+    async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64>;
     /// A key that waits in a migration, by the hash that it came with, and its API.
     async fn waiting_key(
         &mut self,
@@ -36,6 +57,8 @@ pub trait MigrationReads: Send {
 #[async_trait]
 pub trait MigrationWrites: MigrationReads {
     async fn insert_migration(&mut self, migration: &Migration) -> Result<()>;
+    /// Counts keys that a migration has taken in.
+    async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()>;
     /// The identities of these external ids, made where there are none.
     async fn ensure_identities(
         &mut self,

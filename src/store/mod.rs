@@ -48,7 +48,7 @@ pub use events::Events;
 pub use holdings::HoldingReads;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
-pub use migrations::{IncomingKey, MigrationReads, MigrationWrites};
+pub use migrations::{IncomingKey, MigrationReads, MigrationWrites, StoredMigration};
 pub use people::{PeopleReads, PeopleWrites};
 pub use postgres::EVENT_CONNECTIONS;
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};

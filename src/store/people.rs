@@ -6,13 +6,18 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
 use crate::model::{Invitation, Member, MemberRole, Membership, Person, Session};
+use crate::store::Listing;
 
 #[async_trait]
 pub trait PeopleReads: Send {
-    /// A person, and the hash of the password.
-    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, String)>>;
+    /// A person, and the hash of the password, of who has one.
+    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, Option<String>)>>;
     /// As [`PeopleReads::person_of`], by the id.
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, String)>>;
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>>;
+    /// Whom an issuer calls so.
+    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<Person>>;
+    /// What an issuer calls a person.
+    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>>;
     async fn is_anybody_there(&mut self) -> Result<bool>;
     /// How many people own a workspace; who owns two counts twice.
     async fn count_owners(&mut self) -> Result<i64>;
@@ -28,8 +33,21 @@ pub trait PeopleReads: Send {
         workspace: &WorkspaceId,
         person: &PersonId,
     ) -> Result<Option<Membership>>;
-    /// The members of a workspace, by e-mail.
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<Member>>;
+    /// A page of the members of a workspace, by e-mail, which is searched.
+    async fn members(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Member>>;
+    async fn member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Member>>;
+    /// Whether a workspace has an owner but this person.
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool>;
+    /// How many members a workspace has.
+    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64>;
     /// The links of a workspace that members have made, the latest first.
     async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>>;
     /// A link by the hash of its token.
@@ -40,8 +58,19 @@ pub trait PeopleReads: Send {
 
 #[async_trait]
 pub trait PeopleWrites: PeopleReads {
-    async fn insert_person(&mut self, person: &Person, password: &str) -> Result<()>;
-    async fn set_password(&mut self, person: &PersonId, password: &str) -> Result<()>;
+    /// `password`: a hash, of who has one.
+    async fn insert_person(&mut self, person: &Person, password: Option<&str>) -> Result<()>;
+    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()>;
+    /// Notes what an issuer calls a person, instead of what it called them before.
+    async fn set_login(
+        &mut self,
+        person: &PersonId,
+        issuer: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<()>;
+    /// Forgets what an issuer calls a person.
+    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()>;
     /// Removes a person who belongs to no workspace any more, with all sessions.
     async fn drop_stranger(&mut self, person: &PersonId) -> Result<()>;
     async fn insert_session(&mut self, session: &Session, hash: &str) -> Result<()>;

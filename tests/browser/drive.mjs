@@ -9,13 +9,17 @@ import * as rights from "./checks/rights.mjs";
 import * as limits from "./checks/limits.mjs";
 import * as identities from "./checks/identities.mjs";
 import * as audit from "./checks/audit.mjs";
+import * as imports from "./checks/imports.mjs";
 import * as people from "./checks/people.mjs";
+import * as oidc from "./checks/oidc.mjs";
 import * as plain from "./checks/plain.mjs";
 import * as looks from "./checks/looks.mjs";
 
 const story = {};
 try {
-  const parts = [beginning, rootKeys, keys, rights, limits, identities, analytics, audit, people, plain, looks];
+  const parts = [
+    beginning, rootKeys, keys, rights, limits, identities, imports, analytics, audit, people, oidc, plain, looks,
+  ];
   for (const part of parts) await part.run(story);
 } finally {
   await close();

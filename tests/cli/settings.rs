@@ -58,6 +58,9 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
         ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
         ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
+        ("KEYWARD_OIDC_ISSUER", "http://login.example.com", &["https://", "127.0.0.1"]),
+        ("KEYWARD_OIDC_CLIENT_SECRET", "a_secret", &["KEYWARD_OIDC_ISSUER is not"]),
+        ("KEYWARD_OIDC_ONLY", "yes", &["true or false"]),
         ("KEYWARD_OPEN_VERIFICATION", "maybe", &["\"maybe\"", "on or off"]),
         ("KEYWARD_UNKNOWN_KEYS_PER_MINUTE", "-1", &["whole number"]),
         ("KEYWARD_ROOT_KEY_FILE", "/does/not/exist", &["/does/not/exist"]),
@@ -68,7 +71,8 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         let mut words = words.to_vec();
         words.push(name);
         refused(&output, 2, &words);
-        assert!(!String::from_utf8_lossy(&output.stderr).contains("only_19_characters_"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!told.contains("only_19_characters_") && !told.contains("a_secret"));
     }
 }
 

@@ -1,14 +1,18 @@
 //! Members, roles, and what belongs to others.
 
+use keyward::domain::caller::Origin;
+use keyward::domain::people::single_sign_on::{Purpose, arrive};
 use keyward::domain::root_keys;
+use keyward::model::MemberRole;
 
-use super::{EMAIL, PASSWORD, Visitor, at, between};
+use super::single_sign_on::{comes, told, with};
+use super::{EMAIL, PASSWORD, Visitor, at, between, next, rows};
 use crate::both;
 
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 30] = [
+const ACTS: [(&str, Fields, [bool; 3]); 32] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -36,11 +40,13 @@ const ACTS: [(&str, Fields, [bool; 3]); 30] = [
     ("/ratelimits/rlns_none/delete", &[], [true, true, false]),
     ("/ratelimits/rlns_none/override", &[("identifier", "a")], [true, true, false]),
     ("/ratelimits/rlns_none/override/delete", &[("identifier", "a")], [true, true, false]),
+    ("/imports", &[("algorithm", "sha256")], [true, true, false]),
+    ("/imports/mig_none", &[("keys", "hash")], [true, true, false]),
     ("/identities", &[("externalId", "user_1")], [true, true, false]),
     ("/identities/id_none/edit", &[], [true, true, false]),
     ("/identities/id_none/delete", &[], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 35] = [
+const PAGES: [(&str, [bool; 3]); 38] = [
     ("", [true; 3]),
     ("/analytics", [true; 3]),
     ("/root-keys", [true; 3]),
@@ -72,6 +78,9 @@ const PAGES: [(&str, [bool; 3]); 35] = [
     ("/ratelimits/rlns_none/delete", [true, true, false]),
     ("/ratelimits/rlns_none/override", [true, true, false]),
     ("/ratelimits/rlns_none/override/delete", [true, true, false]),
+    ("/imports", [true; 3]),
+    ("/imports/mig_none", [true; 3]),
+    ("/imports/new", [true, true, false]),
     ("/identities", [true; 3]),
     ("/new-identity", [true, true, false]),
     ("/identities/id_none/edit", [true, true, false]),
@@ -142,6 +151,52 @@ both! {
         }
 
         assert_eq!(viewer.get(&at("/root-keys/new")).await.status, 200);
+    }
+
+    async fn members_are_listed_page_by_page_and_searched_by_email(kw) {
+        let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
+        let mut owner = Visitor::owner(&kw).await;
+        for at in 0..30 {
+            let told = told(&at.to_string(), &format!("member{at:02}@example.com"));
+            comes(&kw, &told, &Purpose::SignIn).await.ok().unwrap();
+        }
+
+        let first = owner.get(&at("/members")).await;
+        let second = owner.get(&next(&first)).await;
+        let found = owner.get(&at("/members?q=%20MEMBER2")).await;
+        let none = owner.get(&at("/members?q=_")).await;
+
+        assert_eq!([&first, &second, &found, &none].map(|page| rows(&page.text)), [25, 6, 10, 0]);
+        assert!(first.text.contains(EMAIL) && first.text.contains("member23@"));
+        assert!(second.text.contains("member24@") && second.text.contains("member29@"));
+        assert!(!second.text.contains("rel=\"next\"") && second.text.contains("First page"));
+        assert!(none.text.contains("No member has that"));
+        // One of a later page is asked about too.
+        let id = between(&second.text, "for=\"role-", "\"");
+        let asked = owner.get(&at(&format!("/members/{id}/remove"))).await.text;
+        assert!(asked.contains("Remove member24@example.com?"), "{asked}");
+    }
+
+    async fn a_workspace_has_ten_thousand_members_and_no_more(kw) {
+        let kw = with(&kw, |oidc| oidc.default_role = Some(MemberRole::Viewer)).await;
+        Visitor::owner(&kw).await;
+        let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9998)";
+        kw.change(format!(
+            "{many} INSERT INTO people (id, email, password, created_at)
+            SELECT 'user_' || i, i || '@many.example', '', 0 FROM n"
+        )).await;
+        kw.change(format!(
+            "{many} INSERT INTO memberships (workspace_id, person_id, role, joined_at)
+            SELECT 'ws_default', 'user_' || i, 'viewer', 0 FROM n"
+        )).await;
+
+        let last = comes(&kw, &told("last", "last@example.com"), &Purpose::SignIn).await;
+        let late = told("late", "late@example.com");
+        let late = arrive(&kw.app, &late, &Purpose::SignIn, None, &Origin::default()).await;
+
+        assert!(last.is_ok());
+        assert!(late.unwrap_err().to_string().contains("has 10000 members"));
+        assert_eq!(kw.rows("memberships").await, 10_000);
     }
 
     async fn an_invitation_that_is_withdrawn_is_not_good(kw) {

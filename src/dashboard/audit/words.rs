@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::domain::undo::Way;
 
 /// Every event, and what it was.
-pub const EVENTS: [(&str, &str); 52] = [
+pub const EVENTS: [(&str, &str); 54] = [
     ("api.create", "API made"),
     ("api.update", "API changed"),
     ("api.delete", "API deleted"),
@@ -57,6 +57,8 @@ pub const EVENTS: [(&str, &str); 52] = [
     ("member.remove", "Member removed"),
     ("user.login", "Signed in"),
     ("user.changePassword", "Password changed"),
+    ("user.linkLogin", "Single sign-on linked"),
+    ("user.unlinkLogin", "Single sign-on unlinked"),
     ("user.endSession", "Session ended"),
     ("user.endOtherSessions", "Other sessions ended"),
     ("workspace.create", "Workspace made"),

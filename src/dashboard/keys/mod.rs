@@ -100,14 +100,14 @@ fn spoken(state: State) -> &'static str {
 }
 
 /// A choice of a list.
-struct Choice {
-    value: String,
-    label: String,
-    is_chosen: bool,
+pub struct Choice {
+    pub value: String,
+    pub label: String,
+    pub is_chosen: bool,
 }
 
 /// The APIs that can be chosen, and the one that has been, wherever it stands.
-async fn choices(asked: &InWorkspace, chosen: &str) -> Result<Vec<Choice>> {
+pub async fn choices(asked: &InWorkspace, chosen: &str) -> Result<Vec<Choice>> {
     let (app, caller) = (&asked.visit.app, &asked.caller);
     let paging = Paging { limit: APIS, ..Paging::default() };
     let mut apis = apis::page(app, caller, &paging).await?.items;

@@ -20,8 +20,17 @@ use crate::store::freshness;
 pub struct Migrated {
     /// By hash, in the order of the request.
     pub migrated: Vec<(String, KeyId)>,
-    /// Hashes that were there already, or twice in the request.
-    pub failed: Vec<String>,
+    /// Hashes that were not taken in, and why.
+    pub failed: Vec<(String, NotTaken)>,
+}
+
+/// Why a hash is not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTaken {
+    /// A key has it already, in whatever workspace.
+    Known,
+    /// It stands in the request before.
+    Twice,
 }
 
 /// Takes in keys of a migration: those whose hash is new, all at once. Who may create keys in the API may bring
@@ -75,6 +84,7 @@ pub async fn migrate(
     }
     let made = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
     let made: HashSet<KeyId> = made.into_iter().collect();
+    tx.count_migrated(migration, i64::try_from(made.len()).unwrap_or(i64::MAX)).await?;
     for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
         named.record(&mut entries, incoming);
         if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
@@ -86,9 +96,10 @@ pub async fn migrate(
 
     let mut outcome = Migrated::default();
     for (hash, id) in told {
-        match id.filter(|id| made.contains(id)) {
-            Some(id) => outcome.migrated.push((hash, id)),
-            None => outcome.failed.push(hash),
+        match id {
+            Some(id) if made.contains(&id) => outcome.migrated.push((hash, id)),
+            Some(_) => outcome.failed.push((hash, NotTaken::Known)),
+            None => outcome.failed.push((hash, NotTaken::Twice)),
         }
     }
     Ok(outcome)

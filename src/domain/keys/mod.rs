@@ -31,7 +31,7 @@ pub use import::{Brought, Doubles, import};
 pub use links::Rights;
 pub use list::{Of, Wanted as WantedKeys, count, list};
 pub use metering::IdleRefill;
-pub use migrate::{Migrated, migrate};
+pub use migrate::{Migrated, NotTaken, migrate};
 pub use named::ImportedKey;
 pub use of_identity::{count_of_identity, of_identity};
 pub use reroll::reroll;

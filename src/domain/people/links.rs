@@ -6,7 +6,7 @@ use super::super::caller::Origin;
 use super::super::root_keys::default_workspace;
 use super::passwords;
 use super::sessions::{begin, prune};
-use super::signing_in::{SignedIn, attempt};
+use super::signing_in::{SignedIn, attempt, takes_passwords};
 use super::{email, target};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -22,7 +22,7 @@ const TOKEN_BYTES: u8 = 32;
 const SET_UP_MS: i64 = 24 * 60 * 60_000;
 const INVITATION_MS: i64 = 3 * 24 * 60 * 60_000;
 /// How many members a workspace may have.
-const MEMBERS_MAX: usize = 1_000;
+const MEMBERS_MAX: i64 = 10_000;
 
 /// A link as it is made.
 pub struct NewLink<'a> {
@@ -99,6 +99,11 @@ pub async fn opened(app: &App, token: &str) -> Result<Option<Invitation>> {
     Ok(found.filter(|link| link.expires_at >= app.clock.now()))
 }
 
+/// Whether who opens a link may choose a password: with those of the server always, for they are an operator's way in.
+pub fn takes_password(app: &App, link: &Invitation) -> bool {
+    link.kind != InvitationKind::Member || takes_passwords(app).is_ok()
+}
+
 /// What came of opening a link.
 #[derive(Debug)]
 pub enum Joined {
@@ -120,6 +125,9 @@ pub async fn accept(
     origin: &Origin,
 ) -> Result<Joined> {
     let Some(link) = opened(app, token).await? else { return Ok(Joined::NoLink) };
+    if !takes_password(app, &link) {
+        takes_passwords(app)?;
+    }
     let given = email(given)?;
     let known = app.store.read().await?.person_of(&given).await?;
     let keeps_password = known.is_some() && link.kind != InvitationKind::Operator;
@@ -129,7 +137,7 @@ pub async fn accept(
     attempt(app, &given, origin).await?;
     let hash = match known {
         Some((_, hash)) if keeps_password => {
-            if !app.passwords.verify(Some(hash), password).await? {
+            if !app.passwords.verify(hash, password).await? {
                 return Ok(Joined::WrongPassword);
             }
             None
@@ -149,45 +157,73 @@ async fn join(
 ) -> Result<Joined> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = KeyHash::of(token).base64();
-    let Some(link) = tx.invitation(&stored).await?.filter(|link| link.expires_at >= now) else {
-        return Ok(Joined::NoLink);
-    };
-    // One at a time: of two that use one link, or two links for the first person, one is later.
-    tx.lock_members(&link.workspace_id).await?;
-    let is_late = link.kind == InvitationKind::First && tx.is_anybody_there().await?;
-    if !tx.delete_invitation(&link.workspace_id, &link.id).await? || is_late {
-        return Ok(Joined::NoLink);
-    }
-    if tx.members(&link.workspace_id).await?.len() >= MEMBERS_MAX {
-        return Err(Error::Refused(Refusal::TooManyMembers(MEMBERS_MAX)));
-    }
+    let Some(link) = used_up(&mut tx, token, now).await? else { return Ok(Joined::NoLink) };
     let person = match (tx.person_of(given).await?, hash) {
         (Some((person, _)), None) => person,
         (Some((person, _)), Some(hash)) => {
-            tx.set_password(&person.id, &hash).await?;
+            tx.set_password(&person.id, Some(&hash)).await?;
             tx.end_other_sessions(&person.id, None).await?;
             person
         }
         (None, Some(hash)) => {
             let person =
                 Person { id: PersonId::random(), email: given.to_owned(), created_at: now };
-            tx.insert_person(&person, &hash).await?;
+            tx.insert_person(&person, Some(&hash)).await?;
             person
         }
         // Removed at this very moment.
         (None, None) => return Ok(Joined::WrongPassword),
     };
-    tx.delete_first_invitations().await?;
-    if !tx.insert_member(&link.workspace_id, &person.id, link.role, now).await?
-        && link.kind == InvitationKind::Operator
-    {
-        tx.set_member_role(&link.workspace_id, &person.id, link.role).await?;
-    }
+    enter(&mut tx, &link, &person, origin, now).await?;
     let token = begin(&mut tx, &person, origin, now).await?;
-    let mut entries = Entries::new(Actor::Person(&person, origin), &link.workspace_id, now);
-    entries.add("member.join", &[target(&person)]);
-    entries.write(&mut tx).await?;
     app.commit(tx).await?;
     Ok(Joined::In(SignedIn { person, token }, link.workspace_id))
+}
+
+/// Uses up a link, and holds the members of its workspace until the transaction ends. `None`: it is not good.
+pub async fn used_up(tx: &mut Tx, token: &str, now: Timestamp) -> Result<Option<Invitation>> {
+    let stored = KeyHash::of(token).base64();
+    let Some(link) = tx.invitation(&stored).await?.filter(|link| link.expires_at >= now) else {
+        return Ok(None);
+    };
+    // One at a time: of two that use one link, or two links for the first person, one is later.
+    tx.lock_members(&link.workspace_id).await?;
+    let is_late = link.kind == InvitationKind::First && tx.is_anybody_there().await?;
+    let is_there = tx.delete_invitation(&link.workspace_id, &link.id).await?;
+    Ok(Some(link).filter(|_| is_there && !is_late))
+}
+
+/// Makes a member of who has used up a link.
+pub async fn enter(
+    tx: &mut Tx,
+    link: &Invitation,
+    person: &Person,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<()> {
+    tx.delete_first_invitations().await?;
+    let is_new = join_as(tx, &link.workspace_id, link.role, person, origin, now).await?;
+    if !is_new && link.kind == InvitationKind::Operator {
+        tx.set_member_role(&link.workspace_id, &person.id, link.role).await?;
+    }
+    Ok(())
+}
+
+/// Makes a member of somebody, where there is room; whether the person was none. The members are held.
+pub async fn join_as(
+    tx: &mut Tx,
+    workspace: &WorkspaceId,
+    role: MemberRole,
+    person: &Person,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<bool> {
+    if tx.count_members(workspace).await? >= MEMBERS_MAX {
+        return Err(Error::Refused(Refusal::TooManyMembers(MEMBERS_MAX)));
+    }
+    let is_new = tx.insert_member(workspace, &person.id, role, now).await?;
+    let mut entries = Entries::new(Actor::Person(person, origin), workspace, now);
+    entries.add("member.join", &[target(person)]);
+    entries.write(tx).await?;
+    Ok(is_new)
 }

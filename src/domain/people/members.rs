@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::audit::{Change, Entries, Target};
 use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::links::{NewLink, add};
 use super::target;
@@ -14,15 +15,27 @@ use crate::model::{Invitation, InvitationKind, Member, MemberRole};
 use crate::secret::Plaintext;
 use crate::store::Tx;
 
-/// The members of the workspace, and the links that wait for somebody.
-pub async fn members(app: &App, caller: &Caller) -> Result<(Vec<Member>, Vec<Invitation>)> {
+/// A page of the members of the workspace, by e-mail.
+pub async fn members(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Member>> {
+    caller.require(Action::ReadMember)?;
+    let found = app.store.read().await?.members(caller.workspace(), &paging.listing()).await?;
+    Ok(Page::new(found, paging, |member| &member.person.id))
+}
+
+/// A member of the workspace.
+pub async fn member(app: &App, caller: &Caller, id: &PersonId) -> Result<Member> {
+    caller.require(Action::ReadMember)?;
+    let found = app.store.read().await?.member(caller.workspace(), id).await?;
+    found.ok_or_else(|| Error::not_found(Subject::Member(id.clone())))
+}
+
+/// The links of the workspace that wait for somebody, the latest first.
+pub async fn invitations(app: &App, caller: &Caller) -> Result<Vec<Invitation>> {
     caller.require(Action::ReadMember)?;
     let now = app.clock.now();
-    let mut reader = app.store.read().await?;
-    let members = reader.members(caller.workspace()).await?;
-    let mut invitations = reader.invitations(caller.workspace()).await?;
-    invitations.retain(|invitation| invitation.expires_at >= now);
-    Ok((members, invitations))
+    let mut found = app.store.read().await?.invitations(caller.workspace()).await?;
+    found.retain(|invitation| invitation.expires_at >= now);
+    Ok(found)
 }
 
 /// Makes a link for a new member; its token, which is shown once.
@@ -110,11 +123,10 @@ async fn replaceable(
     role: Option<MemberRole>,
 ) -> Result<Member> {
     tx.lock_members(caller.workspace()).await?;
-    let members = tx.members(caller.workspace()).await?;
-    let owners = members.iter().filter(|member| member.role == MemberRole::Owner).count();
-    let member = members.into_iter().find(|member| member.person.id == *id);
+    let member = tx.member(caller.workspace(), id).await?;
     let member = member.ok_or_else(|| Error::not_found(Subject::Member(id.clone())))?;
-    if member.role == MemberRole::Owner && role != Some(MemberRole::Owner) && owners == 1 {
+    let steps_down = member.role == MemberRole::Owner && role != Some(MemberRole::Owner);
+    if steps_down && !tx.has_other_owner(caller.workspace(), id).await? {
         return Err(Error::Refused(Refusal::LastOwner));
     }
     Ok(member)

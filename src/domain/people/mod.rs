@@ -1,5 +1,5 @@
-//! People: who uses the dashboard. They sign in with an e-mail and a password, belong to workspaces, and may do
-//! there what their role says. The first of them comes by a link that the log shows.
+//! People: who uses the dashboard. They sign in with an e-mail and a password, or by single sign-on, belong to
+//! workspaces, and may do there what their role says. The first of them comes by a link that the log shows.
 //!
 //! A person's rights in a workspace are [`Grants`] as a root key's are, so every function of the domain is guarded
 //! for both alike.
@@ -9,14 +9,15 @@ mod members;
 mod passwords;
 mod sessions;
 mod signing_in;
+pub mod single_sign_on;
 
 use std::sync::Arc;
 
-pub use links::{Joined, accept, at_start, opened, operator_link};
-pub use members::{invite, members, remove, set_role, withdraw};
+pub use links::{Joined, accept, at_start, opened, operator_link, takes_password};
+pub use members::{invitations, invite, member, members, remove, set_role, withdraw};
 pub use passwords::{PASSWORD_MAX, PASSWORD_MIN, Passwords};
 pub use sessions::{Known, LIFE_MS, change_password, end, end_others, known, sessions, sign_out};
-pub use signing_in::{SignedIn, sign_in};
+pub use signing_in::{SignedIn, sign_in, takes_passwords};
 
 use super::audit::{Actor, Entries, Target};
 use super::caller::{Authority, Cached, Caller, Origin};

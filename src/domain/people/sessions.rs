@@ -4,7 +4,7 @@
 use super::super::caller::Origin;
 use super::passwords;
 use super::record_everywhere;
-use super::signing_in::attempt;
+use super::signing_in::{attempt, takes_passwords};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
@@ -128,18 +128,19 @@ pub async fn change_password(
     new: &str,
     origin: &Origin,
 ) -> Result<bool> {
+    takes_passwords(app)?;
     let person = &known.person;
     passwords::check(new, &person.email)?;
     attempt(app, &person.email, origin).await?;
     let found = app.store.read().await?.person(&person.id).await?;
-    let hash = found.map(|(_, hash)| hash);
+    let hash = found.and_then(|(_, hash)| hash);
     if !app.passwords.verify(hash, old).await? {
         return Ok(false);
     }
     let hash = app.passwords.hash(new).await?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    tx.set_password(&person.id, &hash).await?;
+    tx.set_password(&person.id, Some(&hash)).await?;
     tx.end_other_sessions(&person.id, Some(&known.session.id)).await?;
     record_everywhere(&mut tx, person, origin, now, "user.changePassword").await?;
     app.commit(tx).await?;

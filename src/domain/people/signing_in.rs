@@ -5,10 +5,13 @@ use super::super::counting;
 use super::sessions::{begin, prune};
 use super::{email, record_everywhere};
 use crate::app::App;
+use crate::clock::Timestamp;
+use crate::config::OIDC_ONLY;
 use crate::error::{Error, Result};
 use crate::limiter::Window;
 use crate::model::{OnOutage, Person};
 use crate::secret::Plaintext;
+use crate::store::Tx;
 
 /// How many attempts an e-mail and an address have in each quarter of an hour. A person who is kept out by others
 /// comes in by a link of the command line.
@@ -30,31 +33,67 @@ pub async fn sign_in(
     password: &str,
     origin: &Origin,
 ) -> Result<Option<SignedIn>> {
+    takes_passwords(app)?;
     let given = email(given).unwrap_or_default();
     attempt(app, &given, origin).await?;
     let found = app.store.read().await?.person_of(&given).await?;
-    let (person, hash) = found.map_or((None, None), |(person, hash)| (Some(person), Some(hash)));
+    let (person, hash) = found.map_or((None, None), |(person, hash)| (Some(person), hash));
     let is_right = app.passwords.verify(hash, password).await?;
     let Some(person) = person.filter(|_| is_right) else { return Ok(None) };
 
     let now = app.clock.now();
-    let mut tx = app.store.begin().await?;
+    let tx = app.store.begin().await?;
+    Ok(Some(let_in(app, tx, person, origin, now).await?))
+}
+
+/// Begins a session for somebody whom the transaction found, and commits it.
+pub async fn let_in(
+    app: &App,
+    mut tx: Tx,
+    person: Person,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<SignedIn> {
     prune(&mut tx, now).await?;
     let token = begin(&mut tx, &person, origin, now).await?;
     record_everywhere(&mut tx, &person, origin, now, "user.login").await?;
     app.commit(tx).await?;
-    Ok(Some(SignedIn { person, token }))
+    Ok(SignedIn { person, token })
+}
+
+/// An error where single sign-on is the only way in. The links of an operator are another one, always.
+pub fn takes_passwords(app: &App) -> Result<()> {
+    match app.settings.oidc.as_ref().is_some_and(|oidc| oidc.is_only) {
+        true => Err(Error::SwitchedOff(OIDC_ONLY)),
+        false => Ok(()),
+    }
 }
 
 /// Counts an attempt to show the password of an e-mail; an error where there have been too many.
 pub async fn attempt(app: &App, email: &str, origin: &Origin) -> Result<()> {
-    let window = |whose: String, limit| {
-        Window::new(app.keyspace.attempts(&whose, QUARTER_MS), limit, QUARTER_MS, 1)
-    };
-    let mut windows = vec![window(format!("email {email}"), OF_AN_EMAIL)];
-    // Behind a proxy that nobody has said to trust, all have one address.
-    if let Some(address) = origin.address.filter(|_| !origin.is_shared) {
-        windows.push(window(format!("address {address}"), OF_AN_ADDRESS));
+    let of_email = window(app, &format!("email {email}"), OF_AN_EMAIL);
+    count(app, [of_email].into_iter().chain(of_address(app, origin)).collect()).await
+}
+
+/// Counts an attempt to come in by what an issuer says; an error where there have been too many from an address. There
+/// is no password to guess, and nobody's e-mail is known yet.
+pub async fn attempt_from(app: &App, origin: &Origin) -> Result<()> {
+    count(app, of_address(app, origin).into_iter().collect()).await
+}
+
+/// Behind a proxy that nobody has said to trust, all have one address: then none is counted.
+fn of_address(app: &App, origin: &Origin) -> Option<Window> {
+    let address = origin.address.filter(|_| !origin.is_shared)?;
+    Some(window(app, &format!("address {address}"), OF_AN_ADDRESS))
+}
+
+fn window(app: &App, whose: &str, limit: i64) -> Window {
+    Window::new(app.keyspace.attempts(whose, QUARTER_MS), limit, QUARTER_MS, 1)
+}
+
+async fn count(app: &App, windows: Vec<Window>) -> Result<()> {
+    if windows.is_empty() {
+        return Ok(());
     }
     match counting::count(app, windows, OnOutage::Local).await?.taken {
         true => Ok(()),

@@ -12,7 +12,20 @@ use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
 use crate::model::{Key, Meta, Migration, RefillInterval};
 use crate::store::rows::MigrationRow;
-use crate::store::{IncomingKey, MigrationReads, MigrationWrites, searchable};
+use crate::store::{
+    IncomingKey, Listing, MigrationReads, MigrationWrites, StoredMigration, searchable,
+};
+
+macro_rules! migrations_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT m.id, m.workspace_id, m.name, m.algorithm, m.created_at, m.came
+            FROM migrations m
+            WHERE ",
+            $condition
+        )
+    };
+}
 
 #[async_trait]
 impl MigrationReads for Connection {
@@ -21,20 +34,53 @@ impl MigrationReads for Connection {
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<Migration>> {
-        let sql = "
-            SELECT id, workspace_id, name, algorithm, created_at
-            FROM migrations
-            WHERE workspace_id = $1 AND id = $2";
+        Ok(self.stored_migration(workspace, id).await?.map(|stored| stored.migration))
+    }
+
+    async fn stored_migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<StoredMigration>> {
+        let sql = migrations_where!("m.workspace_id = $1 AND m.id = $2");
         one::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
     async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
+        let sql = migrations_where!("m.workspace_id = $1 ORDER BY m.id");
+        let all = all::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await?;
+        Ok(all.into_iter().map(|stored: StoredMigration| stored.migration).collect())
+    }
+
+    async fn migrations_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<StoredMigration>> {
+        let sql = concat!(
+            migrations_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("lower(m.id)", "$2"),
+            " OR ",
+            contains!("lower(m.name)", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM migrations f
+                WHERE f.id = $3 AND f.workspace_id = $1
+                    AND (m.created_at < f.created_at
+                        OR m.created_at = f.created_at AND m.id <= f.id)))
+            ORDER BY m.created_at DESC, m.id DESC
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        all::<MigrationRow, _>(self, query.bind(listing.from).bind(listing.limit)).await
+    }
+
+    async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64> {
         let sql = "
-            SELECT id, workspace_id, name, algorithm, created_at
-            FROM migrations
-            WHERE workspace_id = $1
-            ORDER BY id";
-        all::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await
+            SELECT COUNT(*) FROM (
+                SELECT 1 FROM keys WHERE migration_id = $1 AND deleted_at IS NULL LIMIT $2)
+                AS counted";
+        Ok(query_scalar(sql).bind(migration).bind(max).fetch_one(self).await?)
     }
 
     async fn waiting_key(
@@ -64,6 +110,12 @@ impl MigrationWrites for Connection {
             .bind(migration.created_at)
             .execute(self)
             .await?;
+        Ok(())
+    }
+
+    async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()> {
+        let sql = "UPDATE migrations SET came = came + $2 WHERE id = $1";
+        query(sql).bind(migration).bind(keys).execute(self).await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
 use crate::model::{Invitation, Member, MemberRole, Membership, Person, Session};
 use crate::store::rows::{KnownPersonRow, SessionRow};
-use crate::store::{PeopleReads, PeopleWrites};
+use crate::store::{Listing, PeopleReads, PeopleWrites};
 
 macro_rules! people_where {
     ($condition:literal) => {
@@ -23,6 +23,19 @@ macro_rules! memberships_where {
             "SELECT m.workspace_id, w.name AS workspace_name, w.enabled AS workspace_enabled, m.role
             FROM memberships m
             JOIN workspaces w ON w.id = m.workspace_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! members_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT p.id, p.email, p.created_at, m.role, m.joined_at,
+                (SELECT MAX(s.seen_at) FROM sessions s WHERE s.person_id = p.id) AS seen_at
+            FROM memberships m
+            JOIN people p ON p.id = m.person_id
             WHERE ",
             $condition
         )
@@ -44,16 +57,30 @@ macro_rules! invitations_where {
 
 #[async_trait]
 impl PeopleReads for Connection {
-    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, String)>> {
+    async fn person_of(&mut self, email: &str) -> Result<Option<(Person, Option<String>)>> {
         let row: Option<KnownPersonRow> =
             query_as(people_where!("email = $1")).bind(email).fetch_optional(self).await?;
-        Ok(row.map(|row| (row.person, row.password)))
+        Ok(row.map(KnownPersonRow::into_parts))
     }
 
-    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, String)>> {
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(Person, Option<String>)>> {
         let row: Option<KnownPersonRow> =
             query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
-        Ok(row.map(|row| (row.person, row.password)))
+        Ok(row.map(KnownPersonRow::into_parts))
+    }
+
+    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<Person>> {
+        let sql = "
+            SELECT p.id, p.email, p.created_at
+            FROM people_logins l
+            JOIN people p ON p.id = l.person_id
+            WHERE l.issuer = $1 AND l.subject = $2";
+        Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
+    }
+
+    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>> {
+        let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        Ok(query_scalar(sql).bind(person).bind(issuer).fetch_optional(self).await?)
     }
 
     async fn is_anybody_there(&mut self) -> Result<bool> {
@@ -100,16 +127,46 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
     }
 
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<Member>> {
-        let sql = "
-            SELECT p.id, p.email, p.created_at, m.role, m.joined_at,
-                (SELECT MAX(s.seen_at) FROM sessions s WHERE s.person_id = p.id) AS seen_at
-            FROM memberships m
-            JOIN people p ON p.id = m.person_id
-            WHERE m.workspace_id = $1
+    async fn members(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<Member>> {
+        let sql = concat!(
+            members_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("p.email", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM memberships fm
+                JOIN people f ON f.id = fm.person_id
+                WHERE f.id = $3 AND fm.workspace_id = $1 AND f.email <= p.email))
             ORDER BY p.email
-            LIMIT 1000";
-        Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        Ok(query.bind(listing.from).bind(listing.limit).fetch_all(self).await?)
+    }
+
+    async fn member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Member>> {
+        let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
+        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+    }
+
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool> {
+        let sql = "
+            SELECT 1 FROM memberships
+            WHERE workspace_id = $1 AND person_id <> $2 AND role = 'owner'
+            LIMIT 1";
+        Ok(query(sql).bind(workspace).bind(but).fetch_optional(self).await?.is_some())
+    }
+
+    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM memberships WHERE workspace_id = $1";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
     }
 
     async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>> {
@@ -142,21 +199,42 @@ impl PeopleReads for Connection {
 
 #[async_trait]
 impl PeopleWrites for Connection {
-    async fn insert_person(&mut self, person: &Person, password: &str) -> Result<()> {
+    async fn insert_person(&mut self, person: &Person, password: Option<&str>) -> Result<()> {
         let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
         query(sql)
             .bind(&person.id)
             .bind(&person.email)
-            .bind(password)
+            .bind(password.unwrap_or_default())
             .bind(person.created_at)
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn set_password(&mut self, person: &PersonId, password: &str) -> Result<()> {
+    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()> {
         let sql = "UPDATE people SET password = $2 WHERE id = $1";
-        query(sql).bind(person).bind(password).execute(self).await?;
+        query(sql).bind(person).bind(password.unwrap_or_default()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn set_login(
+        &mut self,
+        person: &PersonId,
+        issuer: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.delete_login(person, issuer).await?;
+        let sql = "
+            INSERT INTO people_logins (issuer, subject, person_id, created_at)
+            VALUES ($1, $2, $3, $4)";
+        query(sql).bind(issuer).bind(subject).bind(person).bind(now).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()> {
+        let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        query(sql).bind(person).bind(issuer).execute(self).await?;
         Ok(())
     }
 

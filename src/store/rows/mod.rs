@@ -7,7 +7,7 @@ mod people;
 use serde::{Deserialize, Deserializer};
 use sqlx::FromRow;
 
-use super::{StoredKey, StoredNamespace, StoredRootKey};
+use super::{StoredKey, StoredMigration, StoredNamespace, StoredRootKey};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{
@@ -297,21 +297,23 @@ pub struct MigrationRow {
     name: Option<String>,
     algorithm: String,
     created_at: Timestamp,
+    came: i64,
 }
 
-impl TryFrom<MigrationRow> for Migration {
+impl TryFrom<MigrationRow> for StoredMigration {
     type Error = Error;
 
     fn try_from(row: MigrationRow) -> Result<Self> {
         let algorithm = row.algorithm.parse();
-        Ok(Self {
+        let migration = Migration {
             algorithm: algorithm
                 .map_err(|fault| Error::Internal(format!("a stored algorithm {fault}")))?,
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
             created_at: row.created_at,
-        })
+        };
+        Ok(Self { migration, came: row.came })
     }
 }
 

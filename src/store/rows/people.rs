@@ -9,8 +9,15 @@ use crate::model::{Person, Session};
 #[derive(FromRow)]
 pub struct KnownPersonRow {
     #[sqlx(flatten)]
-    pub person: Person,
-    pub password: String,
+    person: Person,
+    /// Empty: none.
+    password: String,
+}
+
+impl KnownPersonRow {
+    pub fn into_parts(self) -> (Person, Option<String>) {
+        (self.person, Some(self.password).filter(|password| !password.is_empty()))
+    }
 }
 
 #[derive(FromRow)]

@@ -56,6 +56,13 @@ export async function run(story) {
     page.expected = [];
   });
 
+  await check("members are found while one types", async () => {
+    await go(page, at("/members"));
+    await page.getByRole("searchbox").pressSequentially("GRACE@");
+    await page.locator("#list tbody tr").nth(1).waitFor({ state: "detached" });
+    await page.locator("#list").getByText(OTHER).first().waitFor();
+  });
+
   await check("a session is listed as text, and ended from another one", async () => {
     const second = await visitor({ userAgent: "<script>agent</script>" });
     await go(second, "/dashboard/login");

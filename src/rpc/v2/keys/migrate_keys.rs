@@ -1,5 +1,5 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, ImportedKey, Migrated};
+use crate::domain::keys::{self, ImportedKey, Migrated, NotTaken};
 use crate::error::Error;
 use crate::id::{ApiId, KeyId, MigrationId};
 use crate::rpc::prelude::*;
@@ -54,9 +54,12 @@ pub struct Incoming {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    migrated: Vec<Taken>,
+    pub migrated: Vec<Taken>,
     /// Hashes that were known already, or twice in the request.
     failed: Vec<String>,
+    /// The same, and why, for those who are not a program.
+    #[serde(skip)]
+    pub refused: Vec<(String, NotTaken)>,
 }
 
 /// A key that was taken in.
@@ -64,8 +67,8 @@ pub struct Outcome {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct Taken {
-    hash: String,
-    key_id: KeyId,
+    pub hash: String,
+    pub key_id: KeyId,
 }
 
 impl Operation for MigrateKeys {
@@ -124,6 +127,7 @@ impl From<Migrated> for Outcome {
     fn from(outcome: Migrated) -> Self {
         let taken = |(hash, key_id)| Taken { hash, key_id };
         let migrated = outcome.migrated.into_iter().map(taken).collect();
-        Self { migrated, failed: outcome.failed }
+        let failed = outcome.failed.iter().map(|(hash, _)| hash.clone()).collect();
+        Self { migrated, failed, refused: outcome.failed }
     }
 }

@@ -1,0 +1,326 @@
+//! Single sign-on: which issuer of OpenID Connect may say who somebody is, and who of those comes in.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use url::{Host, Url};
+
+use super::values::{secret, switch};
+use crate::model::MemberRole;
+use crate::secret::Plaintext;
+
+/// As it was written on the command line or in the environment.
+#[derive(Args, Clone, Default)]
+pub struct OidcConfig {
+    /// The issuer of OpenID Connect whose people may sign in to the dashboard [default: none]
+    #[arg(long = "oidc-issuer", env = ISSUER, global = true)]
+    issuer: Option<String>,
+    /// How the issuer knows this server
+    #[arg(long = "oidc-client-id", env = CLIENT_ID, global = true)]
+    client_id: Option<String>,
+    /// By which it knows that it is this server
+    #[arg(long = "oidc-client-secret", env = CLIENT_SECRET, global = true, hide_env_values = true)]
+    client_secret: Option<String>,
+    /// A file that holds the client secret
+    #[arg(
+        long = "oidc-client-secret-file",
+        env = "KEYWARD_OIDC_CLIENT_SECRET_FILE",
+        global = true
+    )]
+    client_secret_file: Option<PathBuf>,
+    /// What the issuer is asked to tell [default: openid email profile]
+    #[arg(long = "oidc-scopes", env = SCOPES, global = true)]
+    scopes: Option<String>,
+    /// What the button says behind "Sign in with" [default: single sign-on]
+    #[arg(long = "oidc-name", env = NAME, global = true)]
+    name: Option<String>,
+    /// Domains of e-mail addresses, separated by commas, whose people alone come in [default: all]
+    #[arg(long = "oidc-allowed-domains", env = ALLOWED_DOMAINS, global = true)]
+    allowed_domains: Option<String>,
+    /// What people become in the default workspace who come for the first time without an invitation: none,
+    /// viewer or admin [default: none]
+    #[arg(long = "oidc-default-role", env = DEFAULT_ROLE, global = true)]
+    default_role: Option<String>,
+    /// Whether passwords are refused: true or false [default: false]
+    #[arg(long = "oidc-only", env = OIDC_ONLY, global = true)]
+    only: Option<String>,
+}
+
+/// Single sign-on, as it is used.
+#[derive(Clone)]
+pub struct Oidc {
+    /// Exactly as the issuer calls itself.
+    pub issuer: String,
+    pub client_id: String,
+    pub client_secret: Plaintext,
+    /// Without `openid`, which always is one.
+    pub scopes: Vec<String>,
+    pub name: String,
+    /// In lower case. Empty: all.
+    pub allowed_domains: Vec<String>,
+    /// Absent: only who is invited becomes a member.
+    pub default_role: Option<MemberRole>,
+    /// Whether passwords are refused.
+    pub is_only: bool,
+}
+
+const ISSUER: &str = "KEYWARD_OIDC_ISSUER";
+const CLIENT_ID: &str = "KEYWARD_OIDC_CLIENT_ID";
+const CLIENT_SECRET: &str = "KEYWARD_OIDC_CLIENT_SECRET";
+const SCOPES: &str = "KEYWARD_OIDC_SCOPES";
+const NAME: &str = "KEYWARD_OIDC_NAME";
+const ALLOWED_DOMAINS: &str = "KEYWARD_OIDC_ALLOWED_DOMAINS";
+const DEFAULT_ROLE: &str = "KEYWARD_OIDC_DEFAULT_ROLE";
+/// The variable that switches passwords off.
+pub const OIDC_ONLY: &str = "KEYWARD_OIDC_ONLY";
+
+/// The longest address of an issuer, and name of a client.
+const TEXT_MAX: usize = 255;
+/// The longest name on a button, in characters.
+const NAME_MAX: usize = 40;
+const SCOPES_MAX: usize = 20;
+const DOMAINS_MAX: usize = 100;
+
+impl OidcConfig {
+    /// `None`: there is no single sign-on.
+    pub fn check(&self) -> Result<Option<Oidc>, String> {
+        let secret =
+            secret(CLIENT_SECRET, self.client_secret.as_ref(), self.client_secret_file.as_deref())?;
+        let Some(issuer) = &self.issuer else { return self.without_issuer(secret.is_some()) };
+        check_issuer(issuer)?;
+        Ok(Some(Oidc {
+            issuer: issuer.clone(),
+            client_id: graphic(CLIENT_ID, self.client_id.clone())?,
+            client_secret: Plaintext::from(graphic(CLIENT_SECRET, secret)?),
+            scopes: self.scopes()?,
+            name: self.name()?,
+            allowed_domains: self.allowed_domains()?,
+            default_role: self.default_role()?,
+            is_only: switch(OIDC_ONLY, self.only.as_deref())?,
+        }))
+    }
+
+    /// What is set for an issuer and lacks one is a mistake.
+    fn without_issuer(&self, has_secret: bool) -> Result<Option<Oidc>, String> {
+        let others = [
+            (CLIENT_ID, self.client_id.is_some()),
+            (CLIENT_SECRET, has_secret),
+            (SCOPES, self.scopes.is_some()),
+            (NAME, self.name.is_some()),
+            (ALLOWED_DOMAINS, self.allowed_domains.is_some()),
+            (DEFAULT_ROLE, self.default_role.is_some()),
+            (OIDC_ONLY, switch(OIDC_ONLY, self.only.as_deref())?),
+        ];
+        match others.into_iter().find(|(_, is_set)| *is_set) {
+            Some((name, _)) => {
+                Err(format!("{name} is set and {ISSUER} is not: set both, or neither"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn scopes(&self) -> Result<Vec<String>, String> {
+        let text = self.scopes.as_deref().unwrap_or("openid email profile");
+        let scopes: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
+        let are_good =
+            text.chars().all(|c| c == ' ' || c.is_ascii_graphic() && !"\"\\".contains(c));
+        if !are_good || !scopes.iter().any(|scope| scope == "openid") || scopes.len() > SCOPES_MAX {
+            return Err(format!(
+                "{SCOPES} is {text:?}: it must be openid and up to {} others, separated by spaces",
+                SCOPES_MAX - 1
+            ));
+        }
+        Ok(scopes.into_iter().filter(|scope| scope != "openid").collect())
+    }
+
+    fn name(&self) -> Result<String, String> {
+        let name = self.name.as_deref().unwrap_or("single sign-on").trim();
+        let is_good = (1..=NAME_MAX).contains(&name.chars().count());
+        if is_good && !name.chars().any(char::is_control) {
+            return Ok(name.to_owned());
+        }
+        Err(format!("{NAME} must have 1 to {NAME_MAX} characters"))
+    }
+
+    fn allowed_domains(&self) -> Result<Vec<String>, String> {
+        let Some(text) = &self.allowed_domains else { return Ok(Vec::new()) };
+        let domains: Vec<_> = text.split(',').map(|part| part.trim().to_lowercase()).collect();
+        let is_wrong = |domain: &String| {
+            domain.is_empty()
+                || domain.len() > TEXT_MAX
+                || domain.chars().any(|c| c.is_whitespace() || c.is_control() || "@*".contains(c))
+        };
+        match domains.iter().find(|domain| is_wrong(domain)) {
+            Some(wrong) => Err(format!(
+                "{ALLOWED_DOMAINS} has {wrong:?}: it must be a list of domains such as \
+                example.com,example.org, without wildcards"
+            )),
+            None if domains.len() > DOMAINS_MAX => {
+                Err(format!("{ALLOWED_DOMAINS} has {}: {DOMAINS_MAX} at most", domains.len()))
+            }
+            None => Ok(domains),
+        }
+    }
+
+    fn default_role(&self) -> Result<Option<MemberRole>, String> {
+        match self.default_role.as_deref() {
+            None | Some("none") => Ok(None),
+            Some("viewer") => Ok(Some(MemberRole::Viewer)),
+            Some("admin") => Ok(Some(MemberRole::Admin)),
+            Some(other) => {
+                Err(format!("{DEFAULT_ROLE} is {other:?}: it must be none, viewer or admin"))
+            }
+        }
+    }
+}
+
+/// What goes to the issuer must be there, and printable.
+fn graphic(name: &str, value: Option<String>) -> Result<String, String> {
+    let text =
+        value.ok_or_else(|| format!("{ISSUER} is set and {name} is not: set both, or neither"))?;
+    match (1..=TEXT_MAX).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic()) {
+        true => Ok(text),
+        false => Err(format!(
+            "{name} must have 1 to {TEXT_MAX} printable ASCII characters without spaces"
+        )),
+    }
+}
+
+/// Whoever can change what the issuer says can be anybody here, so nobody may stand between: https, or the machine
+/// itself.
+fn check_issuer(text: &str) -> Result<(), String> {
+    let fault = |what: &str| Err(format!("{ISSUER} is {text:?}: it {what}"));
+    let Ok(url) = Url::parse(text) else {
+        return fault("must be a URL such as https://login.example.com");
+    };
+    let is_near = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),
+        Some(Host::Ipv6(ip)) => IpAddr::from(ip).is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if is_near => {}
+        "http" => {
+            return fault(
+                "must begin with https://; http:// is for 127.0.0.1, [::1] and localhost",
+            );
+        }
+        _ => return fault("must begin with https://"),
+    }
+    if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+        return fault("must have no user, no query and no fragment");
+    }
+    if text.len() > TEXT_MAX {
+        return Err(format!("{ISSUER} has {} characters: {TEXT_MAX} at most", text.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole() -> OidcConfig {
+        OidcConfig {
+            issuer: Some("https://login.example.com".into()),
+            client_id: Some("keyward".into()),
+            client_secret: Some("a_secret".into()),
+            ..OidcConfig::default()
+        }
+    }
+
+    fn fault(config: &OidcConfig) -> String {
+        config.check().err().expect("a fault")
+    }
+
+    #[test]
+    fn an_issuer_with_a_client_is_enough() {
+        let oidc = whole().check().expect("it is good").expect("there is one");
+
+        assert_eq!(oidc.scopes, ["email", "profile"]);
+        assert_eq!((oidc.name.as_str(), oidc.is_only), ("single sign-on", false));
+        assert!(oidc.default_role.is_none() && oidc.allowed_domains.is_empty());
+        assert!(OidcConfig::default().check().expect("it is good").is_none());
+    }
+
+    #[test]
+    fn an_issuer_is_asked_over_https_or_on_the_machine_itself() {
+        let with = |issuer: &str| OidcConfig { issuer: Some(issuer.into()), ..whole() };
+
+        for good in [
+            "https://login.example.com/realms/a",
+            "https://10.0.0.1:8443",
+            "http://127.0.0.1:8080",
+            "http://127.9.9.9",
+            "http://[::1]:9/x",
+            "http://localhost:3",
+        ] {
+            assert!(with(good).check().is_ok(), "{good}");
+        }
+        for near in [
+            "http://login.example.com",
+            "http://10.0.0.1",
+            "http://localhost.example.com",
+            "http://128.0.0.1",
+        ] {
+            assert!(fault(&with(near)).contains("http:// is for 127.0.0.1"), "{near}");
+        }
+        for wrong in ["login.example.com", "ftp://a", "https://a?b=c", "https://a#b", "https://u@a"]
+        {
+            assert!(fault(&with(wrong)).contains("KEYWARD_OIDC_ISSUER"), "{wrong}");
+        }
+        let long = |length: usize| format!("https://{}", "a".repeat(length - 8 - 4) + ".com");
+        assert!(fault(&with(&long(256))).contains("255 at most"));
+    }
+
+    #[test]
+    fn what_belongs_together_is_set_together() {
+        for (lacking, name) in [
+            (OidcConfig { client_id: None, ..whole() }, CLIENT_ID),
+            (OidcConfig { client_secret: None, ..whole() }, CLIENT_SECRET),
+            (OidcConfig { issuer: None, ..whole() }, CLIENT_ID),
+            (OidcConfig { only: Some("true".into()), ..OidcConfig::default() }, OIDC_ONLY),
+        ] {
+            let fault = fault(&lacking);
+            assert!(fault.contains(name) && fault.contains(ISSUER), "{fault}");
+        }
+        let off = OidcConfig { only: Some("false".into()), ..OidcConfig::default() };
+        assert!(off.check().expect("it is good").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_with_what_is_allowed() {
+        let some = |text: &str| Some(text.to_owned());
+        for (config, words) in [
+            (OidcConfig { client_id: some(""), ..whole() }, "1 to 255"),
+            (OidcConfig { client_id: Some("x".repeat(256)), ..whole() }, "1 to 255"),
+            (OidcConfig { scopes: some("email"), ..whole() }, "openid"),
+            (OidcConfig { scopes: Some("openid ".repeat(21)), ..whole() }, "up to 19 others"),
+            (OidcConfig { name: some(" "), ..whole() }, "1 to 40"),
+            (OidcConfig { name: Some("x".repeat(41)), ..whole() }, "1 to 40"),
+            (OidcConfig { allowed_domains: some("a.com,"), ..whole() }, "\"\""),
+            (OidcConfig { allowed_domains: some("@a.com"), ..whole() }, "\"@a.com\""),
+            (
+                OidcConfig { allowed_domains: Some("a.com,".repeat(100) + "b"), ..whole() },
+                "100 at most",
+            ),
+            (OidcConfig { default_role: some("owner"), ..whole() }, "none, viewer or admin"),
+            (OidcConfig { only: some("on"), ..whole() }, "true or false"),
+        ] {
+            assert!(fault(&config).contains(words), "{}", fault(&config));
+        }
+        for config in [
+            OidcConfig { client_id: Some("x".repeat(255)), ..whole() },
+            OidcConfig { scopes: Some("openid ".repeat(20)), ..whole() },
+            OidcConfig { name: Some("ü".repeat(40)), ..whole() },
+            OidcConfig { allowed_domains: Some("a.com,".repeat(99) + "B.com"), ..whole() },
+            OidcConfig { default_role: some("admin"), ..whole() },
+            OidcConfig { only: some("true"), ..whole() },
+        ] {
+            assert!(config.check().is_ok());
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Imports: sets of keys that were issued elsewhere, and taking in more of them.
+
+mod pasted;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use serde_json::json;
+
+use super::failure::Failure;
+use super::form::{Faults, tried};
+use super::keys::{Choice, choices};
+use super::pages::{Pages, paging};
+use super::shell::{Section, Shell, may};
+use super::visit::InWorkspace;
+use super::words::{Moment, count, curl};
+use super::{Answer, page, refused_page, see};
+use crate::clock::Timestamp;
+use crate::domain::keys::NotTaken;
+use crate::domain::migrations::{self, StoredMigration};
+use crate::domain::permission::Action;
+use crate::error::{Error, Subject};
+use crate::id::{KeyId, MigrationId};
+use crate::model::Algorithm;
+use crate::rpc::v2::call;
+use crate::rpc::v2::keys::migrate_keys::MigrateKeys;
+use pasted::PASTED_BYTES_MAX;
+
+/// The largest form that brings keys: each byte of what is pasted may take three, and there is a little more.
+const FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
+/// How many keys are listed of those that were taken in, and of those that were not.
+const TAKEN_SHOWN: usize = 100;
+const REFUSED_SHOWN: usize = 1_000;
+/// How many keys that wait are counted.
+const WAITING_MAX: i64 = 10_000;
+
+pub fn routes() -> Router {
+    Router::new()
+        .route("/dashboard/{workspace}/imports", get(list).post(create))
+        .route("/dashboard/{workspace}/imports/new", get(new))
+        .route("/dashboard/{workspace}/imports/{migration}", get(show).post(take_in))
+}
+
+/// The largest form that is read at a path, where that may bring keys.
+pub fn form_bytes_max(path: &str) -> Option<usize> {
+    let mut parts = path.strip_prefix("/dashboard/")?.split('/').skip(1);
+    let brings_keys = parts.next() == Some("imports") && parts.next().is_some();
+    brings_keys.then_some(FORM_BYTES_MAX)
+}
+
+#[derive(Template)]
+#[template(path = "imports/list.html")]
+struct List<'a> {
+    shell: Shell,
+    workspace: String,
+    path: String,
+    rows: Vec<Row>,
+    search: &'a str,
+    pages: Pages,
+    may_create: bool,
+}
+
+#[derive(Template)]
+#[template(path = "imports/new.html")]
+struct New<'a> {
+    shell: Shell,
+    workspace: String,
+    name: &'a str,
+    is_prefixed: bool,
+    faults: Faults,
+}
+
+#[derive(Template)]
+#[template(path = "imports/show.html")]
+struct Show<'a> {
+    shell: Shell,
+    workspace: String,
+    path: String,
+    import: Row,
+    waiting: String,
+    example: String,
+    verify_example: String,
+    apis: Vec<Choice>,
+    pasted: &'a str,
+    faults: Faults,
+    may_take_in: bool,
+}
+
+#[derive(Template)]
+#[template(path = "imports/taken.html")]
+struct Taken {
+    shell: Shell,
+    workspace: String,
+    path: String,
+    name: String,
+    taken: usize,
+    refused: usize,
+    taken_rows: Vec<(String, KeyId)>,
+    refused_rows: Vec<(String, &'static str)>,
+}
+
+/// An import as it is shown.
+struct Row {
+    id: MigrationId,
+    name: String,
+    is_prefixed: bool,
+    algorithm: &'static str,
+    came: String,
+    created: Moment,
+}
+
+impl Row {
+    fn new(stored: StoredMigration, now: Timestamp) -> Self {
+        let migration = stored.migration;
+        Self {
+            id: migration.id,
+            name: migration.name.unwrap_or_else(|| "without a name".into()),
+            is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
+            algorithm: migration.algorithm.as_str(),
+            came: count(stored.came, i64::MAX),
+            created: Moment::new(migration.created_at, now),
+        }
+    }
+}
+
+async fn list(asked: InWorkspace) -> Answer {
+    let app = &asked.visit.app;
+    let path = asked.path("/imports");
+    let found = migrations::page(app, &asked.caller, &paging(&asked)).await?;
+    let now = app.clock.now();
+    page(&List {
+        shell: Shell::of(&asked, Section::Imports, "Imports").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        path,
+        rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
+        search: asked.visit.query.text("q"),
+        may_create: may(&asked, Action::CreateKey),
+    })
+}
+
+async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, Failure> {
+    let form = &asked.visit.form;
+    Ok(New {
+        shell: Shell::of(asked, Section::Imports, "New import").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        name: form.text("name"),
+        is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),
+        faults,
+    })
+}
+
+async fn new(asked: InWorkspace) -> Answer {
+    asked.caller.require(Action::CreateKey)?;
+    page(&filled_in(&asked, Faults::default()).await?)
+}
+
+async fn create(asked: InWorkspace) -> Answer {
+    asked.caller.require(Action::CreateKey)?;
+    let form = &asked.visit.form;
+    let name = form.text("name").trim();
+    let name = (!name.is_empty()).then(|| name.to_owned());
+    let algorithm = form.text("algorithm").parse::<Algorithm>();
+    let made = match algorithm {
+        Ok(algorithm) => migrations::make(&asked.visit.app, &asked.caller, algorithm, name).await,
+        Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
+    };
+    match tried(made)? {
+        Ok(made) => see(&asked.path(&format!("/imports/{}?told=import-made", made.id))),
+        Err(faults) => refused_page(&filled_in(&asked, faults).await?),
+    }
+}
+
+async fn showing<'a>(
+    asked: &'a InWorkspace,
+    id: &MigrationId,
+    faults: Faults,
+) -> Result<Show<'a>, Failure> {
+    let (app, form) = (&asked.visit.app, &asked.visit.form);
+    let (stored, waiting) = migrations::get(app, &asked.caller, id, WAITING_MAX).await?;
+    let chosen = match form.text("api") {
+        "" => asked.visit.query.text("api"),
+        chosen => chosen,
+    };
+    // One that is not there is a fault, and no choice.
+    let apis = match choices(asked, chosen).await {
+        Err(Error::NotFound(_)) => choices(asked, "").await?,
+        apis => apis?,
+    };
+    let api = apis.iter().find(|api| api.is_chosen).or(apis.first());
+    let example = json!({
+        "migrationId": id,
+        "apiId": api.map_or("api_…", |api| api.value.as_str()),
+        "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
+    });
+    let verify_example = json!({ "key": "…", "migrationId": id });
+    let base = &asked.visit.base_url;
+    Ok(Show {
+        shell: Shell::of(asked, Section::Imports, "Import").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        path: asked.path(&format!("/imports/{id}")),
+        import: Row::new(stored, app.clock.now()),
+        waiting: count(waiting, WAITING_MAX),
+        example: curl(base, "keys.migrateKeys", &example.to_string()),
+        verify_example: curl(base, "keys.verifyKey", &verify_example.to_string()),
+        apis,
+        pasted: form.text("keys"),
+        faults,
+        may_take_in: may(asked, Action::CreateKey),
+    })
+}
+
+async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&showing(&asked, &MigrationId::from(id), Faults::default()).await?)
+}
+
+async fn take_in(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+    asked.caller.require(Action::CreateKey)?;
+    let (app, caller, form) = (&asked.visit.app, &asked.caller, &asked.visit.form);
+    let id = MigrationId::from(id);
+    let api = form.text("api");
+    let request = pasted::keys(form.text("keys"), id.as_str(), api)
+        .map(|keys| json!({ "migrationId": id, "apiId": api, "keys": keys }))
+        .map_err(|fault| Error::invalid("keys", fault));
+    let done = match request {
+        Ok(request) => call::<MigrateKeys>(app, caller, &request).await.map_err(without_api),
+        Err(error) => Err(error),
+    };
+    let outcome = match tried(done)? {
+        Ok(outcome) => outcome,
+        Err(faults) => return refused_page(&showing(&asked, &id, faults).await?),
+    };
+    let (stored, _) = migrations::get(app, caller, &id, 0).await?;
+    let rows = outcome.refused.iter().take(REFUSED_SHOWN);
+    page(&Taken {
+        shell: Shell::of(&asked, Section::Imports, "Taken in").await?,
+        workspace: asked.membership.workspace_id.to_string(),
+        path: asked.path(&format!("/imports/{id}")),
+        name: stored.migration.name.unwrap_or_else(|| "without a name".into()),
+        taken: outcome.migrated.len(),
+        refused: outcome.refused.len(),
+        taken_rows: outcome
+            .migrated
+            .iter()
+            .take(TAKEN_SHOWN)
+            .map(|taken| (start(&taken.hash), taken.key_id.clone()))
+            .collect(),
+        refused_rows: rows.map(|(hash, why)| (start(hash), told(*why))).collect(),
+    })
+}
+
+/// An API that is not there is a fault of the field that names it.
+fn without_api(error: Error) -> Error {
+    match error {
+        Error::NotFound(subjects) if matches!(subjects[..], [Subject::Api(_)]) => {
+            Error::invalid("apiId", "choose the API that the keys are to be of")
+        }
+        other => other,
+    }
+}
+
+fn told(why: NotTaken) -> &'static str {
+    match why {
+        NotTaken::Known => "a key with this hash is here already",
+        NotTaken::Twice => "it stands there twice",
+    }
+}
+
+/// Enough of a hash to find it again.
+fn start(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
