@@ -6,6 +6,7 @@ mod cases;
 pub mod ceiling;
 mod client;
 mod cold_start;
+mod events;
 mod lists;
 mod load;
 mod machine;
@@ -24,7 +25,7 @@ use std::time::Instant;
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
-                     [--keys 10000] [--json FILE] | --lists | --quick";
+                     [--keys 10000] [--json FILE] | --lists | --quick | --events";
 
 pub struct Options {
     pub reps: u32,
@@ -68,6 +69,7 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     let run: Option<fn(Cores) -> Outcome<()>> = match () {
         () if named("--lists") => Some(lists::run),
         () if named("--quick") => Some(quick::run),
+        () if named("--events") => Some(events::run),
         () => None,
     };
     if let Some(run) = run {

@@ -11,39 +11,41 @@ use crate::model::MemberRole;
 use crate::secret::Plaintext;
 
 /// As it was written on the command line or in the environment.
+// Ids of their own: a command may have a name, too.
 #[derive(Args, Clone, Default)]
 pub struct OidcConfig {
     /// The issuer of OpenID Connect whose people may sign in to the dashboard [default: none]
-    #[arg(long = "oidc-issuer", env = ISSUER, global = true)]
+    #[arg(id = "oidc-issuer", long, env = ISSUER, global = true)]
     issuer: Option<String>,
     /// How the issuer knows this server
-    #[arg(long = "oidc-client-id", env = CLIENT_ID, global = true)]
+    #[arg(id = "oidc-client-id", long, env = CLIENT_ID, global = true)]
     client_id: Option<String>,
     /// By which it knows that it is this server
-    #[arg(long = "oidc-client-secret", env = CLIENT_SECRET, global = true, hide_env_values = true)]
+    #[arg(id = "oidc-client-secret", long, env = CLIENT_SECRET, global = true, hide_env_values = true)]
     client_secret: Option<String>,
     /// A file that holds the client secret
     #[arg(
-        long = "oidc-client-secret-file",
+        id = "oidc-client-secret-file",
+        long,
         env = "KEYWARD_OIDC_CLIENT_SECRET_FILE",
         global = true
     )]
     client_secret_file: Option<PathBuf>,
     /// What the issuer is asked to tell [default: openid email profile]
-    #[arg(long = "oidc-scopes", env = SCOPES, global = true)]
+    #[arg(id = "oidc-scopes", long, env = SCOPES, global = true)]
     scopes: Option<String>,
     /// What the button says behind "Sign in with" [default: single sign-on]
-    #[arg(long = "oidc-name", env = NAME, global = true)]
+    #[arg(id = "oidc-name", long, env = NAME, global = true)]
     name: Option<String>,
     /// Domains of e-mail addresses, separated by commas, whose people alone come in [default: all]
-    #[arg(long = "oidc-allowed-domains", env = ALLOWED_DOMAINS, global = true)]
+    #[arg(id = "oidc-allowed-domains", long, env = ALLOWED_DOMAINS, global = true)]
     allowed_domains: Option<String>,
     /// What people become in the default workspace who come for the first time without an invitation: none,
     /// viewer or admin [default: none]
-    #[arg(long = "oidc-default-role", env = DEFAULT_ROLE, global = true)]
+    #[arg(id = "oidc-default-role", long, env = DEFAULT_ROLE, global = true)]
     default_role: Option<String>,
     /// Whether passwords are refused: true or false [default: false]
-    #[arg(long = "oidc-only", env = OIDC_ONLY, global = true)]
+    #[arg(id = "oidc-only", long, env = OIDC_ONLY, global = true)]
     only: Option<String>,
 }
 
