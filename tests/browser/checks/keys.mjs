@@ -161,7 +161,7 @@ export async function run(story) {
   await check("credits are set, and the page tells who did it", async () => {
     await page.getByRole("link", { name: "Change", exact: true }).click();
     await page.getByLabel("What to do").selectOption("set");
-    await page.locator("#limit-limit-0").fill("0");
+    await page.locator("#value").fill("0");
     await page.getByRole("button", { name: "Change credits" }).click();
     await page.getByText("Its credits are used up.").waitFor();
     await page.getByText("credits set to 0").waitFor();
