@@ -51,14 +51,19 @@ impl Change {
     }
 }
 
+/// What an entry keeps, as it was written.
+pub fn kept<T: DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| no_state(&e))
+}
+
 /// The fields of what an entry keeps.
-pub fn fields(kept: &str) -> Result<Fields> {
-    serde_json::from_str(kept).map_err(|e| no_state(&e))
+pub fn fields(text: &str) -> Result<Fields> {
+    kept(text)
 }
 
 /// The value of a field of what an entry keeps.
 pub fn read<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
-    serde_json::from_str(value.get()).map_err(|e| no_state(&e))
+    kept(value.get())
 }
 
 fn text(state: &impl Serialize) -> Result<String> {

@@ -3,7 +3,7 @@
 mod change;
 
 pub use crate::store::{StoredEntry, WantedEntries};
-pub use change::{Change, Fields, fields, read};
+pub use change::{Change, Fields, fields, kept, read};
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Bringing back an identity that was deleted.
 
-use super::super::audit::Entries;
+use super::super::audit::{self, Entries};
 use super::super::caller::Caller;
 use super::super::keys::ratelimits;
 use super::super::permission::Action;
@@ -16,8 +16,7 @@ use crate::store::{Owner, freshness};
 /// external id must be free.
 pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, kept: &str) -> Result<()> {
     caller.require(Action::CreateIdentity)?;
-    let state: State = serde_json::from_str(kept)
-        .map_err(|e| Error::Internal(format!("the state of an identity: {e}")))?;
+    let state: State = audit::kept(kept)?;
     let now = app.clock.now();
     let identity = Identity {
         id: id.clone(),

@@ -1,8 +1,6 @@
 //! Bringing back permissions and roles that were deleted, with their ids and to those who had them.
 
-use serde::de::DeserializeOwned;
-
-use super::super::audit::Entries;
+use super::super::audit::{self, Entries};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::state::{PermissionState, RoleState};
@@ -21,7 +19,7 @@ pub async fn restore_permission(
     kept: &str,
 ) -> Result<()> {
     caller.require(Action::CreatePermission)?;
-    let state: PermissionState = read(kept)?;
+    let state: PermissionState = audit::kept(kept)?;
     let now = app.clock.now();
     let permission = Permission {
         id: id.clone(),
@@ -51,7 +49,7 @@ pub async fn restore_permission(
 /// Brings back a role as `kept` has it. Its name must be free; it has those of its permissions that are there still.
 pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, kept: &str) -> Result<()> {
     caller.require(Action::CreateRole)?;
-    let state: RoleState = read(kept)?;
+    let state: RoleState = audit::kept(kept)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let permissions = match state.permissions.is_empty() {
@@ -79,8 +77,4 @@ fn changed(tx: &mut Tx, keys: Vec<KeyId>) {
     for key in keys {
         tx.changed(freshness::Subject::Key(key));
     }
-}
-
-fn read<T: DeserializeOwned>(kept: &str) -> Result<T> {
-    serde_json::from_str(kept).map_err(|e| Error::Internal(format!("the state of a thing: {e}")))
 }

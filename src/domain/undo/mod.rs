@@ -100,8 +100,7 @@ async fn go(app: &App, caller: &Caller, way: &Way, before: &str) -> Result<()> {
         Way::DeleteNamespace(id) => namespaces::delete_by(app, caller, id).await.map(drop),
         Way::RestoreNamespace(id) => namespaces::restore(app, caller, id).await.map(drop),
         Way::SetOverride(namespace) => {
-            let state: OverrideState = serde_json::from_str(before)
-                .map_err(|e| Error::Internal(format!("the state of an override: {e}")))?;
+            let state: OverrideState = audit::kept(before)?;
             overrides::set(app, caller, state.back(namespace.to_string())).await.map(drop)
         }
         Way::DeleteOverride(namespace, identifier) => {
