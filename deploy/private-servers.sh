@@ -22,7 +22,7 @@ die() {
 # The environment of the person who runs a script does not decide what its servers connect to.
 forget_keyward_settings() {
     local name
-    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL ROOT_KEY MASTER_KEY PUBLIC_URL; do
+    for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL CLICKHOUSE_URL ROOT_KEY MASTER_KEY PUBLIC_URL; do
         unset "KEYWARD_$name" "KEYWARD_${name}_FILE"
     done
 }
@@ -31,8 +31,8 @@ random_hex() { # BYTES
     od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
 }
 
-# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy, faketime) is there, and sets POSTGRES_BIN,
-# REDIS_SERVER and FAKETIME_LIBRARY.
+# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse) is there, and sets
+# POSTGRES_BIN, REDIS_SERVER, FAKETIME_LIBRARY and CLICKHOUSE_SERVER.
 need_programs() { # PROGRAM...
     local program missing=()
     for program in "$@"; do
@@ -70,6 +70,14 @@ has_redis() {
     REDIS_SERVER=$(command -v redis-server || command -v valkey-server)
 }
 
+# What ClickHouse itself packages is one program with many names, and what brew installs has one name.
+has_clickhouse() {
+    if CLICKHOUSE_SERVER=$(command -v clickhouse-server); then
+        return
+    fi
+    CLICKHOUSE_SERVER=$(command -v clickhouse) && CLICKHOUSE_SERVER="$CLICKHOUSE_SERVER server"
+}
+
 has_haproxy() {
     command -v haproxy >/dev/null
 }
@@ -96,6 +104,7 @@ install_programs() { # PROGRAM...
                 compiler) packages+=(gcc libc6-dev) ;;
                 postgres) packages+=(postgresql) ;;
                 redis) packages+=(redis-server) ;;
+                clickhouse) packages+=(clickhouse-server) ;;
                 *) packages+=("$program") ;;
             esac
         done
@@ -151,7 +160,7 @@ install_without_services() { # PACKAGE...
 
     for service in "$@"; do
         case $service in
-            redis-server | haproxy) update-rc.d "$service" disable ;;
+            redis-server | haproxy | clickhouse-server) update-rc.d "$service" disable ;;
         esac
     done
 }
@@ -203,7 +212,7 @@ remove_servers_dir() {
     for file in "$SERVERS_DIR"/*.pid; do
         name=$(basename "$file" .pid)
         case $name in
-            '*' | postgres | redis) ;;
+            '*' | postgres | redis | clickhouse) ;;
             *) first+=("$name") ;;
         esac
     done
@@ -211,7 +220,7 @@ remove_servers_dir() {
         end_processes TERM 30 "${first[@]}"
     fi
     # PostgreSQL takes SIGTERM as: wait until every client has gone. SIGINT is its orderly stop.
-    end_processes INT 10 postgres redis
+    end_processes INT 10 postgres redis clickhouse
     rm -rf "$SERVERS_DIR"
 }
 
@@ -392,6 +401,55 @@ ping_redis() (
     read -r -t 2 _ <&3
     read -r -t 2 reply <&3
     [ "$reply" = $'+PONG\r' ]
+)
+
+# Makes and starts a ClickHouse and sets CLICKHOUSE_URL.
+start_clickhouse() {
+    local password dir=$SERVERS_DIR/clickhouse
+    password=$(random_hex 16)
+    next_free_port
+    CLICKHOUSE_PORT=$PORT
+    CLICKHOUSE_URL=http://default:$password@127.0.0.1:$PORT
+    next_free_port
+    mkdir -m 700 "$dir"
+    # The versions of many years understand this, by the name that the root of it once had.
+    cat >"$dir/config.xml" <<EOF
+<yandex>
+    <logger><level>warning</level><console>1</console></logger>
+    <listen_host>127.0.0.1</listen_host>
+    <http_port>$CLICKHOUSE_PORT</http_port>
+    <tcp_port>$PORT</tcp_port>
+    <path>$dir/data/</path>
+    <tmp_path>$dir/tmp/</tmp_path>
+    <format_schema_path>$dir/schemas/</format_schema_path>
+    <users_config>$dir/users.xml</users_config>
+    <default_profile>default</default_profile>
+    <default_database>default</default_database>
+    <mark_cache_size>67108864</mark_cache_size>
+    <timezone>UTC</timezone>
+</yandex>
+EOF
+    cat >"$dir/users.xml" <<EOF
+<yandex>
+    <profiles><default></default></profiles>
+    <quotas><default></default></quotas>
+    <users><default>
+        <password>$password</password>
+        <networks><ip>127.0.0.1</ip></networks>
+        <profile>default</profile>
+        <quota>default</quota>
+    </default></users>
+</yandex>
+EOF
+    # shellcheck disable=SC2086
+    launch clickhouse $CLICKHOUSE_SERVER --config-file="$dir/config.xml"
+    wait_until_ready clickhouse 30 ping_clickhouse
+}
+
+ping_clickhouse() (
+    exec 3<>"/dev/tcp/127.0.0.1/$CLICKHOUSE_PORT" || exit
+    printf 'GET /ping HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' >&3
+    grep '^Ok' <&3
 )
 
 password_of() { # URL

@@ -90,6 +90,10 @@ pub enum Error {
     StoreUnopened,
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
+    #[error("ClickHouse failed: {0}")]
+    ClickHouse(String),
+    #[error("ClickHouse is away: {0}")]
+    ClickHouseAway(String),
     /// Tells what of the issuer failed.
     #[error("the issuer of single sign-on cannot be used: {0}")]
     Issuer(String),
@@ -203,9 +207,10 @@ impl Error {
             | Self::CountersLate
             | Self::StoreTimeout(_)
             | Self::StoreUnopened
+            | Self::ClickHouseAway(_)
             | Self::Issuer(_) => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
-            Self::Store(_) | Self::Internal(_) => Code::UnexpectedError,
+            Self::Store(_) | Self::ClickHouse(_) | Self::Internal(_) => Code::UnexpectedError,
             Self::Shared(cause) => cause.code(),
         }
     }

@@ -1,11 +1,13 @@
 //! The nouns: plain records that the domain and the store share. No behaviour but invariants.
 
 mod bound_query;
+mod delivered;
 mod events;
 mod overrides;
 mod people;
 
 pub use bound_query::{BoundQuery, Engine};
+pub use delivered::Delivered;
 pub use events::{EventKind, Kept, Retention, Unit};
 pub use overrides::{Overrides, STARS_MAX};
 pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};

@@ -55,7 +55,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("opentelemetry", &["src/traces", "src/http/traced.rs"]),
     ("tracing_opentelemetry", &["src/traces"]),
     ("openidconnect::", &["src/issuer"]),
-    ("reqwest::", &["src/issuer"]),
+    ("reqwest::", &["src/issuer", "src/store/clickhouse"]),
     ("chrono::", &["src/issuer"]),
 ];
 

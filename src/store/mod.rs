@@ -8,6 +8,7 @@
 
 mod audit;
 pub mod cache;
+pub mod clickhouse;
 mod credits;
 pub mod events;
 pub mod freshness;

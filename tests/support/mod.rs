@@ -1,6 +1,7 @@
 //! The test house: a whole server for each test, with its own database and its own names in Redis,
 //! and a clock that the test turns.
 
+pub mod clickhouse;
 pub mod database;
 pub mod process;
 pub mod seed;

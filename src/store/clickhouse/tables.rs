@@ -1,0 +1,112 @@
+//! The tables in ClickHouse.
+//!
+//! `verifications` and `ratelimits` have a row for each event, `verification_hours` and `ratelimit_hours` what the days
+//! that are over came to by hour. Each row names the delivery that it came with; which of those count is not said here
+//! but in Keyward's own database. Times are unix milliseconds.
+
+use super::{ClickHouse, Failed};
+
+/// ClickHouse's number for a database that is not there.
+const UNKNOWN_DATABASE: u32 = 81;
+
+/// Every table. Those of events have a partition for each day, those of sums one for every thirty days.
+const TABLES: [&str; 4] = [
+    "CREATE TABLE IF NOT EXISTS verifications (
+        time Int64,
+        workspace_id String,
+        api_id String,
+        key_id String,
+        identity_id String,
+        external_id String,
+        outcome String,
+        tags Array(String),
+        request_id String,
+        spent_credits Int64,
+        latency_us Int64,
+        region String,
+        reason String,
+        delivery Int64
+    ) ENGINE = MergeTree
+    PARTITION BY intDiv(time, 86400000)
+    ORDER BY (workspace_id, api_id, time)",
+    "CREATE TABLE IF NOT EXISTS ratelimits (
+        time Int64,
+        workspace_id String,
+        namespace_id String,
+        identifier String,
+        passed UInt8,
+        request_id String,
+        latency_us Int64,
+        override_id String,
+        max Int64,
+        remaining Int64,
+        reset_at Int64,
+        tokens Int64,
+        delivery Int64
+    ) ENGINE = MergeTree
+    PARTITION BY intDiv(time, 86400000)
+    ORDER BY (workspace_id, namespace_id, time)",
+    "CREATE TABLE IF NOT EXISTS verification_hours (
+        time Int64,
+        workspace_id String,
+        api_id String,
+        key_id String,
+        identity_id String,
+        external_id String,
+        outcome String,
+        tags Array(String),
+        count Int64,
+        spent_credits Int64,
+        latency_us Int64,
+        latency_le_100us Int64,
+        latency_le_500us Int64,
+        latency_le_1ms Int64,
+        latency_le_5ms Int64,
+        latency_le_25ms Int64,
+        latency_le_100ms Int64,
+        delivery Int64
+    ) ENGINE = MergeTree
+    PARTITION BY intDiv(time, 2592000000)
+    ORDER BY (workspace_id, api_id, time)",
+    "CREATE TABLE IF NOT EXISTS ratelimit_hours (
+        time Int64,
+        workspace_id String,
+        namespace_id String,
+        identifier String,
+        passed UInt8,
+        count Int64,
+        tokens Int64,
+        latency_us Int64,
+        latency_le_100us Int64,
+        latency_le_500us Int64,
+        latency_le_1ms Int64,
+        latency_le_5ms Int64,
+        latency_le_25ms Int64,
+        latency_le_100ms Int64,
+        delivery Int64
+    ) ENGINE = MergeTree
+    PARTITION BY intDiv(time, 2592000000)
+    ORDER BY (workspace_id, namespace_id, time)",
+];
+
+impl ClickHouse {
+    /// Makes the tables that are not there, and the database if it has to.
+    pub async fn make_tables(&self) -> Result<(), Failed> {
+        for table in TABLES {
+            match self.run(table).await {
+                Err(Failed::Refused(UNKNOWN_DATABASE, _)) => {
+                    self.make_database().await?;
+                    self.run(table).await?;
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_database(&self) -> Result<(), Failed> {
+        let name = self.database.replace('\\', "\\\\").replace('`', "\\`");
+        let elsewhere = Self { database: "default".into(), ..self.clone() };
+        elsewhere.run(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await
+    }
+}

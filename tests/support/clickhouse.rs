@@ -1,0 +1,43 @@
+//! A database of ClickHouse for each test, on the server that `./test` starts.
+
+use keyward::store::clickhouse::ClickHouse;
+use url::Url;
+
+use super::{random, server};
+
+pub struct Warehouse {
+    pub url: Url,
+    pub client: ClickHouse,
+    name: String,
+}
+
+impl Warehouse {
+    /// A database that is yet to be made, by whoever uses it first.
+    pub fn unmade() -> Self {
+        let name = format!("kw_{}", random());
+        let mut url = Url::parse(&server("KEYWARD_TEST_CLICKHOUSE_URL")).expect("a URL");
+        url.set_path(&name);
+        let client = ClickHouse::new(&url).expect("a client");
+        Self { url, client, name }
+    }
+
+    /// A database with the tables.
+    pub async fn create() -> Self {
+        let warehouse = Self::unmade();
+        warehouse.client.make_tables().await.expect("the tables are made");
+        warehouse
+    }
+}
+
+impl Drop for Warehouse {
+    fn drop(&mut self) {
+        let (client, name) = (self.client.clone(), self.name.clone());
+        // A runtime of its own: the test's may be gone already.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let _ = client.run(&format!("DROP DATABASE IF EXISTS {name}")).await;
+            });
+        });
+    }
+}
