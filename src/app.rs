@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::analytics::Buffer;
+use crate::domain::analytics::delivering::Delivering;
 use crate::domain::analytics::questions::Quotas;
 use crate::domain::caller::Authority;
 use crate::domain::credits::{Spent, Withdrawals};
@@ -54,6 +55,8 @@ pub struct App {
     pub quotas: Quotas,
     /// What happened, and waits to be written.
     pub happened: Buffer,
+    /// What is known of ClickHouse, where events go if there is one.
+    pub delivering: Delivering,
     pub freshness: Arc<Freshness>,
     pub caches: Caches,
     /// Who has no root key; made once, for every verification of version 1 asks as this.
@@ -158,6 +161,7 @@ impl App {
             events,
             quotas: Quotas::default(),
             happened,
+            delivering: Delivering::default(),
             nobody: root_keys::nobody(&freshness),
             freshness,
             caches,
@@ -184,10 +188,11 @@ impl App {
 
     /// Where what happened is kept. Nothing is opened yet.
     pub fn events(settings: &Settings) -> Result<Events> {
-        match &settings.engines {
-            Engines::Embedded { data_dir } => Ok(Events::open(&data_dir.join(EVENTS_FILE))),
-            Engines::Replica { database_url, .. } => Events::connect(database_url),
-        }
+        let events = match &settings.engines {
+            Engines::Embedded { data_dir } => Events::open(&data_dir.join(EVENTS_FILE)),
+            Engines::Replica { database_url, .. } => Events::connect(database_url)?,
+        };
+        events.with_clickhouse(settings.clickhouse_url.as_ref())
     }
 
     /// Opens the database that the settings name.

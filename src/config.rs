@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use url::Url;
 
 use crate::model::{Kept, Networks, OnOutage};
 use crate::secret::Plaintext;
@@ -116,6 +117,13 @@ pub struct Config {
     /// How many events may wait to be written before others are dropped [default: 100000]
     #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
     events_waiting: Option<String>,
+    /// A ClickHouse that events go to and are read from, such as `http://user:password@host:8123/keyward`; the same for
+    /// all replicas [default: none, they stay in the database]
+    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL", global = true, hide_env_values = true)]
+    clickhouse_url: Option<String>,
+    /// A file with the address of ClickHouse
+    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL_FILE", global = true)]
+    clickhouse_url_file: Option<PathBuf>,
     /// How many keys are cached [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
@@ -169,6 +177,8 @@ pub struct Settings {
     pub region: String,
     pub events_waiting_max: usize,
     pub kept: Kept,
+    /// Where events go, over http or https. Absent: they stay in the database.
+    pub clickhouse_url: Option<Url>,
     /// Absent: there is no single sign-on.
     pub oidc: Option<Oidc>,
 }
@@ -259,6 +269,7 @@ impl Config {
             region: self.region()?,
             events_waiting_max: self.events_waiting_max()?,
             kept: kept(self.verifications_kept.as_deref(), self.ratelimits_kept.as_deref())?,
+            clickhouse_url: self.clickhouse_url()?,
             oidc: self.oidc.check()?,
             listen,
         })
@@ -368,6 +379,15 @@ impl Config {
         let (name, text) = ("KEYWARD_EVENTS_WAITING", self.events_waiting.as_deref());
         let max = number(name, text, 100_000, 100, 10_000_000)?;
         Ok(usize::try_from(max).unwrap_or(usize::MAX))
+    }
+
+    fn clickhouse_url(&self) -> Result<Option<Url>, String> {
+        let name = "KEYWARD_CLICKHOUSE_URL";
+        let given =
+            secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
+        let Some(text) = given else { return Ok(None) };
+        url(name, &text, &["http://", "https://"])?;
+        Url::parse(&text).map(Some).map_err(|e| format!("{name} is no address: {e}"))
     }
 
     fn region(&self) -> Result<String, String> {

@@ -158,40 +158,8 @@ impl Error {
             Self::SwitchedOff(_) => Code::OperationSwitchedOff,
             Self::TooMany(_) => Code::TooManyRequests,
             Self::Forbidden(_) => Code::InsufficientPermissions,
-            Self::NotFound(subjects) => match subjects.first() {
-                Some(Subject::Api(_)) => Code::ApiNotFound,
-                Some(Subject::Key(_) | Subject::Secret) | None => Code::KeyNotFound,
-                Some(Subject::Permission(_)) => Code::PermissionNotFound,
-                Some(Subject::Role(_)) => Code::RoleNotFound,
-                Some(Subject::Identity(_) | Subject::IdentityId(_)) => Code::IdentityNotFound,
-                Some(Subject::Workspace(_)) => Code::WorkspaceNotFound,
-                Some(Subject::RootKey(_)) => Code::RootKeyNotFound,
-                Some(Subject::Migration(_)) => Code::MigrationNotFound,
-                Some(Subject::Namespace(_)) => Code::RatelimitNamespaceNotFound,
-                Some(Subject::Override(_)) => Code::RatelimitOverrideNotFound,
-                Some(
-                    Subject::Member(_)
-                    | Subject::Invitation(_)
-                    | Subject::Session(_)
-                    | Subject::AuditEntry(_),
-                ) => Code::NotFound,
-            },
-            Self::Taken(subject) => match subject {
-                Subject::Permission(_) => Code::PermissionAlreadyExists,
-                Subject::Role(_) => Code::RoleAlreadyExists,
-                Subject::Identity(_) | Subject::IdentityId(_) => Code::IdentityAlreadyExists,
-                Subject::Key(_) | Subject::Secret => Code::KeyAlreadyExists,
-                Subject::Api(_)
-                | Subject::Workspace(_)
-                | Subject::RootKey(_)
-                | Subject::Migration(_)
-                | Subject::Namespace(_)
-                | Subject::Override(_)
-                | Subject::Member(_)
-                | Subject::Invitation(_)
-                | Subject::Session(_)
-                | Subject::AuditEntry(_) => Code::UnexpectedError,
-            },
+            Self::NotFound(subjects) => subjects.first().map_or(Code::KeyNotFound, Subject::absent),
+            Self::Taken(subject) => subject.taken(),
             Self::Doubled(_) => Code::RatelimitAlreadyExists,
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
             Self::NameReused | Self::Overtaken => Code::IdempotencyKeyInUse,

@@ -96,6 +96,10 @@ pub struct EventCounts {
 pub struct Events {
     pub verifications: EventCounts,
     pub ratelimits: EventCounts,
+    /// Those of all replicas that are on their way to ClickHouse; as far as has been found out lately.
+    pub undelivered: Gauge,
+    /// For how long the oldest of them have been.
+    pub undelivered_seconds: Gauge,
 }
 
 impl Events {
@@ -109,7 +113,20 @@ impl Events {
             };
             EventCounts { written: of(&written), dropped: of(&dropped) }
         };
-        Self { verifications: of("verification"), ratelimits: of("ratelimit") }
+        Self {
+            verifications: of("verification"),
+            ratelimits: of("ratelimit"),
+            undelivered: gauge(
+                registry,
+                "events_undelivered",
+                "Events that are written and have not arrived in ClickHouse",
+            ),
+            undelivered_seconds: gauge(
+                registry,
+                "events_undelivered_seconds",
+                "How long ago the oldest of them was written",
+            ),
+        }
     }
 }
 

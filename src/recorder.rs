@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio::{join, select};
 
 use crate::app::App;
-use crate::domain::analytics::writer;
+use crate::domain::analytics::{delivering, writer};
 use crate::error::Result;
 
 /// How often what has gathered is written: what a replica that is killed takes with it.
@@ -22,6 +22,11 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const SUM_UP_EVERY: Duration = Duration::from_secs(15);
 /// How often room is made for what is to come, and what is old is forgotten.
 const KEEP_EVERY: Duration = Duration::from_mins(10);
+
+/// The longest pause before ClickHouse is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long a server that stops may take to deliver its last events.
+const LAST_DELIVERY: Duration = Duration::from_secs(3);
 
 /// What has been started.
 pub struct Recorder {
@@ -54,11 +59,13 @@ impl Recorder {
 async fn record(app: &App, stopped: Receiver<()>) {
     select! {
         () = write(app, stopped) => {}
-        ((), ()) = async { join!(sum_up(app), keep(app)) } => {}
+        ((), (), ()) = async { join!(sum_up(app), keep(app), deliver(app)) } => {}
     }
     if let Err(e) = writer::write(app).await {
         tracing::warn!(error = %e, "the last events are lost: {e}");
     }
+    // What does not arrive in this time is delivered by another replica, or after the next start.
+    let _ = timeout(LAST_DELIVERY, delivering::deliver(app)).await;
     // Connections belong to the thread that made them.
     app.events.close().await;
 }
@@ -77,6 +84,19 @@ async fn sum_up(app: &App) {
         sleep(SUM_UP_EVERY).await;
         if app.store.store().is_ok() {
             told("sum up events", writer::sum_up(app).await);
+        }
+    }
+}
+
+/// Tries less often while it fails.
+async fn deliver(app: &App) {
+    let mut pause = WRITE_EVERY;
+    loop {
+        sleep(pause).await;
+        if app.store.store().is_ok() {
+            let outcome = delivering::deliver(app).await;
+            pause = if outcome.is_ok() { WRITE_EVERY } else { (pause * 2).min(RETRY_MAX) };
+            told("deliver events to ClickHouse", outcome);
         }
     }
 }

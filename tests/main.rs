@@ -7,6 +7,7 @@ mod cli;
 mod dashboard;
 mod events {
     mod buffer;
+    mod delivering;
     mod kept;
     mod ratelimits;
     mod sums;

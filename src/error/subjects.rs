@@ -60,6 +60,47 @@ pub enum Subject {
     AuditEntry(AuditId),
 }
 
+impl Subject {
+    /// How it is called on the wire that it is not there.
+    pub(super) fn absent(&self) -> Code {
+        match self {
+            Self::Api(_) => Code::ApiNotFound,
+            Self::Key(_) | Self::Secret => Code::KeyNotFound,
+            Self::Permission(_) => Code::PermissionNotFound,
+            Self::Role(_) => Code::RoleNotFound,
+            Self::Identity(_) | Self::IdentityId(_) => Code::IdentityNotFound,
+            Self::Workspace(_) => Code::WorkspaceNotFound,
+            Self::RootKey(_) => Code::RootKeyNotFound,
+            Self::Migration(_) => Code::MigrationNotFound,
+            Self::Namespace(_) => Code::RatelimitNamespaceNotFound,
+            Self::Override(_) => Code::RatelimitOverrideNotFound,
+            Self::Member(_) | Self::Invitation(_) | Self::Session(_) | Self::AuditEntry(_) => {
+                Code::NotFound
+            }
+        }
+    }
+
+    /// How it is called on the wire that it is there already.
+    pub(super) fn taken(&self) -> Code {
+        match self {
+            Self::Permission(_) => Code::PermissionAlreadyExists,
+            Self::Role(_) => Code::RoleAlreadyExists,
+            Self::Identity(_) | Self::IdentityId(_) => Code::IdentityAlreadyExists,
+            Self::Key(_) | Self::Secret => Code::KeyAlreadyExists,
+            Self::Api(_)
+            | Self::Workspace(_)
+            | Self::RootKey(_)
+            | Self::Migration(_)
+            | Self::Namespace(_)
+            | Self::Override(_)
+            | Self::Member(_)
+            | Self::Invitation(_)
+            | Self::Session(_)
+            | Self::AuditEntry(_) => Code::UnexpectedError,
+        }
+    }
+}
+
 /// A request that is right in itself and does not fit the state of things.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum Refusal {

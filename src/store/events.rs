@@ -13,10 +13,13 @@ use async_trait::async_trait;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool};
+use url::Url;
 
 pub use batch::*;
 pub use sums::*;
 
+use super::clickhouse::{self, ClickHouse};
+use super::deliveries::{DeliveryReads, DeliveryWrites};
 use super::recent::RecentReads;
 use super::{Inner, Unmigrated, parts, postgres, sqlite};
 use crate::clock::Timestamp;
@@ -38,7 +41,7 @@ pub trait EventReads: RecentReads {
 }
 
 #[async_trait]
-pub trait EventWrites: Send {
+pub trait EventWrites: DeliveryWrites {
     /// Writes what a replica has seen, and adds it to the totals; nothing, where a batch of this name is there. The
     /// number of the batch.
     async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId>;
@@ -59,9 +62,16 @@ pub trait EventWrites: Send {
 }
 
 /// The database of events: a schema of its own in Postgres, or a file of its own. It is opened when it is first
-/// needed.
+/// needed. Where there is a ClickHouse, events only pass through it, and are read there.
 #[derive(Debug, Clone)]
-pub enum Events {
+pub struct Events {
+    pub tables: Tables,
+    clickhouse: Option<ClickHouse>,
+}
+
+/// The tables of Keyward's own.
+#[derive(Debug, Clone)]
+pub enum Tables {
     Postgres { write: PgPool, read: PgPool, ask: PgPool },
     Sqlite { write: SqlitePool, read: SqlitePool, ask: SqlitePool },
 }
@@ -70,41 +80,65 @@ impl Events {
     /// In the Postgres at `url`.
     pub fn connect(url: &str) -> Result<Self> {
         let [write, read, ask] = postgres::event_pools(url)?;
-        Ok(Self::Postgres { write, read, ask })
+        Ok(Self::of(Tables::Postgres { write, read, ask }))
     }
 
     /// In this file, which is made when there is none.
     pub fn open(path: &Path) -> Self {
         let [write, read, ask] = sqlite::event_pools(path);
-        Self::Sqlite { write, read, ask }
+        Self::of(Tables::Sqlite { write, read, ask })
+    }
+
+    pub(super) fn of(tables: Tables) -> Self {
+        Self { tables, clickhouse: None }
+    }
+
+    /// Passing on to the ClickHouse at `url`, if there is one.
+    pub fn with_clickhouse(self, url: Option<&Url>) -> Result<Self> {
+        let clickhouse = url.map(ClickHouse::new).transpose()?;
+        Ok(Self { clickhouse, ..self })
+    }
+
+    /// Where events are passed on to.
+    pub fn clickhouse(&self) -> Option<&ClickHouse> {
+        self.clickhouse.as_ref()
     }
 
     /// Brings the schema up to date. Several replicas may call it at once.
     pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
-        let done = match self {
-            Self::Postgres { write, .. } => {
+        let done = match &self.tables {
+            Tables::Postgres { write, .. } => {
                 let mut migrator = Migrator::with_migrations(POSTGRES.iter().cloned().collect());
                 migrator.dangerous_set_table_name(format!("{SCHEMA}._sqlx_migrations"));
                 migrator.create_schema(SCHEMA);
                 migrator.run(write).await
             }
-            Self::Sqlite { write, .. } => SQLITE.run(write).await,
+            Tables::Sqlite { write, .. } => SQLITE.run(write).await,
         };
         done.map_err(Unmigrated::from)
     }
 
     pub async fn begin(&self) -> Result<EventTx> {
-        Ok(EventTx(match self {
-            Self::Postgres { write, .. } => Inner::Postgres(postgres::begin(write).await?),
-            Self::Sqlite { write, .. } => Inner::Sqlite(sqlite::begin(write).await?),
+        Ok(EventTx(match &self.tables {
+            Tables::Postgres { write, .. } => Inner::Postgres(postgres::begin(write).await?),
+            Tables::Sqlite { write, .. } => Inner::Sqlite(sqlite::begin(write).await?),
         }))
     }
 
-    /// A connection that only reads.
+    /// What reads events, wherever they are.
     pub async fn read(&self) -> Result<EventReader> {
-        Ok(match self {
-            Self::Postgres { read, .. } => EventReader::Postgres(read.acquire().await?),
-            Self::Sqlite { read, .. } => EventReader::Sqlite(read.acquire().await?),
+        let mut own = self.read_own().await?;
+        Ok(match &self.clickhouse {
+            None => EventReader::Own(own),
+            Some(clickhouse) => EventReader::ClickHouse(clickhouse.reader(own.delivered().await?)),
+        })
+    }
+
+    /// A connection to Keyward's own tables that only reads.
+    pub async fn read_own(&self) -> Result<OwnReader> {
+        Ok(match &self.tables {
+            Tables::Postgres { read, .. } => OwnReader::Postgres(read.acquire().await?),
+            Tables::Sqlite { read, .. } => OwnReader::Sqlite(read.acquire().await?),
         })
     }
 
@@ -115,21 +149,21 @@ impl Events {
         kept: &Retention,
         now: Timestamp,
     ) -> Result<()> {
-        match self {
-            Self::Postgres { write, .. } => parts::keep(write, kind, kept, now).await,
-            Self::Sqlite { .. } => Ok(()),
+        match &self.tables {
+            Tables::Postgres { write, .. } => parts::keep(write, kind, kept, now).await,
+            Tables::Sqlite { .. } => Ok(()),
         }
     }
 
     /// Waits for what is under way and closes every connection.
     pub async fn close(&self) {
-        match self {
-            Self::Postgres { write, read, ask } => {
+        match &self.tables {
+            Tables::Postgres { write, read, ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;
             }
-            Self::Sqlite { write, read, ask } => {
+            Tables::Sqlite { write, read, ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;
@@ -138,14 +172,44 @@ impl Events {
     }
 }
 
-/// A connection on which only [`EventReads`] can be called.
+/// What reads events.
 pub enum EventReader {
-    Postgres(PoolConnection<Postgres>),
-    Sqlite(PoolConnection<Sqlite>),
+    Own(OwnReader),
+    ClickHouse(clickhouse::Reader),
 }
 
 impl Deref for EventReader {
     type Target = dyn EventReads;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Own(own) => &**own,
+            Self::ClickHouse(reader) => reader,
+        }
+    }
+}
+
+impl DerefMut for EventReader {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Own(own) => &mut **own,
+            Self::ClickHouse(reader) => reader,
+        }
+    }
+}
+
+/// What is read from Keyward's own tables.
+pub trait OwnReads: EventReads + DeliveryReads {}
+
+impl<T: EventReads + DeliveryReads> OwnReads for T {}
+
+/// A connection on which only [`OwnReads`] can be called.
+pub enum OwnReader {
+    Postgres(PoolConnection<Postgres>),
+    Sqlite(PoolConnection<Sqlite>),
+}
+
+impl Deref for OwnReader {
+    type Target = dyn OwnReads;
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Postgres(connection) => &**connection,
@@ -154,7 +218,7 @@ impl Deref for EventReader {
     }
 }
 
-impl DerefMut for EventReader {
+impl DerefMut for OwnReader {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
             Self::Postgres(connection) => &mut **connection,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 
+use super::events::Tables;
 use super::{Events, Store, events, postgres, sqlite};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
@@ -135,31 +136,31 @@ impl Events {
     /// Opens the file to look and not to write. It must be there.
     pub fn open_to_look(path: &Path) -> Self {
         let read = sqlite::open_to_look(path);
-        Self::Sqlite { write: read.clone(), ask: read.clone(), read }
+        Self::of(Tables::Sqlite { write: read.clone(), ask: read.clone(), read })
     }
 
     pub async fn schema(&self) -> Result<Schema> {
-        match self {
-            Self::Postgres { read, .. } => {
+        match &self.tables {
+            Tables::Postgres { read, .. } => {
                 let table = format!("{}._sqlx_migrations", events::SCHEMA);
                 postgres_schema(read, &table, &events::POSTGRES).await
             }
-            Self::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
+            Tables::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
         }
     }
 
     /// As [`Store::faults`].
     pub async fn faults(&self) -> Result<Vec<String>> {
-        match self {
-            Self::Postgres { .. } => Ok(Vec::new()),
-            Self::Sqlite { read, .. } => quick_check(read).await,
+        match &self.tables {
+            Tables::Postgres { .. } => Ok(Vec::new()),
+            Tables::Sqlite { read, .. } => quick_check(read).await,
         }
     }
 
     /// How far they are; what was written before `late` should have been summed up.
     pub async fn state(&self, late: Timestamp) -> Result<EventsState> {
-        match self {
-            Self::Postgres { read, .. } => {
+        match &self.tables {
+            Tables::Postgres { read, .. } => {
                 let sql = "
                     SELECT (SELECT MAX(written_at) FROM batches) AS last_written_at,
                         (SELECT COUNT(*) FROM batches WHERE NOT summed AND written_at < $1) AS late,
@@ -169,7 +170,7 @@ impl Events {
                             WHERE n.nspname = $2 AND c.relkind = 'r') AS size_bytes";
                 Ok(query_as(sql).bind(late).bind(events::SCHEMA).fetch_one(read).await?)
             }
-            Self::Sqlite { read, .. } => {
+            Tables::Sqlite { read, .. } => {
                 let sql = "
                     SELECT (SELECT MAX(written_at) FROM batches) AS last_written_at,
                         (SELECT COUNT(*) FROM batches WHERE NOT summed AND written_at < $1) AS late,

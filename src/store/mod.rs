@@ -10,6 +10,7 @@ mod audit;
 pub mod cache;
 pub mod clickhouse;
 mod credits;
+pub mod deliveries;
 pub mod events;
 pub mod freshness;
 mod gate;

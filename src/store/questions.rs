@@ -12,7 +12,8 @@ use futures_util::{Stream, StreamExt as _};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
 use tracing::debug;
 
-use super::{Events, postgres};
+use super::events::{Events, Tables};
+use super::postgres;
 use crate::clock::Stopwatch;
 use crate::error::{self, Error, QueryFault, Result};
 use crate::model::{BoundQuery, Engine};
@@ -30,17 +31,19 @@ pub struct Bounds {
 impl Events {
     /// The rows that a question yields, each a text.
     pub async fn ask(&self, query: &BoundQuery, bounds: &Bounds) -> Result<Vec<String>> {
-        match self {
-            Self::Postgres { ask, .. } => ask_postgres(ask, query, bounds).await,
-            Self::Sqlite { ask, .. } => ask_sqlite(ask, query, bounds).await,
+        match (self.clickhouse(), &self.tables) {
+            (Some(clickhouse), _) => clickhouse.ask(query, bounds).await,
+            (None, Tables::Postgres { ask, .. }) => ask_postgres(ask, query, bounds).await,
+            (None, Tables::Sqlite { ask, .. }) => ask_sqlite(ask, query, bounds).await,
         }
     }
 
     /// What questions are written for.
     pub fn engine(&self) -> Engine {
-        match self {
-            Self::Postgres { .. } => Engine::Postgres,
-            Self::Sqlite { .. } => Engine::Sqlite,
+        match (self.clickhouse(), &self.tables) {
+            (Some(_), _) => Engine::Sqlite,
+            (None, Tables::Postgres { .. }) => Engine::Postgres,
+            (None, Tables::Sqlite { .. }) => Engine::Sqlite,
         }
     }
 }

@@ -45,27 +45,12 @@ pub struct CheckRow {
 
 #[async_trait]
 pub trait RecentReads: Send {
-    /// The latest minutes in which a key was verified, as far as they are summed up.
-    async fn minutes_of_key(
+    /// The latest verifications of a key, the last one first.
+    async fn latest_of_key(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
-        max: i64,
-    ) -> Result<Vec<Timestamp>>;
-    /// The latest verifications of a key within a time.
-    async fn verifications_of_key(
-        &mut self,
-        workspace: &WorkspaceId,
-        key: &KeyId,
-        within: Range<Timestamp>,
-        max: i64,
-    ) -> Result<Vec<VerificationRow>>;
-    /// The latest verifications of a key that have not been summed up.
-    async fn unsummed_of_key(
-        &mut self,
-        workspace: &WorkspaceId,
-        key: &KeyId,
-        max: i64,
+        max: usize,
     ) -> Result<Vec<VerificationRow>>;
     /// The verification that a request was. `None`: there is none of this id in the workspace and in this time.
     async fn verification_of_request(

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between};
-use crate::both;
 use crate::support::seed::Issued;
 use crate::support::{Keyward, NOON};
+use crate::{both, wherever_events_are};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -40,7 +40,7 @@ async fn some_traffic(kw: &Keyward) -> (String, [Issued; 2]) {
     (api, [ann, other])
 }
 
-both! {
+wherever_events_are! {
     async fn a_chart_shows_what_came_of_verifications(kw) {
         let mut owner = Visitor::owner(&kw).await;
         some_traffic(&kw).await;
@@ -140,7 +140,9 @@ both! {
         let other = owner.get(&at("/analytics?of=limits&only=rlns_none")).await;
         assert_eq!(figures(&other.text)[0], "0");
     }
+}
 
+both! {
     async fn the_traffic_of_others_is_not_shown(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let other = kw.other_workspace().await;

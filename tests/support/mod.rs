@@ -5,6 +5,7 @@ pub mod clickhouse;
 pub mod database;
 pub mod process;
 pub mod seed;
+pub mod wire;
 
 use std::sync::Arc;
 
@@ -14,16 +15,18 @@ use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::clock::{Clock, Timestamp};
 use keyward::config::{Config, Engines, Settings};
-use keyward::domain::analytics::writer;
+use keyward::domain::analytics::{delivering, writer};
 use keyward::domain::root_keys;
 use keyward::http::Paths;
 use keyward::secret::Plaintext;
-use keyward::store::{Events, Store};
+use keyward::store::Store;
+use keyward::store::events::Tables;
 use keyward::stream;
 use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use clickhouse::Warehouse;
 use database::Database;
 
 /// Noon of a day that is neither the first nor the last of a month.
@@ -49,6 +52,8 @@ pub struct Keyward {
     /// What keeps the caches true; ends with the server.
     _tasks: JoinSet<()>,
     place: Arc<Place>,
+    /// Where events go, if not into the database.
+    pub warehouse: Option<Arc<Warehouse>>,
 }
 
 /// Where a server keeps its data; shared by its replicas.
@@ -60,6 +65,18 @@ pub enum Place {
 impl Keyward {
     pub async fn start(stack: Stack) -> Self {
         Self::start_with(stack, |_| {}).await
+    }
+
+    /// A server whose events go to ClickHouse.
+    pub async fn start_with_clickhouse(stack: Stack) -> Self {
+        let warehouse = Arc::new(Warehouse::unmade());
+        let url = warehouse.url.clone();
+        let mut server =
+            Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
+        server.warehouse = Some(warehouse);
+        // As a server does when it starts.
+        server.write_events().await;
+        server
     }
 
     /// A server with other settings than tests have.
@@ -77,7 +94,12 @@ impl Keyward {
 
     /// A second server on the same data and the same clock.
     pub async fn replica(&self) -> Self {
-        Self::on(self.stack, self.place.clone(), self.clock.clone(), |_| {}).await
+        let url = self.app.settings.clickhouse_url.clone();
+        let change = |settings: &mut Settings| settings.clickhouse_url = url;
+        let mut replica =
+            Self::on(self.stack, self.place.clone(), self.clock.clone(), change).await;
+        replica.warehouse.clone_from(&self.warehouse);
+        replica
     }
 
     async fn on(
@@ -99,7 +121,7 @@ impl Keyward {
         app.freshness.heard_database();
         let tasks = stream::start(&app, announcements);
         let paths = Paths::new(app.clone());
-        Self { app, clock, stack, root_key, paths, _tasks: tasks, place }
+        Self { app, clock, stack, root_key, paths, _tasks: tasks, place, warehouse: None }
     }
 
     pub fn store(&self) -> &Store {
@@ -160,22 +182,23 @@ impl Keyward {
     pub async fn write_events(&self) {
         self.app.events.migrate().await.expect("the schema of events is migrated");
         writer::write(&self.app).await.expect("events are written");
+        delivering::deliver(&self.app).await.expect("events are delivered");
     }
 
     /// What a question about events yields: texts, one for each row.
     pub async fn events(&self, sql: &'static str) -> Vec<String> {
-        let rows = match &self.app.events {
-            Events::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
-            Events::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+        let rows = match &self.app.events.tables {
+            Tables::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+            Tables::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
         };
         rows.expect("an answer")
     }
 
     /// Changes what is kept of what happened.
     pub async fn change_events(&self, sql: &'static str) {
-        let changed = match &self.app.events {
-            Events::Postgres { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
-            Events::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+        let changed = match &self.app.events.tables {
+            Tables::Postgres { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+            Tables::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
         };
         changed.expect("a change");
     }
@@ -341,6 +364,40 @@ macro_rules! both {
             #[tokio::test]
             async fn replica() {
                 rule($crate::support::Keyward::start($crate::support::Stack::Replica).await).await;
+            }
+        }
+    )*};
+}
+
+/// As [`both`], with events in the database of either engine, and in ClickHouse beside either.
+#[macro_export]
+macro_rules! wherever_events_are {
+    ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+            use $crate::support::{Keyward, Stack};
+
+            async fn rule($kw: Keyward) $body
+
+            #[tokio::test]
+            async fn embedded() {
+                rule(Keyward::start(Stack::Embedded).await).await;
+            }
+
+            #[tokio::test]
+            async fn replica() {
+                rule(Keyward::start(Stack::Replica).await).await;
+            }
+
+            #[tokio::test]
+            async fn embedded_with_clickhouse() {
+                rule(Keyward::start_with_clickhouse(Stack::Embedded).await).await;
+            }
+
+            #[tokio::test]
+            async fn replica_with_clickhouse() {
+                rule(Keyward::start_with_clickhouse(Stack::Replica).await).await;
             }
         }
     )*};

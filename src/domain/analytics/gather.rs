@@ -101,16 +101,13 @@ impl Gatherer {
         if let Some(id) = alike.get(&same) {
             return *id;
         }
-        let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
-        tags.sort();
-        tags.dedup();
         let outcome = event.outcome.as_str();
         let view = &event.view.value;
         let (key, identity) = (&view.stored().key, view.identity());
         let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
         let identity_id = identity.map_or("", |identity| identity.id.as_str());
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
-        let tags = serde_json::json!(tags).to_string();
+        let tags = serde_json::json!(tags(event)).to_string();
         let fields =
             [workspace, api, key.id.as_str(), identity_id, external_id, outcome, tags.as_str()];
         let (id, is_new) = self.named("verification", &fields, event.at);
@@ -172,13 +169,21 @@ impl Gatherer {
     }
 }
 
+/// Sorted, and without doubles.
+pub fn tags(event: &Verification) -> Vec<String> {
+    let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
 /// A text as a database takes it: without NUL, which Postgres has no place for.
-fn kept(text: &str) -> String {
+pub fn kept(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
 /// The workspace and the namespace.
-fn place(event: &Ratelimit) -> (&str, &str) {
+pub fn place(event: &Ratelimit) -> (&str, &str) {
     let namespace = &event.namespace.value.namespace;
     (namespace.workspace_id.as_str(), namespace.id.as_str())
 }

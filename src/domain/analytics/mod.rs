@@ -3,7 +3,9 @@
 //! Whoever answers a request only puts an event into a buffer and never waits. The buffer is bounded: an event that
 //! finds it full is dropped, and counted. [`writer`] empties it in batches.
 
+pub mod delivering;
 mod gather;
+mod parcel;
 pub mod questions;
 pub mod recent;
 pub mod sql;
@@ -21,6 +23,7 @@ use super::keys::{Code, View};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::id::{OverrideId, RequestId};
+use crate::metrics::EventCounts;
 use crate::store::StoredNamespace;
 use crate::store::cache::Cached;
 use gather::Gatherer;
@@ -106,11 +109,18 @@ impl Buffer {
 
 /// Remembers an event, unless too many wait already.
 pub fn record(app: &App, event: Event) {
-    let kind = match &event {
-        Event::Verification(_) => &app.metrics.events.verifications,
-        Event::Ratelimit(_) => &app.metrics.events.ratelimits,
-    };
+    let counts = event.counts(app);
     if app.happened.sender.try_send(event).is_err() {
-        kind.dropped.inc();
+        counts.dropped.inc();
+    }
+}
+
+impl Event {
+    /// What is counted of its kind.
+    fn counts<'a>(&self, app: &'a App) -> &'a EventCounts {
+        match self {
+            Self::Verification(_) => &app.metrics.events.verifications,
+            Self::Ratelimit(_) => &app.metrics.events.ratelimits,
+        }
     }
 }

@@ -13,7 +13,6 @@ use crate::store::recent::{CheckRow, VerificationRow};
 pub const RECENT_MAX: usize = 25;
 /// How many checks one request can be.
 const CHECKS_MAX: i64 = 50;
-const MINUTE_MS: i64 = 60_000;
 /// How long before and after its request came in an event may have happened: a request takes ten seconds at most, and
 /// clocks are put right now and then.
 const ASTRAY_MS: i64 = 30_000;
@@ -98,23 +97,9 @@ impl From<CheckRow> for Check {
 /// The latest verifications of a key, the last one first.
 pub async fn of_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Verification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
-    let (workspace, max) = (caller.workspace(), i64::try_from(RECENT_MAX).unwrap_or(i64::MAX));
     let mut reader = app.events.read().await?;
-    let mut rows = reader.unsummed_of_key(workspace, &key.id, max).await?;
-    // Sums tell in which minutes there are any, so nothing else has to be read.
-    let mut found = 0;
-    for minute in reader.minutes_of_key(workspace, &key.id, max).await? {
-        let within = minute..minute.plus_ms(MINUTE_MS);
-        let of_minute = reader.verifications_of_key(workspace, &key.id, within, max).await?;
-        found += of_minute.len();
-        rows.extend(of_minute);
-        if found >= RECENT_MAX {
-            break;
-        }
-    }
-    rows.sort_by(|a, b| (b.time, &a.request_id).cmp(&(a.time, &b.request_id)));
-    rows.dedup_by(|a, b| a.request_id == b.request_id);
-    Ok(rows.into_iter().take(RECENT_MAX).map(Verification::from).collect())
+    let rows = reader.latest_of_key(caller.workspace(), &key.id, RECENT_MAX).await?;
+    Ok(rows.into_iter().map(Verification::from).collect())
 }
 
 /// What the request of this id was. `None`: no verification that found a key of this workspace, and no check of its

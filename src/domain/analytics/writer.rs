@@ -2,8 +2,8 @@
 
 use std::mem::take;
 
-use super::Waiting;
 use super::summing::sum_up_late;
+use super::{Waiting, delivering, parcel};
 use crate::app::App;
 use crate::error::Result;
 use crate::model::EventKind;
@@ -25,21 +25,23 @@ pub async fn write(app: &App) -> Result<usize> {
             return Ok(written);
         }
         let Waiting { events, gatherer, number, unsummed, .. } = &mut *waiting;
-        let batch = Batch {
-            name: format!("{} {number}", app.replica),
-            region: app.settings.region.clone(),
-            ..gatherer.batch(events)
-        };
+        let (name, region) = (format!("{} {number}", app.replica), &app.settings.region);
         let mut tx = app.events.begin().await?;
-        let id = tx.insert_batch(&batch, app.clock.now()).await?;
-        tx.commit().await?;
-        gatherer.wrote(&batch);
-        unsummed.add(id, &batch);
+        if app.events.clickhouse().is_some() {
+            let parcel = parcel::of(name, region, events)?;
+            tx.put(&parcel, app.clock.now()).await?;
+            tx.commit().await?;
+        } else {
+            let batch = Batch { name, region: region.clone(), ..gatherer.batch(events) };
+            let id = tx.insert_batch(&batch, app.clock.now()).await?;
+            tx.commit().await?;
+            gatherer.wrote(&batch);
+            unsummed.add(id, &batch);
+        }
         *number += 1;
-        let (verifications, ratelimits) = (batch.verifications.len(), batch.ratelimits.len());
-        let metrics = &app.metrics.events;
-        metrics.verifications.written.inc_by(u64::try_from(verifications).unwrap_or(u64::MAX));
-        metrics.ratelimits.written.inc_by(u64::try_from(ratelimits).unwrap_or(u64::MAX));
+        for event in &*events {
+            event.counts(app).written.inc();
+        }
         written += events.len();
         events.clear();
         if unsummed.len() >= SUMS_MAX {
@@ -83,5 +85,6 @@ pub async fn keep(app: &App) -> Result<()> {
     let longest = EventKind::ALL.map(|kind| kept.of(kind).longest()).into_iter().max().unwrap_or(0);
     let mut tx = app.events.begin().await?;
     tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest + 2) * DAY_MS)).await?;
-    tx.commit().await
+    tx.commit().await?;
+    delivering::keep(app).await
 }

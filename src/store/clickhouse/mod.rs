@@ -3,6 +3,10 @@
 //! It is spoken to over HTTP, in words that every version since 18.16 knows. A value of somebody else gets into a query
 //! in one way only: [`bound`] writes it as a text between quotes.
 
+mod days;
+mod recent;
+mod source;
+mod sums;
 mod tables;
 
 use std::time::Duration;
@@ -16,14 +20,16 @@ use url::Url;
 
 use super::questions::Bounds;
 use crate::error::{Error, QueryFault, Result};
-use crate::model::BoundQuery;
+use crate::model::{BoundQuery, Delivered};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an answer to one of our own questions may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a change may take: what is sent, or what is summed up within the server.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a change may take. A delivery is two, and has its batches in hand for longer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a table of a day may take to be summed up. There are two, and the day is in hand for longer.
+const DAY_TIMEOUT: Duration = Duration::from_mins(10);
 /// The largest answer to one of our own questions.
 const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -85,7 +91,13 @@ pub struct ClickHouse {
     database: String,
 }
 
-/// An answer as JSONCompact has it.
+/// What reads the events that had arrived at one moment.
+pub struct Reader {
+    clickhouse: ClickHouse,
+    delivered: Delivered,
+}
+
+/// An answer as its format `JSONCompact` has it.
 #[derive(serde::Deserialize)]
 struct Answer<T> {
     data: Vec<T>,
@@ -121,10 +133,18 @@ impl ClickHouse {
         })
     }
 
+    pub fn reader(&self, delivered: Delivered) -> Reader {
+        Reader { clickhouse: self.clone(), delivered }
+    }
+
     /// Runs a statement that changes something.
     pub async fn run(&self, sql: &str) -> std::result::Result<(), Failed> {
+        self.run_for(sql, WRITE_TIMEOUT).await
+    }
+
+    async fn run_for(&self, sql: &str, timeout: Duration) -> std::result::Result<(), Failed> {
         let settings = [("wait_end_of_query", "1".to_owned())];
-        self.send(&settings, None, sql.to_owned(), WRITE_TIMEOUT, READ_MAX_BYTES).await?;
+        self.send(&settings, None, sql.to_owned(), timeout, READ_MAX_BYTES).await?;
         Ok(())
     }
 
@@ -212,7 +232,7 @@ fn code(told: &str) -> u32 {
 }
 
 /// Whole answers or none, numbers as numbers, and nothing that changes anything.
-fn question_settings(time: Duration) -> [(&'static str, String); 7] {
+fn question_settings(time: Duration) -> [(&'static str, String); 8] {
     [
         ("readonly", "2".into()),
         ("wait_end_of_query", "1".into()),
@@ -221,6 +241,8 @@ fn question_settings(time: Duration) -> [(&'static str, String); 7] {
         ("join_use_nulls", "1".into()),
         ("max_execution_time", time.as_secs().max(1).to_string()),
         ("max_threads", "4".into()),
+        // A list of ten thousand keys fits in.
+        ("max_query_size", "4194304".into()),
     ]
 }
 

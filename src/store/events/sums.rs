@@ -129,3 +129,24 @@ impl From<Latencies> for [i64; 6] {
         ]
     }
 }
+
+impl From<[i64; 6]> for Latencies {
+    fn from(counts: [i64; 6]) -> Self {
+        let [
+            latency_le_100us,
+            latency_le_500us,
+            latency_le_1ms,
+            latency_le_5ms,
+            latency_le_25ms,
+            latency_le_100ms,
+        ] = counts;
+        Self {
+            latency_le_100us,
+            latency_le_500us,
+            latency_le_1ms,
+            latency_le_5ms,
+            latency_le_25ms,
+            latency_le_100ms,
+        }
+    }
+}

@@ -238,7 +238,7 @@ async fn execute(
 }
 
 /// Numbers as `texts!` takes them.
-fn texts(batches: &[BatchId]) -> String {
+pub fn texts(batches: &[BatchId]) -> String {
     json!(batches.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 

@@ -107,6 +107,7 @@ macro_rules! added {
 
 mod audit;
 mod credits;
+mod deliveries;
 mod events;
 mod holdings;
 mod identities;

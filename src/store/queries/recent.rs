@@ -9,6 +9,7 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, WorkspaceId};
+use crate::model::Unit;
 use crate::store::recent::{CheckRow, RecentReads, VerificationRow};
 
 macro_rules! verifications_where {
@@ -26,52 +27,29 @@ macro_rules! verifications_where {
 
 #[async_trait]
 impl RecentReads for Connection {
-    async fn minutes_of_key(
+    async fn latest_of_key(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
-        max: i64,
-    ) -> Result<Vec<Timestamp>> {
-        let sql = "SELECT DISTINCT m.time
-            FROM verification_series s JOIN verifications_per_minute m ON m.series = s.id
-            WHERE s.workspace_id = $1 AND s.key_id = $2
-            ORDER BY m.time DESC
-            LIMIT $3";
-        Ok(query_scalar(sql).bind(workspace).bind(key).bind(max).fetch_all(self).await?)
-    }
-
-    async fn verifications_of_key(
-        &mut self,
-        workspace: &WorkspaceId,
-        key: &KeyId,
-        within: Range<Timestamp>,
-        max: i64,
+        max: usize,
     ) -> Result<Vec<VerificationRow>> {
-        let sql = verifications_where!(
-            "s.key_id = $2 AND e.time >= $3 AND e.time < $4
-            ORDER BY e.time DESC, e.request_id
-            LIMIT $5"
-        );
-        let reading = query_as(sql).bind(workspace).bind(key).bind(within.start).bind(within.end);
-        Ok(reading.bind(max).fetch_all(self).await?)
-    }
-
-    async fn unsummed_of_key(
-        &mut self,
-        workspace: &WorkspaceId,
-        key: &KeyId,
-        max: i64,
-    ) -> Result<Vec<VerificationRow>> {
-        let sql = verifications_where!(
-            "s.key_id = $2 AND EXISTS (
-                SELECT 1 FROM batches b
-                WHERE b.id = e.batch AND b.summed = $3 AND e.time BETWEEN b.first_at AND b.last_at)
-            AND e.time >= (SELECT MIN(first_at) FROM batches WHERE summed = $3)
-            ORDER BY e.time DESC, e.request_id
-            LIMIT $4"
-        );
-        let reading = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
-        Ok(reading.fetch_all(self).await?)
+        let most = i64::try_from(max).unwrap_or(i64::MAX);
+        let mut rows = unsummed_of_key(self, workspace, key, most).await?;
+        // Sums tell in which minutes there are any, so nothing else has to be read.
+        let mut found = 0;
+        for minute in minutes_of_key(self, workspace, key, most).await? {
+            let within = minute..Unit::Minute.next(minute);
+            let of_minute = verifications_of_key(self, workspace, key, within, most).await?;
+            found += of_minute.len();
+            rows.extend(of_minute);
+            if found >= max {
+                break;
+            }
+        }
+        rows.sort_by(|a, b| (b.time, &a.request_id).cmp(&(a.time, &b.request_id)));
+        rows.dedup_by(|a, b| a.request_id == b.request_id);
+        rows.truncate(max);
+        Ok(rows)
     }
 
     async fn verification_of_request(
@@ -105,4 +83,55 @@ impl RecentReads for Connection {
         let reading = query_as(sql).bind(workspace).bind(request);
         Ok(reading.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
     }
+}
+
+/// The latest minutes in which a key was verified, as far as they are summed up.
+async fn minutes_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    max: i64,
+) -> Result<Vec<Timestamp>> {
+    let sql = "SELECT DISTINCT m.time
+        FROM verification_series s JOIN verifications_per_minute m ON m.series = s.id
+        WHERE s.workspace_id = $1 AND s.key_id = $2
+        ORDER BY m.time DESC
+        LIMIT $3";
+    Ok(query_scalar(sql).bind(workspace).bind(key).bind(max).fetch_all(connection).await?)
+}
+
+/// The latest verifications of a key within a time.
+async fn verifications_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    within: Range<Timestamp>,
+    max: i64,
+) -> Result<Vec<VerificationRow>> {
+    let sql = verifications_where!(
+        "s.key_id = $2 AND e.time >= $3 AND e.time < $4
+        ORDER BY e.time DESC, e.request_id
+        LIMIT $5"
+    );
+    let reading = query_as(sql).bind(workspace).bind(key).bind(within.start).bind(within.end);
+    Ok(reading.bind(max).fetch_all(connection).await?)
+}
+
+/// The latest verifications of a key that have not been summed up.
+async fn unsummed_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    max: i64,
+) -> Result<Vec<VerificationRow>> {
+    let sql = verifications_where!(
+        "s.key_id = $2 AND EXISTS (
+            SELECT 1 FROM batches b
+            WHERE b.id = e.batch AND b.summed = $3 AND e.time BETWEEN b.first_at AND b.last_at)
+        AND e.time >= (SELECT MIN(first_at) FROM batches WHERE summed = $3)
+        ORDER BY e.time DESC, e.request_id
+        LIMIT $4"
+    );
+    let reading = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
+    Ok(reading.fetch_all(connection).await?)
 }

@@ -4,8 +4,8 @@ use keyward::config::Engines;
 use serde_json::json;
 
 use super::*;
-use crate::both;
 use crate::support::{Keyward, Stack};
+use crate::{both, wherever_events_are};
 
 #[tokio::test]
 async fn a_gauge_says_so_when_its_counters_are_away() {
@@ -115,7 +115,9 @@ both! {
         assert!(page.contains("to 50 on day 31 of every month"), "{page}");
         assert!(page.contains("datetime=\"2026-03-31T00:00:00Z\""), "{page}");
     }
+}
 
+wherever_events_are! {
     async fn the_last_verifications_are_told_the_latest_first_and_25_at_most(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let key = kw.key(json!({})).await;
@@ -142,7 +144,9 @@ both! {
         assert!(place(&requests[26]) < place(&requests[25]));
         assert_eq!([place(&requests[3]).is_some(), place(&requests[2]).is_some()], [true, false]);
     }
+}
 
+both! {
     async fn a_key_whose_events_cannot_be_read_has_its_page(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let key = kw.key(json!({ "name": "without events" })).await;

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::both;
 use crate::support::Keyward;
+use crate::wherever_events_are;
 
 async fn explained(owner: &mut Visitor<'_>, request: &str) -> String {
     owner.kw.write_events().await;
@@ -23,7 +23,7 @@ async fn asked(kw: &Keyward, key: &str, fields: serde_json::Value, code: &str) -
     request(&reply)
 }
 
-both! {
+wherever_events_are! {
     async fn every_outcome_is_explained_with_what_to_do(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let limit = json!([{ "name": "requests", "limit": 1, "duration": 60_000, "autoApply": true }]);

@@ -1,8 +1,8 @@
 use keyward::domain::analytics::writer;
 use serde_json::{Value, json};
 
-use crate::both;
 use crate::support::{Keyward, NOON, Reply};
+use crate::wherever_events_are;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -32,7 +32,7 @@ fn sums(of: &Value) -> Value {
     sums
 }
 
-both! {
+wherever_events_are! {
     async fn every_outcome_is_counted_for_itself(kw) {
         let api = kw.api().await;
         let limit = json!({ "name": "default", "limit": 1, "duration": 60_000, "autoApply": true });

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
-use crate::both;
 use crate::support::{Keyward, NOON, Reply};
+use crate::wherever_events_are;
 
 const HOUR: i64 = 3_600_000;
 const MIDNIGHT: i64 = NOON.0 - 12 * HOUR;
@@ -17,7 +17,7 @@ fn day(time: i64, success: i64, rate_limited: i64, usage_exceeded: i64) -> Value
     })
 }
 
-both! {
+wherever_events_are! {
     async fn the_days_of_a_key_are_told(kw) {
         let limit = json!({ "name": "default", "limit": 2, "duration": 60_000, "autoApply": true });
         let key = kw.key(json!({ "ratelimits": [limit], "credits": { "remaining": 3 } })).await;

@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use crate::both;
 use crate::support::{Keyward, NOON, Reply};
+use crate::wherever_events_are;
 
 const OPERATION: &str = "analytics.getRatelimits";
 
@@ -9,7 +9,7 @@ async fn ask(kw: &Keyward, query: &str) -> Reply {
     kw.v2(OPERATION, json!({ "query": query })).await
 }
 
-both! {
+wherever_events_are! {
     async fn a_check_is_told_with_all_that_is_known_of_it(kw) {
         kw.limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();
         kw.limit("email.send", "user_1", json!({ "limit": 3, "cost": 2 })).await.data();

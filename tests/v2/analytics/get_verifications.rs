@@ -1,8 +1,8 @@
 use keyward::id::WorkspaceId;
 use serde_json::{Value, json};
 
-use crate::both;
 use crate::support::{Keyward, NOON, Reply};
+use crate::wherever_events_are;
 
 const OPERATION: &str = "analytics.getVerifications";
 
@@ -14,7 +14,7 @@ async fn ask_as(kw: &Keyward, root_key: &str, query: &str) -> Value {
     kw.v2_as(root_key, OPERATION, json!({ "query": query })).await.data().clone()
 }
 
-both! {
+wherever_events_are! {
     async fn a_verification_is_told_with_all_that_is_known_of_it(kw) {
         let api = kw.api().await;
         let credits = json!({ "remaining": 5 });

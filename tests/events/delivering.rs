@@ -1,0 +1,379 @@
+//! How events get to ClickHouse: each counts once, whatever breaks on the way.
+
+use std::sync::Arc;
+
+use keyward::domain::analytics::{delivering, writer};
+use keyward::model::{EventKind, Unit};
+
+use keyward::store::events::WantedTotals;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::support::clickhouse::Warehouse;
+use crate::support::wire::{Fate, Wire};
+use crate::support::{Keyward, NOON, Stack};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// How many verifications there were in each unit of time, by when it begins.
+async fn counts(kw: &Keyward, unit: Unit) -> Vec<(i64, i64)> {
+    let workspace = keyward::domain::root_keys::default_workspace();
+    let wanted = WantedTotals {
+        workspace: &workspace,
+        kind: EventKind::Verifications,
+        only: None,
+        unit,
+        from: unit.beginning(NOON.plus_ms(-40 * DAY_MS)),
+        until: NOON.plus_ms(400 * DAY_MS),
+        by_id: false,
+    };
+    let mut reader = kw.app.events.read().await.unwrap();
+    let rows = reader.totals(&wanted).await.unwrap();
+    let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
+    counts.sort_unstable();
+    counts
+}
+
+async fn count(kw: &Keyward) -> i64 {
+    counts(kw, Unit::Month).await.into_iter().map(|(_, count)| count).sum()
+}
+
+/// A server, and the wire between it and its ClickHouse.
+async fn on_a_wire(stack: Stack) -> (Keyward, Wire, Warehouse) {
+    let warehouse = Warehouse::create().await;
+    let host = (warehouse.url.host_str().unwrap(), warehouse.url.port().unwrap());
+    let server = tokio::net::lookup_host(host).await.unwrap().next().unwrap();
+    let wire = Wire::to(server).await;
+    let mut url = warehouse.url.clone();
+    url.set_port(Some(wire.address.port())).unwrap();
+    url.set_ip_host(wire.address.ip()).unwrap();
+    let kw = Keyward::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
+    kw.write_events().await;
+    (kw, wire, warehouse)
+}
+
+/// What a run of luck is made of.
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        2 => Just(Fate::Passes),
+        1 => Just(Fate::IsLost),
+        2 => Just(Fate::AnswerIsLost),
+        2 => Just(Fate::ArrivesLate),
+    ];
+    prop::collection::vec(fate, 0..6)
+}
+
+/// Rounds of so many verifications, and what becomes of what two replicas then send.
+async fn every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
+    let (kw, wire, _warehouse) = on_a_wire(stack).await;
+    let other = kw.replica().await;
+    let key = kw.key(json!({})).await;
+    let (mut verified, mut seen) = (0, 0);
+    for (many, fates) in rounds {
+        for _ in 0..*many {
+            kw.verify(&key.key).await.is("VALID");
+            verified += 1;
+        }
+        writer::write(&kw.app).await.unwrap();
+        wire.will(fates.iter().copied());
+        let (_, _) = tokio::join!(delivering::deliver(&kw.app), delivering::deliver(&other.app));
+        wire.will([]);
+        let now = count(&kw).await;
+        assert!(seen <= now && now <= verified, "{seen} were there, now {now} of {verified}");
+        seen = now;
+    }
+    wire.calm().await;
+    // What is in the hands of somebody who does not answer is taken by another one.
+    kw.clock.advance_ms(120_000);
+    delivering::deliver(&kw.app).await.unwrap();
+
+    assert_eq!(count(&kw).await, verified);
+    let waiting = kw.app.events.read_own().await.unwrap().undelivered().await.unwrap();
+    assert_eq!(waiting.events, 0);
+}
+
+fn with_any_luck(stack: Stack, cases: u32) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rounds = prop::collection::vec((0..5_usize, fates()), 1..5);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(rounds in rounds)| {
+        runtime.block_on(every_event_counts_once(stack, &rounds));
+    });
+}
+
+#[test]
+fn every_event_counts_once_whatever_breaks_embedded() {
+    with_any_luck(Stack::Embedded, 24);
+}
+
+#[test]
+fn every_event_counts_once_whatever_breaks_replica() {
+    with_any_luck(Stack::Replica, 12);
+}
+
+/// Both of the stacks.
+macro_rules! beside_clickhouse {
+    ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn rule($kw: Keyward) $body
+
+            #[tokio::test]
+            async fn embedded() {
+                rule(Keyward::start_with_clickhouse(Stack::Embedded).await).await;
+            }
+
+            #[tokio::test]
+            async fn replica() {
+                rule(Keyward::start_with_clickhouse(Stack::Replica).await).await;
+            }
+        }
+    )*};
+}
+
+beside_clickhouse! {
+    async fn who_comes_too_late_does_not_count(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        writer::write(&kw.app).await.unwrap();
+        // A replica takes the batch, and is heard of no more.
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let slow = tx.begin_delivery(now).await.unwrap();
+        let taken = tx.take(slow, now, now.plus_ms(1_000), 10).await.unwrap();
+        tx.commit().await.unwrap();
+        delivering::deliver(&kw.app).await.unwrap();
+        assert_eq!((taken.len(), count(&kw).await), (1, 0), "it is in somebody's hands");
+
+        kw.clock.advance_ms(1_000);
+        delivering::deliver(&kw.app).await.unwrap();
+        assert_eq!(count(&kw).await, 1);
+        // Now it comes.
+        let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.insert("verifications", line).await.unwrap();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        assert!(!tx.arrived(slow, 1).await.unwrap());
+        drop(tx);
+
+        assert_eq!(count(&kw).await, 1);
+    }
+
+    async fn a_batch_that_is_put_again_is_delivered_once(kw) {
+        let key = kw.key(json!({})).await;
+        let parcel = |name: &str| keyward::store::deliveries::Parcel {
+            name: name.into(),
+            first_at: NOON,
+            last_at: NOON,
+            events: 1,
+            ..Default::default()
+        };
+        for _ in 0..2 {
+            let mut tx = kw.app.events.begin().await.unwrap();
+            tx.put(&parcel("r 7"), NOON).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        let waiting = || async {
+            kw.app.events.read_own().await.unwrap().undelivered().await.unwrap().events
+        };
+        assert_eq!(waiting().await, 1);
+        delivering::deliver(&kw.app).await.unwrap();
+        assert_eq!(waiting().await, 0);
+
+        // Its writer has not heard that it was put, and does it again after it has arrived.
+        let mut tx = kw.app.events.begin().await.unwrap();
+        tx.put(&parcel("r 7"), NOON).await.unwrap();
+        tx.commit().await.unwrap();
+
+        assert_eq!(waiting().await, 0);
+        drop(key);
+    }
+
+    async fn a_day_that_is_over_is_summed_up_and_tells_the_same(kw) {
+        let key = kw.key(json!({})).await;
+        for _ in 0..3 {
+            kw.verify(&key.key).await.is("VALID");
+            kw.clock.advance_ms(HOUR_MS);
+        }
+        kw.write_events().await;
+        kw.clock.advance_ms(DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        let told = counts(&kw, Unit::Hour).await;
+
+        delivering::keep(&kw.app).await.unwrap();
+
+        let delivered = kw.app.events.read_own().await.unwrap().delivered().await.unwrap();
+        let midnight = NOON.0 + DAY_MS / 2;
+        assert_eq!((delivered.summed_until, delivered.void), (midnight, vec![]));
+        assert_eq!(told.len(), 4);
+        assert_eq!(counts(&kw, Unit::Hour).await, told);
+        assert_eq!(counts(&kw, Unit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
+        assert_eq!(counts(&kw, Unit::Minute).await.len(), 4, "minutes are of the events");
+    }
+
+    async fn a_day_has_its_hour_of_grace(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        let summed_until = || async {
+            delivering::keep(&kw.app).await.unwrap();
+            kw.app.events.read_own().await.unwrap().delivered().await.unwrap().summed_until
+        };
+        let midnight = NOON.0 + DAY_MS / 2;
+
+        kw.clock.advance_ms(12 * HOUR_MS + HOUR_MS - 1);
+        assert_eq!(summed_until().await, midnight - DAY_MS);
+        kw.clock.advance_ms(1);
+        assert_eq!(summed_until().await, midnight);
+    }
+
+    async fn what_comes_after_its_day_was_summed_up_counts_with_the_next_sums(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        // Three that are held up for days.
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(-DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(-DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(4 * DAY_MS);
+        delivering::keep(&kw.app).await.unwrap();
+        assert_eq!(count(&kw).await, 1);
+
+        kw.write_events().await;
+        delivering::keep(&kw.app).await.unwrap();
+
+        let noon = NOON.0 - DAY_MS / 2;
+        let days = [(noon - 2 * DAY_MS, 1), (noon - DAY_MS, 1), (noon, 2)];
+        assert_eq!(counts(&kw, Unit::Day).await, days);
+        delivering::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, Unit::Day).await, days, "once is enough");
+    }
+
+    async fn a_day_whose_summing_up_broke_off_is_summed_up_by_another(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        kw.clock.advance_ms(2 * DAY_MS);
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let day = tx.take_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
+        tx.commit().await.unwrap();
+        let day = day.expect("a day is over");
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.sum_up_day(EventKind::Verifications, &day).await.unwrap();
+        delivering::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, Unit::Day).await.len(), 1, "of the events");
+
+        kw.clock.advance_ms(1_000);
+        delivering::keep(&kw.app).await.unwrap();
+
+        let delivered = kw.app.events.read_own().await.unwrap().delivered().await.unwrap();
+        assert!(delivered.summed_until > NOON.0 && delivered.void == [day.delivery]);
+        assert_eq!(counts(&kw, Unit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+    }
+
+    async fn events_are_forgotten_before_their_sums(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        kw.clock.advance_ms(89 * DAY_MS);
+        delivering::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, Unit::Minute).await, [(NOON.0, 1)]);
+
+        kw.clock.advance_ms(2 * DAY_MS);
+        delivering::keep(&kw.app).await.unwrap();
+
+        assert_eq!(counts(&kw, Unit::Minute).await, []);
+        assert_eq!(counts(&kw, Unit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+    }
+
+    async fn what_broke_off_is_deleted_after_a_day(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        writer::write(&kw.app).await.unwrap();
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let gone = tx.begin_delivery(now).await.unwrap();
+        let taken = tx.take(gone, now, now, 10).await.unwrap();
+        tx.commit().await.unwrap();
+        let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{gone},"), 1);
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.insert("verifications", line).await.unwrap();
+        kw.write_events().await;
+        assert_eq!(count(&kw).await, 1);
+        let void = || async {
+            delivering::keep(&kw.app).await.unwrap();
+            kw.app.events.read_own().await.unwrap().delivered().await.unwrap().void
+        };
+        kw.clock.advance_ms(DAY_MS);
+        assert_eq!(void().await, [gone], "it might still be on its way");
+        kw.clock.advance_ms(1);
+
+        // ClickHouse deletes when it comes to it.
+        for _ in 0..100 {
+            if void().await.is_empty() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+
+        let rows: Vec<(i64,)> =
+            client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((void().await, count(&kw).await), (vec![], 1));
+    }
+}
+
+#[tokio::test]
+async fn while_clickhouse_is_away_keys_are_verified_and_events_wait() {
+    let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
+    let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
+    let kw = kw.await;
+    kw.app.events.migrate().await.unwrap();
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+
+    writer::write(&kw.app).await.unwrap();
+    let refused = delivering::deliver(&kw.app).await.expect_err("nobody is there");
+    kw.clock.advance_ms(7_000);
+    let _ = delivering::deliver(&kw.app).await;
+
+    assert!(refused.is_outage(), "{refused}");
+    assert!(!refused.to_string().contains("nowhere"), "{refused}");
+    assert_eq!(kw.app.metrics.events.undelivered.get(), 1);
+    assert_eq!(kw.app.metrics.events.undelivered_seconds.get(), 7);
+    let asked = json!({ "query": "SELECT count() FROM key_verifications_v1" });
+    kw.v2("analytics.getVerifications", asked).await.error(503, "service_unavailable");
+    kw.verify(&key.key).await.is("VALID");
+}
+
+#[tokio::test]
+async fn one_batch_that_is_refused_does_not_hold_up_the_others() {
+    let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
+    let key = kw.key(json!({})).await;
+    let mut tx = kw.app.events.begin().await.unwrap();
+    let parcel = keyward::store::deliveries::Parcel {
+        name: "spoiled".into(),
+        events: 1,
+        verifications: "{\"time\":\"never\"}\n".into(),
+        ..Default::default()
+    };
+    tx.put(&parcel, NOON).await.unwrap();
+    tx.commit().await.unwrap();
+    kw.verify(&key.key).await.is("VALID");
+    writer::write(&kw.app).await.unwrap();
+
+    assert!(delivering::deliver(&kw.app).await.is_err());
+    kw.clock.advance_ms(60_000);
+    assert!(delivering::deliver(&kw.app).await.is_err());
+    let _ = delivering::deliver(&kw.app).await;
+
+    assert_eq!(count(&kw).await, 1);
+    assert_eq!(kw.app.metrics.events.undelivered.get(), 1, "it waits to be looked at");
+}

@@ -1,0 +1,112 @@
+//! A wire to an HTTP server that breaks as it is told to.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is answered.
+    Passes,
+    /// It never gets there.
+    IsLost,
+    /// It gets there, and its answer is lost.
+    AnswerIsLost,
+    /// Its answer is lost before it gets there, and then it does.
+    ArrivesLate,
+}
+
+/// Every request has a connection of its own.
+pub struct Wire {
+    pub address: SocketAddr,
+    fates: Arc<Mutex<VecDeque<Fate>>>,
+    late: Arc<Mutex<JoinSet<()>>>,
+    _task: JoinSet<()>,
+}
+
+impl Wire {
+    pub async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let fates = Arc::new(Mutex::new(VecDeque::new()));
+        let late = Arc::new(Mutex::new(JoinSet::new()));
+        let mut task = JoinSet::new();
+        let (next, later) = (fates.clone(), late.clone());
+        task.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (next, later) = (next.clone(), later.clone());
+                tokio::spawn(async move {
+                    let _ = carry(client, server, &next, &later).await;
+                });
+            }
+        });
+        Self { address, fates, late, _task: task }
+    }
+
+    /// What becomes of the next requests; those after them pass.
+    pub fn will(&self, fates: impl IntoIterator<Item = Fate>) {
+        *self.fates.lock().expect("nobody panicked") = fates.into_iter().collect();
+    }
+
+    /// Waits for what arrives late.
+    pub async fn calm(&self) {
+        let mut late = std::mem::take(&mut *self.late.lock().expect("nobody panicked"));
+        while late.join_next().await.is_some() {}
+    }
+}
+
+async fn carry(
+    mut client: TcpStream,
+    server: SocketAddr,
+    fates: &Mutex<VecDeque<Fate>>,
+    late: &Mutex<JoinSet<()>>,
+) -> std::io::Result<()> {
+    let request = request(&mut client).await?;
+    let fate = fates.lock().expect("nobody panicked").pop_front().unwrap_or(Fate::Passes);
+    match fate {
+        Fate::Passes => client.write_all(&answer(&request, server).await?).await,
+        Fate::IsLost => Ok(()),
+        Fate::AnswerIsLost => answer(&request, server).await.map(drop),
+        Fate::ArrivesLate => {
+            late.lock().expect("nobody panicked").spawn(async move {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                answer(&request, server).await.expect("it arrives");
+            });
+            Ok(())
+        }
+    }
+}
+
+/// A whole request, which asks for its connection to be closed.
+async fn request(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let head = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        if let Some(head) = head {
+            let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length: usize = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+            if bytes.len() >= head + 4 + length {
+                bytes.splice(head..head, *b"\r\nconnection: close");
+                return Ok(bytes);
+            }
+        }
+        if client.read_buf(&mut bytes).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn answer(request: &[u8], server: SocketAddr) -> std::io::Result<Vec<u8>> {
+    let mut connection = TcpStream::connect(server).await?;
+    connection.write_all(request).await?;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).await?;
+    Ok(answer)
+}
