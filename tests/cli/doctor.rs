@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use super::*;
 use crate::servers::Redis;
 
+mod clickhouse;
 mod counters;
 
 /// What it found, by check; the first of each.
@@ -244,7 +245,8 @@ fn pending_migrations_and_a_schema_of_another_keyward_are_told_and_nothing_is_mi
     let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
     let last = "DELETE FROM _sqlx_migrations
         WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
-    let last_of_events = "DELETE FROM keyward_events._sqlx_migrations";
+    let last_of_events = "DELETE FROM keyward_events._sqlx_migrations
+        WHERE version >= (SELECT MAX(version) - 1 FROM keyward_events._sqlx_migrations)";
 
     execute(&database, last);
     execute(&database, last_of_events);

@@ -58,6 +58,8 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         ("KEYWARD_REDIS_TIMEOUT_MS", "0", &["1 to 10000"]),
         ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
         ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
+        ("KEYWARD_CLICKHOUSE_URL", "tcp://localhost:9000", &["http://", "https://"]),
+        ("KEYWARD_CLICKHOUSE_URL", "http://", &["no address"]),
         ("KEYWARD_OIDC_ISSUER", "http://login.example.com", &["https://", "127.0.0.1"]),
         ("KEYWARD_OIDC_CLIENT_SECRET", "a_secret", &["KEYWARD_OIDC_ISSUER is not"]),
         ("KEYWARD_OIDC_ONLY", "yes", &["true or false"]),

@@ -5,9 +5,13 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::model::{Kept, Retention};
 use crate::store::Events;
+use crate::store::clickhouse::ClickHouse;
 
 /// After how long a batch should have been summed up.
 const LATE_MS: i64 = 10 * 60_000;
+
+/// After how long an event should have arrived in ClickHouse.
+const UNDELIVERED_MS: i64 = 5 * 60_000;
 
 /// How far they are.
 pub async fn state(events: &Events, now: Timestamp) -> Result<Finding> {
@@ -24,6 +28,35 @@ pub async fn state(events: &Events, now: Timestamp) -> Result<Finding> {
         return Ok(Finding::warning("events", found, todo));
     }
     Ok(Finding::ok("events", found))
+}
+
+/// Whether the ClickHouse that they go to answers, and how many are on their way.
+pub async fn clickhouse(
+    events: &Events,
+    clickhouse: &ClickHouse,
+    now: Timestamp,
+) -> Result<Finding> {
+    let waiting = events.read_own().await?.undelivered().await?;
+    let age_ms = now.0 - waiting.since.0;
+    let waiting = match usize::try_from(waiting.events).unwrap_or(usize::MAX) {
+        0 => None,
+        events => Some(count(events, "event waits", "events wait")),
+    };
+    let told = match &waiting {
+        None => "no event waits".to_owned(),
+        Some(events) => format!("{events}, the oldest for {}", ago(age_ms)),
+    };
+    Ok(match clickhouse.version().await {
+        Err(failed) => {
+            let todo = "see \"Events do not arrive\" in docs/operating.md; KEYWARD_CLICKHOUSE_URL names it";
+            Finding::problem("clickhouse", format!("{failed}; {told}"), todo)
+        }
+        Ok(version) if waiting.is_some() && age_ms > UNDELIVERED_MS => {
+            let todo = "look in the servers' logs for \"cannot deliver events\"";
+            Finding::warning("clickhouse", format!("version {version} answers; {told}"), todo)
+        }
+        Ok(version) => Finding::ok("clickhouse", format!("version {version} answers; {told}")),
+    })
 }
 
 /// For how long they are kept.

@@ -128,21 +128,34 @@ async fn within_schema(
             let events = Events::open_to_look(&file);
             let integrity = database::integrity(events.faults());
             findings.push(look_long("events-integrity", integrity).await);
-            examine_events(&events, clock, findings).await;
+            examine_events(events, settings, clock, findings).await;
         }
         Engines::Replica { database_url, .. } => match Events::connect(database_url) {
-            Ok(events) => examine_events(&events, clock, findings).await,
+            Ok(events) => examine_events(events, settings, clock, findings).await,
             Err(e) => findings.push(failed("events-schema", &e)),
         },
     }
 }
 
-async fn examine_events(events: &Events, clock: &Clock, findings: &mut Vec<Finding>) {
+async fn examine_events(
+    events: Events,
+    settings: &Settings,
+    clock: &Clock,
+    findings: &mut Vec<Finding>,
+) {
+    let events = match events.with_clickhouse(settings.clickhouse_url.as_ref()) {
+        Ok(events) => events,
+        Err(e) => return findings.push(failed("clickhouse", &e)),
+    };
     let schema = look("events-schema", database::schema(events.schema())).await;
     let is_current = schema.state == State::Ok;
     findings.push(schema);
     if is_current {
-        findings.push(look("events", events::state(events, clock.now())).await);
+        findings.push(look("events", events::state(&events, clock.now())).await);
+        if let Some(clickhouse) = events.clickhouse() {
+            let asked = events::clickhouse(&events, clickhouse, clock.now());
+            findings.push(look("clickhouse", asked).await);
+        }
     }
     events.close().await;
 }

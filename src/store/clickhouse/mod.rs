@@ -137,6 +137,11 @@ impl ClickHouse {
         Reader { clickhouse: self.clone(), delivered }
     }
 
+    pub async fn version(&self) -> std::result::Result<String, Failed> {
+        let rows: Vec<(String,)> = self.rows("SELECT version()", &[]).await?;
+        Ok(rows.into_iter().map(|(version,)| version).collect())
+    }
+
     /// Runs a statement that changes something.
     pub async fn run(&self, sql: &str) -> std::result::Result<(), Failed> {
         self.run_for(sql, WRITE_TIMEOUT).await
