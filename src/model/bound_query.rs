@@ -1,16 +1,18 @@
-/// What keeps the data.
+/// What answers questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     Postgres,
     Sqlite,
+    ClickHouse,
 }
 
 impl Engine {
-    /// What is for one engine, or for the other.
-    pub fn pick<T>(self, postgres: T, sqlite: T) -> T {
+    /// What is for this engine.
+    pub fn pick<T>(self, [postgres, sqlite, clickhouse]: [T; 3]) -> T {
         match self {
             Self::Postgres => postgres,
             Self::Sqlite => sqlite,
+            Self::ClickHouse => clickhouse,
         }
     }
 }
@@ -18,7 +20,7 @@ impl Engine {
 /// A question in the words of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundQuery {
-    /// Gives rows of one column, a text each.
+    /// Of Postgres and SQLite it gives rows of one column, a text each; of ClickHouse, rows of all columns.
     pub sql: String,
     /// What is bound to `$1`, `$2` …
     pub texts: Vec<String>,

@@ -1,11 +1,11 @@
 //! Questions in SQL: whatever the text is, it is refused, or becomes a query that SQLite can prepare and that speaks of
-//! nothing but the public tables.
+//! nothing but the public tables; in ClickHouse, of nothing but rows that may be seen.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};
 use keyward::error::Error;
-use keyward::model::Retention;
+use keyward::model::{Delivered, Retention};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _, SqliteConnection};
 use tokio::runtime::Runtime;
 
@@ -132,11 +132,15 @@ impl Database {
                 retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
                 rows_max: 10,
                 inner_rows_max: None,
+                delivered: Delivered { last: 7, void: vec![3, 5], summed_until: 1_773_100_800_000 },
             };
-            for engine in [Engine::Postgres, Engine::Sqlite] {
+            for engine in [Engine::Postgres, Engine::Sqlite, Engine::ClickHouse] {
                 match sql::translate(text, engine, &asked) {
                     Err(Error::Question(_, told)) => assert!(told.len() < 600, "{told}"),
                     Err(other) => panic!("{text:?}: {other:?}"),
+                    Ok(question) if engine == Engine::ClickHouse => {
+                        hold_reads(text, &question.query.sql);
+                    }
                     Ok(question) => self.hold_query(text, engine, &question.query.sql),
                 }
             }
@@ -163,6 +167,26 @@ impl Database {
             assert!(prepared.is_ok(), "{text:?} became {query}: {:?}", prepared.err());
         }
     }
+}
+
+/// Whatever ClickHouse reads, it reads by the conditions that say what may be seen.
+fn hold_reads(text: &str, query: &str) {
+    let count = |words: &str| query.matches(words).count();
+    let tables = ["verifications", "verification_hours", "ratelimits", "ratelimit_hours"];
+    let reads = tables.map(|table| count(&format!("FROM {table} WHERE workspace_id = $")));
+    let reads: usize = reads.iter().sum();
+    assert!(reads > 0, "{text:?} became {query}");
+    for (words, times) in [
+        ("verification", count("FROM verification")),
+        ("ratelimit", count("FROM ratelimit")),
+        ("FROM ", reads + count("FROM (")),
+        (" AND delivery <= 7 AND delivery NOT IN (3, 5) AND ", reads),
+        ("_id IN ($", reads),
+        ("mark", 0),
+    ] {
+        assert_eq!(count(words), times, "{words} in what {text:?} became: {query}");
+    }
+    assert!(query.is_ascii(), "{query}");
 }
 
 /// Bytes as choices. What is grown is mostly a query that is right.

@@ -1,16 +1,21 @@
 //! The events that questions are about, in two workspaces that look alike.
 
+mod clickhouse;
+
 use keyward::domain::analytics::sql::Engine;
+use keyward::model::Delivered;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use crate::support::NOON;
+use crate::support::clickhouse::Warehouse;
 use crate::support::database::Database;
 
 pub enum Planted {
     Postgres { pool: PgPool, _database: Database },
     Sqlite { pool: SqlitePool, _directory: tempfile::TempDir },
+    ClickHouse(Box<Warehouse>),
 }
 
 const SECOND: i64 = 1_000;
@@ -18,11 +23,21 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
+/// The last delivery to ClickHouse that counts, and one before it that does not.
+const LAST: i64 = 5;
+const VOID: i64 = 4;
+
+/// What counts of ClickHouse's rows: the sums of the days before this one, and the events of this one.
+pub fn delivered() -> Delivered {
+    Delivered { last: LAST, void: vec![VOID], summed_until: NOON.0 / DAY * DAY }
+}
+
 impl Planted {
     pub fn engine(&self) -> Engine {
         match self {
             Self::Postgres { .. } => Engine::Postgres,
             Self::Sqlite { .. } => Engine::Sqlite,
+            Self::ClickHouse(_) => Engine::ClickHouse,
         }
     }
 
@@ -46,6 +61,10 @@ impl Planted {
         let sql = format!("{schema}; {}", rows(Engine::Sqlite));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
         Self::Sqlite { pool, _directory: directory }
+    }
+
+    pub async fn clickhouse() -> Self {
+        Self::ClickHouse(Box::new(clickhouse::planted().await))
     }
 }
 
@@ -87,11 +106,12 @@ const CHECKED: [Checked; 3] = [
     ("f6", ["rlns_2", "bob"], true, &[(-30 * MINUTE, 1, 1, 5, 4, "rlor_1")]),
 ];
 
+/// For Postgres or SQLite.
 fn rows(engine: Engine) -> String {
     let mut sql = Vec::new();
     let truth = |is_true: bool| match engine {
         Engine::Postgres => is_true.to_string(),
-        Engine::Sqlite => i32::from(is_true).to_string(),
+        Engine::Sqlite | Engine::ClickHouse => i32::from(is_true).to_string(),
     };
     for (id, summed) in [(1, true), (2, false)] {
         let summed = truth(summed);
@@ -142,7 +162,7 @@ fn rows(engine: Engine) -> String {
 fn named(engine: Engine, prefix: &str, id: &str) -> String {
     match engine {
         Engine::Postgres => format!("'\\x{prefix}{id}'::bytea"),
-        Engine::Sqlite => format!("x'{prefix}{id}'"),
+        Engine::Sqlite | Engine::ClickHouse => format!("x'{prefix}{id}'"),
     }
 }
 

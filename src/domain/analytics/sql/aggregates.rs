@@ -1,5 +1,7 @@
 //! The functions that sum rows up, of a group or of a window.
 
+mod clickhouse;
+
 use sqlparser::ast::{Expr, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec};
 
 use super::arrays::json;
@@ -36,13 +38,11 @@ struct Sum {
     /// Around the aggregate with its FILTER and OVER, which is `{0}`.
     finish: &'static str,
     ty: Type,
-    /// Whether NULL must be kept out.
-    skips_null: Option<Fragment>,
 }
 
 impl Sum {
     fn new(sql: Fragment, finish: &'static str, ty: Type) -> Self {
-        Self { sql, finish, ty, skips_null: None }
+        Self { sql, finish, ty }
     }
 }
 
@@ -135,32 +135,19 @@ impl Translator<'_> {
         if is_distinct && over.is_some() {
             return unsupported("DISTINCT in a window");
         }
-        let sum = match (name, given) {
-            ("row_number" | "rank" | "dense_rank", []) if over.is_some() && filter.is_none() => {
-                Sum::new(numbering(name), "{0}", Type::Int)
-            }
-            ("count" | "countIf", []) => Sum::new(Fragment::word("count(*)"), "{0}", Type::Int),
-            ("uniq" | "uniqExact", [_, ..]) => distinct_count(self.engine, given),
-            ("count", [_, ..]) if is_distinct => distinct_count(self.engine, given),
-            ("count", [value]) => {
-                Sum::new(Fragment::fill("count({0})", &[&value.sql]), "{0}", Type::Int)
-            }
-            ("sum" | "sumIf" | "avg", [value]) => total(name == "avg", is_distinct, value)?,
-            ("min" | "max", [value]) => extreme(name == "min", value)?,
-            ("any", [value]) => whichever(self.engine, value),
-            ("groupArray" | "groupUniqArray", [value]) => {
-                list(self.engine, is_distinct || name == "groupUniqArray", value)
-            }
-            (name, _) => return invalid(format!("{name} is called with other arguments")),
-        };
-        let mut conditions: Vec<_> = sum.skips_null.iter().collect();
-        conditions.extend(filter.map(|filter| &filter.sql));
-        let mut sql = sum.sql.clone();
-        sql.append(&filtered(&conditions));
-        if let Some(over) = over {
-            sql.append(&over.sql);
+        if ["row_number", "rank", "dense_rank"].contains(&name) && over.is_none() {
+            return invalid(format!("{name} is called with OVER"));
         }
-        Ok(Typed::of(Fragment::fill(sum.finish, &[&sql]), sum.ty, &[]))
+        let mut sum = match self.engine {
+            Engine::ClickHouse => clickhouse::sum(name, is_distinct, given, filter)?,
+            Engine::Postgres | Engine::Sqlite => {
+                sum(self.engine, name, is_distinct, given, filter)?
+            }
+        };
+        if let Some(over) = over {
+            sum.sql.append(&over.sql);
+        }
+        Ok(Typed::of(Fragment::fill(sum.finish, &[&sum.sql]), sum.ty, &[]))
     }
 
     /// The value that a share of the rows does not exceed, between two neighbours if it falls there.
@@ -186,6 +173,9 @@ impl Translator<'_> {
         };
         let value = value.clone().number("quantile")?;
         let value = Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&value.sql]);
+        if self.engine == Engine::ClickHouse {
+            return Ok(Typed::of(clickhouse::quantile(level, &value), Type::Float, &[]));
+        }
         let is_there = Fragment::fill("({0} IS NOT NULL)", &[&value]);
         let conditions: Vec<_> = [&is_there].into_iter().chain(filter.map(|f| &f.sql)).collect();
         let filter = filtered(&conditions);
@@ -251,7 +241,7 @@ impl Translator<'_> {
             let Some(count) = count else { return Ok(Fragment::word(unbounded)) };
             match self.expr(scope, count)?.known_int() {
                 Some(rows @ 0..) if units == " ROWS BETWEEN " => {
-                    Ok(Fragment::fill(counted, &[&Fragment::int(rows)]))
+                    Ok(Fragment::fill(counted, &[&Fragment::digits(&[rows])]))
                 }
                 _ => invalid("a window counts rows: ROWS BETWEEN 2 PRECEDING AND CURRENT ROW"),
             }
@@ -260,6 +250,39 @@ impl Translator<'_> {
         let end = end_bound.as_ref().map_or(Ok(Fragment::word("CURRENT ROW")), bound)?;
         Ok(Fragment::list("", [&Fragment::word(units), &start, &Fragment::word(" AND "), &end]))
     }
+}
+
+/// Without OVER, of the rows for which the filter holds; of Postgres or SQLite.
+fn sum(
+    engine: Engine,
+    name: &str,
+    is_distinct: bool,
+    given: &[Typed],
+    filter: Option<&Typed>,
+) -> Result<Sum> {
+    let mut is_there = None;
+    let mut sum = match (name, given) {
+        ("row_number" | "rank" | "dense_rank", []) if filter.is_none() => {
+            Sum::new(numbering(name), "{0}", Type::Int)
+        }
+        ("count" | "countIf", []) => Sum::new(Fragment::word("count(*)"), "{0}", Type::Int),
+        ("uniq" | "uniqExact", [_, ..]) => distinct_count(engine, given),
+        ("count", [_, ..]) if is_distinct => distinct_count(engine, given),
+        ("count", [value]) => {
+            Sum::new(Fragment::fill("count({0})", &[&value.sql]), "{0}", Type::Int)
+        }
+        ("sum" | "sumIf" | "avg", [value]) => total(name == "avg", is_distinct, value)?,
+        ("min" | "max", [value]) => extreme(name == "min", value)?,
+        ("any", [value]) => whichever(engine, value),
+        ("groupArray" | "groupUniqArray", [value]) => {
+            is_there = Some(Fragment::fill("({0} IS NOT NULL)", &[&value.sql]));
+            list(engine, is_distinct || name == "groupUniqArray", value)
+        }
+        (name, _) => return invalid(format!("{name} is called with other arguments")),
+    };
+    let conditions: Vec<_> = is_there.iter().chain(filter.map(|filter| &filter.sql)).collect();
+    sum.sql.append(&filtered(&conditions));
+    Ok(sum)
 }
 
 fn filtered(conditions: &[&Fragment]) -> Fragment {
@@ -282,7 +305,8 @@ fn distinct_count(engine: Engine, given: &[Typed]) -> Sum {
     let values = Fragment::list(", ", given.iter().map(|value| &value.sql));
     let template = match given.len() {
         1 => "count(DISTINCT {0})",
-        _ => engine.pick("count(DISTINCT ({0}))", "count(DISTINCT json_array({0}))"),
+        _ if engine == Engine::Postgres => "count(DISTINCT ({0}))",
+        _ => "count(DISTINCT json_array({0}))",
     };
     Sum::new(Fragment::fill(template, &[&values]), "{0}", Type::Int)
 }
@@ -320,21 +344,20 @@ fn whichever(engine: Engine, value: &Typed) -> Sum {
     let (template, finish) = match (engine, &value.ty) {
         (Engine::Postgres, Type::Array(_)) => ("jsonb_agg({0})", "({0} -> 0)"),
         (Engine::Postgres, Type::Bool | Type::Flag) => ("bool_or({0})", "{0}"),
-        (Engine::Postgres | Engine::Sqlite, _) => ("min({0})", "{0}"),
+        (Engine::Postgres | Engine::Sqlite | Engine::ClickHouse, _) => ("min({0})", "{0}"),
     };
     Sum::new(Fragment::fill(template, &[&value.sql]), finish, value.ty.clone())
 }
 
 fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
-    let (template, finish) = match (engine, is_distinct) {
-        (Engine::Postgres, false) => ("jsonb_agg({0})", "COALESCE({0}, jsonb_build_array())"),
-        (Engine::Postgres, true) => {
-            ("jsonb_agg(DISTINCT {0})", "COALESCE({0}, jsonb_build_array())")
-        }
-        (Engine::Sqlite, false) => ("json_group_array({0})", "{0}"),
-        (Engine::Sqlite, true) => ("json_group_array(DISTINCT {0})", "{0}"),
+    let (template, finish) = if engine == Engine::Postgres {
+        let finish = "COALESCE({0}, jsonb_build_array())";
+        (if is_distinct { "jsonb_agg(DISTINCT {0})" } else { "jsonb_agg({0})" }, finish)
+    } else if is_distinct {
+        ("json_group_array(DISTINCT {0})", "{0}")
+    } else {
+        ("json_group_array({0})", "{0}")
     };
     let sql = Fragment::fill(template, &[&json(engine, value)]);
-    let skips_null = Some(Fragment::fill("({0} IS NOT NULL)", &[&value.sql]));
-    Sum { sql, finish, ty: Type::array(value.ty.clone()), skips_null }
+    Sum::new(sql, finish, Type::array(value.ty.clone()))
 }

@@ -1,4 +1,4 @@
-//! Lists, which are JSON in both engines.
+//! Lists, which are JSON in Postgres and SQLite.
 
 use sqlparser::ast::{Expr, LambdaFunction, LambdaFunctionParameter, OneOrManyWithParens};
 
@@ -22,7 +22,8 @@ pub fn of(engine: Engine, items: Vec<Typed>) -> Result<Typed> {
     let items = items.into_iter().map(|item| item.widened(&ty)).collect::<Result<Vec<_>>>()?;
     let written: Vec<_> = items.iter().map(|item| json(engine, item)).collect();
     let list = Fragment::list(", ", &written);
-    let sql = Fragment::fill(engine.pick("jsonb_build_array({0})", "json_array({0})"), &[&list]);
+    let template = engine.pick(["jsonb_build_array({0})", "json_array({0})", "[{0}]"]);
+    let sql = Fragment::fill(template, &[&list]);
     Ok(Typed::of(sql, Type::array(ty), &items.iter().collect::<Vec<_>>()))
 }
 
@@ -41,10 +42,12 @@ fn element(array: &Typed) -> Result<&Type> {
     }
 }
 
-/// A value that came out of a list, from the column `value` of `name`.
+/// A value that came out of a list, from the column `value` of `name`; in ClickHouse it has the name itself.
 fn taken(engine: Engine, ty: &Type, name: &Fragment) -> Fragment {
-    if engine == Engine::Sqlite {
-        return Fragment::fill("{0}.value", &[name]);
+    match engine {
+        Engine::Sqlite => return Fragment::fill("{0}.value", &[name]),
+        Engine::ClickHouse => return name.clone(),
+        Engine::Postgres => {}
     }
     let whole = Fragment::word("'{}'");
     let template = match ty {
@@ -67,10 +70,11 @@ pub fn has(args: &Args<'_>) -> Result<Typed> {
         return invalid(format!("has does not look for {} in {}", value.ty, list.ty));
     }
     refuse_sums(args.name, &[list, value])?;
-    let template = args.engine.pick(
+    let template = args.engine.pick([
         "COALESCE({0} @> to_jsonb({1}), FALSE)",
         "({1} IN (SELECT value FROM json_each({0})))",
-    );
+        "has({0}, {1})",
+    ]);
     Ok(Typed::fill(template, Type::Flag, &[list, value]))
 }
 
@@ -86,6 +90,8 @@ pub fn overlap(args: &Args<'_>, is_all: bool) -> Result<Typed> {
         (Engine::Postgres, false) => {
             "EXISTS (SELECT 1 FROM jsonb_array_elements({1}) AS wanted WHERE {0} @> wanted.value)"
         }
+        (Engine::ClickHouse, true) => "hasAll({0}, {1})",
+        (Engine::ClickHouse, false) => "hasAny({0}, {1})",
         (Engine::Sqlite, true) => {
             "(NOT EXISTS (SELECT 1 FROM json_each({1}) AS wanted WHERE wanted.value NOT IN (SELECT value FROM json_each({0}))))"
         }
@@ -109,10 +115,11 @@ fn refuse_sums(name: &str, values: &[&Typed]) -> Result<()> {
 pub fn unnest(engine: Engine, unnested: &[(Fragment, usize)]) -> Fragment {
     let mut sql = Fragment::default();
     for (list, number) in unnested {
-        let template = engine.pick(
+        let template = engine.pick([
             " CROSS JOIN LATERAL jsonb_array_elements({0}) AS {1}(value)",
             " CROSS JOIN json_each({0}) AS {1}",
-        );
+            "",
+        ]);
         sql.append(&Fragment::fill(template, &[list, &Fragment::name('e', *number)]));
     }
     sql
@@ -136,7 +143,13 @@ impl Translator<'_> {
                 number
             }
         };
-        let sql = taken(self.engine, &of, &Fragment::name('e', number));
+        let sql = match self.engine {
+            // It takes the same list apart once by itself.
+            Engine::ClickHouse => Fragment::fill("arrayJoin({0})", &[&list.sql]),
+            engine @ (Engine::Postgres | Engine::Sqlite) => {
+                taken(engine, &of, &Fragment::name('e', number))
+            }
+        };
         Ok(Typed::of(sql, of, &[&list]))
     }
 
@@ -172,10 +185,11 @@ impl Translator<'_> {
         scope.parameters.pop();
         let holds = holds?.truth()?;
         refuse_sums("arrayFilter", &[&list, &holds])?;
-        let template = self.engine.pick(
+        let template = self.engine.pick([
             "(SELECT COALESCE(jsonb_agg({1}.value ORDER BY {1}.place), jsonb_build_array()) FROM jsonb_array_elements({0}) WITH ORDINALITY AS {1}(value, place) WHERE {2})",
             "(SELECT json_group_array({1}.value ORDER BY {1}.key) FROM json_each({0}) AS {1} WHERE {2})",
-        );
+            "arrayFilter({1} -> ifNull({2}, 0), {0})",
+        ]);
         let sql = Fragment::fill(template, &[&list.sql, &own, &holds.sql]);
         Ok(Typed::of(sql, list.ty.clone(), &[&list, &holds]))
     }

@@ -116,7 +116,8 @@ pub fn to_unix_seconds(args: &Args<'_>) -> Result<Typed> {
     if let Some(at) = time.known_int() {
         return Ok(Typed::int(at.div_euclid(SECOND_MS), Type::Int));
     }
-    Ok(Typed::fill("({0} / 1000)", Type::Int, &[&time]))
+    let template = times::quotient(args.engine, "({0} / 1000)", "intDiv({0}, 1000)");
+    Ok(Typed::fill(template, Type::Int, &[&time]))
 }
 
 pub fn to_interval(args: &Args<'_>) -> Result<Typed> {
@@ -166,7 +167,7 @@ pub fn format(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::of(sql, Type::Text, &[time]))
 }
 
-/// One part of a time: its word for Postgres, and the one for SQLite.
+/// One part of a time: its word for Postgres, and the one for SQLite, which most often is ClickHouse's too.
 fn formatted(engine: Engine, time: &Fragment, part: char) -> Result<Fragment> {
     let (postgres, sqlite) = match part {
         'Y' => ("'YYYY'", "'%Y'"),
@@ -191,10 +192,16 @@ fn formatted(engine: Engine, time: &Fragment, part: char) -> Result<Fragment> {
             ));
         }
     };
-    let format = Fragment::word(engine.pick(postgres, sqlite));
-    let template = engine.pick(
-        "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', {1})",
-        "strftime({1}, {0} / 1000, 'unixepoch')",
-    );
+    let format = Fragment::word(engine.pick([postgres, sqlite, sqlite]));
+    let template = match (engine, part) {
+        (Engine::Postgres, _) => "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', {1})",
+        (Engine::Sqlite, _) => "strftime({1}, {0} / 1000, 'unixepoch')",
+        // Minutes are %M in its old versions and %i in new ones, and the year of a week is in new ones alone.
+        (Engine::ClickHouse, 'i') => {
+            "substring(formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%R'), 4, 2)"
+        }
+        (Engine::ClickHouse, 'G') => "toString(toISOYear(toDateTime(intDiv({0}, 1000), 'UTC')))",
+        (Engine::ClickHouse, _) => "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), {1})",
+    };
     Ok(Fragment::fill(template, &[time, &format]))
 }

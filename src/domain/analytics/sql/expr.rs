@@ -5,7 +5,7 @@ use std::mem;
 use sqlparser::ast::{CaseWhen, CastKind, CeilFloorKind, Expr, Query, UnaryOperator};
 
 use super::functions::{self, Args};
-use super::kinds::{Type, Typed, Unit};
+use super::kinds::{Engine, Type, Typed, Unit};
 use super::scope::{Place, Scope, State};
 use super::translate::Translator;
 use super::{arrays, casts, invalid, literals, operators, shown, times, unsupported};
@@ -239,7 +239,17 @@ impl Translator<'_> {
 
     fn exists(&mut self, query: &Query, negated: bool) -> Result<Typed> {
         let rows = self.query(query, self.asked.inner_rows_max)?;
-        let template = if negated { "(NOT EXISTS ({0}))" } else { "EXISTS ({0})" };
+        let template = match (self.engine, negated) {
+            (Engine::Postgres | Engine::Sqlite, false) => "EXISTS ({0})",
+            (Engine::Postgres | Engine::Sqlite, true) => "(NOT EXISTS ({0}))",
+            // Its old versions have no EXISTS.
+            (Engine::ClickHouse, false) => {
+                "((SELECT count() FROM (SELECT 1 FROM ({0}) LIMIT 1)) > 0)"
+            }
+            (Engine::ClickHouse, true) => {
+                "((SELECT count() FROM (SELECT 1 FROM ({0}) LIMIT 1)) = 0)"
+            }
+        };
         let sql = super::fragment::Fragment::fill(template, &[&rows.sql]);
         Ok(Typed::of(sql, Type::Flag, &[]))
     }

@@ -3,8 +3,11 @@
 //! There is no other way to make a piece of it, so no text of a caller can become SQL: what a caller writes gets in as
 //! a bound value, or as a number.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::rc::Rc;
+
+use super::kinds::Engine;
 
 /// The most pieces that a query may come to. Repeated use of one alias could otherwise double it again and again.
 const PIECES_MAX: usize = 20_000;
@@ -14,9 +17,13 @@ enum Piece {
     Word(&'static str),
     /// A letter and a number.
     Name(char, usize),
+    /// Always of the same type, and never the position of a column.
     Int(i64),
     Float(f64),
     Text(Rc<str>),
+    /// Where nothing but digits may stand.
+    Digits(Rc<[i64]>),
+    Share(f64),
 }
 
 /// A part of a query.
@@ -42,31 +49,27 @@ impl Fragment {
         Self { pieces, is_too_long: false }
     }
 
-    /// Always of the same type, and never the position of a column.
     pub fn int(value: i64) -> Self {
-        Self {
-            pieces: vec![Piece::Word("CAST("), Piece::Int(value), Piece::Word(" AS BIGINT)")],
-            is_too_long: false,
-        }
+        Self { pieces: vec![Piece::Int(value)], is_too_long: false }
     }
 
     /// The value must be finite.
     pub fn float(value: f64) -> Self {
-        Self {
-            pieces: vec![
-                Piece::Word("CAST("),
-                Piece::Float(value),
-                Piece::Word(" AS DOUBLE PRECISION)"),
-            ],
-            is_too_long: false,
-        }
+        Self { pieces: vec![Piece::Float(value)], is_too_long: false }
     }
 
     pub fn text(value: &str) -> Self {
-        Self {
-            pieces: vec![Piece::Word("CAST("), Piece::Text(value.into()), Piece::Word(" AS TEXT)")],
-            is_too_long: false,
-        }
+        Self { pieces: vec![Piece::Text(value.into())], is_too_long: false }
+    }
+
+    /// Whole numbers with commas between them, as nothing but their digits.
+    pub fn digits(values: &[i64]) -> Self {
+        Self { pieces: vec![Piece::Digits(values.into())], is_too_long: false }
+    }
+
+    /// A number from 0 to 1, as nothing but its digits.
+    pub fn share(value: f64) -> Self {
+        Self { pieces: vec![Piece::Share(value)], is_too_long: false }
     }
 
     /// The template with `{0}`, `{1}` … replaced by the parts.
@@ -112,39 +115,75 @@ impl Fragment {
 
     /// As text, and the texts that are bound to `$1`, `$2` …; nothing if it has grown too long. Equal texts are bound
     /// once, so that equal expressions stay equal.
-    pub fn render(&self) -> Option<(String, Vec<String>)> {
+    pub fn render(&self, engine: Engine) -> Option<(String, Vec<String>)> {
         if self.is_too_long {
             return None;
         }
         let mut sql = String::new();
         let mut texts: Vec<String> = Vec::new();
         for piece in &self.pieces {
-            match piece {
-                Piece::Word(word) => sql.push_str(word),
-                Piece::Name(letter, number) => {
-                    let _ = write!(sql, "{letter}{number}");
-                }
-                Piece::Int(value) => {
-                    let _ = write!(sql, "{value}");
-                }
-                Piece::Float(value) => {
-                    let _ = write!(sql, "{value:?}");
-                }
+            let _ = match piece {
+                Piece::Word(word) => write!(sql, "{}", spelled(word, engine)),
+                Piece::Name(letter, number) => write!(sql, "{letter}{number}"),
+                Piece::Int(value) => match engine {
+                    Engine::Postgres | Engine::Sqlite => write!(sql, "CAST({value} AS BIGINT)"),
+                    Engine::ClickHouse => write!(sql, "toInt64({value})"),
+                },
+                Piece::Float(value) => match engine {
+                    Engine::Postgres | Engine::Sqlite => {
+                        write!(sql, "CAST({value:?} AS DOUBLE PRECISION)")
+                    }
+                    Engine::ClickHouse => write!(sql, "toFloat64({value:?})"),
+                },
                 Piece::Text(text) => {
                     let known = texts.iter().position(|known| **known == **text);
                     let index = known.unwrap_or_else(|| {
                         texts.push(text.to_string());
                         texts.len() - 1
                     });
-                    let _ = write!(sql, "${}", index + 1);
+                    match engine {
+                        Engine::Postgres | Engine::Sqlite => {
+                            write!(sql, "CAST(${} AS TEXT)", index + 1)
+                        }
+                        // A text and nothing around it, which its indexes can be held against.
+                        Engine::ClickHouse => write!(sql, "${}", index + 1),
+                    }
                 }
-            }
+                Piece::Digits(values) => {
+                    let values: Vec<_> = values.iter().map(i64::to_string).collect();
+                    write!(sql, "{}", values.join(", "))
+                }
+                Piece::Share(value) => write!(sql, "{value:?}"),
+            };
         }
         Some((sql, texts))
     }
 
     fn push(&mut self, piece: Piece) {
         self.append(&Self { pieces: vec![piece], is_too_long: false });
+    }
+}
+
+/// The types and truths of our words, as an engine calls them. What ClickHouse is not told can be NULL cannot be.
+fn spelled(word: &'static str, engine: Engine) -> Cow<'static, str> {
+    const TYPES: [(&str, &str); 5] = [
+        (" AS BIGINT)", " AS Nullable(Int64))"),
+        (" AS INTEGER)", " AS Nullable(Int32))"),
+        (" AS DOUBLE PRECISION)", " AS Nullable(Float64))"),
+        (" AS TEXT)", " AS Nullable(String))"),
+        (" AS BOOLEAN)", " AS Nullable(UInt8))"),
+    ];
+    match (engine, word) {
+        (Engine::Postgres | Engine::Sqlite, _) => word.into(),
+        (Engine::ClickHouse, "TRUE") => "1".into(),
+        (Engine::ClickHouse, "FALSE") => "0".into(),
+        (Engine::ClickHouse, word) if word.contains(" AS ") => {
+            let ours = TYPES.iter().filter(|(ours, _)| word.contains(ours));
+            ours.fold(word.into(), |word: Cow<'_, str>, (ours, theirs)| {
+                word.replace(ours, theirs).into()
+            })
+        }
+        (Engine::ClickHouse, word) => word.into(),
     }
 }
 
@@ -158,9 +197,21 @@ mod tests {
 
         let filled = Fragment::fill("({0} = {1} OR {0} = 'x')", &[&hostile, &Fragment::int(-5)]);
 
-        let (sql, texts) = filled.render().expect("it is short");
+        let (sql, texts) = filled.render(Engine::Postgres).expect("it is short");
         assert_eq!(sql, "(CAST($1 AS TEXT) = CAST(-5 AS BIGINT) OR CAST($1 AS TEXT) = 'x')");
         assert_eq!(texts, ["'); DROP TABLE keys; --"]);
+        let (sql, texts) = filled.render(Engine::ClickHouse).expect("it is short");
+        assert_eq!(sql, "($1 = toInt64(-5) OR $1 = 'x')");
+        assert_eq!(texts, ["'); DROP TABLE keys; --"]);
+    }
+
+    #[test]
+    fn types_are_called_as_the_engine_calls_them() {
+        let number = Fragment::fill("CAST({0} AS BIGINT) + 1", &[&Fragment::word("TRUE")]);
+        let sql = |engine| number.render(engine).map(|(sql, _)| sql);
+
+        assert_eq!(sql(Engine::Sqlite).as_deref(), Some("CAST(TRUE AS BIGINT) + 1"));
+        assert_eq!(sql(Engine::ClickHouse).as_deref(), Some("CAST(1 AS Nullable(Int64)) + 1"));
     }
 
     #[test]
@@ -170,6 +221,6 @@ mod tests {
             grown = Fragment::fill("({0} + {0})", &[&grown]);
         }
 
-        assert!(grown.render().is_none());
+        assert!(grown.render(Engine::Sqlite).is_none());
     }
 }

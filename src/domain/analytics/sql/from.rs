@@ -3,10 +3,11 @@
 use sqlparser::ast::{JoinConstraint, ObjectName, TableFactor, TableWithJoins};
 
 use super::fragment::Fragment;
+use super::kinds::Engine;
 use super::scope::{Column, Relation, Scope};
 use super::tables::Table;
-use super::translate::{Rows, Translator};
-use super::{fault, invalid, operators, shape, shown, unsupported};
+use super::translate::Translator;
+use super::{fault, invalid, operators, shape, shown, unsupported, views};
 use crate::error::{QueryFault, Result};
 
 impl Translator<'_> {
@@ -70,7 +71,7 @@ impl Translator<'_> {
                 let rows = self.query(subquery, self.asked.inner_rows_max)?;
                 let name = self.name('t');
                 let alias = alias.as_ref().map(shape::table_alias).transpose()?;
-                let columns = Rows::columns_of(&rows.columns, &name);
+                let columns = rows.seen_as(&name);
                 let relation = Relation { name: alias.map(|alias| alias.value.clone()), columns };
                 (Fragment::fill("({0}) AS {1}", &[&rows.sql, &name]), relation)
             }
@@ -100,8 +101,13 @@ impl Translator<'_> {
         let own = self.name('t');
         let called = Some(alias.unwrap_or(&ident.value).to_owned());
         if let Some(cte) = self.ctes.iter().rev().find(|cte| cte.user_name == ident.value) {
-            let columns = Rows::columns_of(&cte.columns, &own);
-            let sql = Fragment::fill("{0} AS {1}", &[&cte.name, &own]);
+            let columns = cte.rows.seen_as(&own);
+            let sql = match self.engine {
+                Engine::Postgres | Engine::Sqlite => {
+                    Fragment::fill("{0} AS {1}", &[&cte.name, &own])
+                }
+                Engine::ClickHouse => Fragment::fill("({0}) AS {1}", &[&cte.rows.sql, &own]),
+            };
             return Ok((sql, Relation { name: called, columns }));
         }
         let family = self.asked.family;
@@ -113,9 +119,6 @@ impl Translator<'_> {
                 format!("there is no table {name} to be read here; there are: {names}"),
             );
         };
-        if !self.used.contains(&table) {
-            self.used.push(table);
-        }
         let column = |(name, ty): (&'static str, _)| Column {
             name: name.into(),
             sql: Fragment::fill("{0}.{1}", &[&own, &Fragment::quoted(name)]),
@@ -124,12 +127,43 @@ impl Translator<'_> {
             is_doubled: false,
         };
         let columns = table.columns().into_iter().map(column).collect();
-        let sql = Fragment::fill("{0} AS {1}", &[&Fragment::word(table.name), &own]);
+        let sql = self.read(table, &own);
         Ok((sql, Relation { name: called, columns }))
+    }
+
+    /// A public table under a name. It is a view at the head of the query, but ClickHouse has it where it is named.
+    fn read(&mut self, table: &'static Table, name: &Fragment) -> Fragment {
+        if self.engine == Engine::ClickHouse {
+            return Fragment::fill(
+                "({0}) AS {1}",
+                &[&views::clickhouse::view(table, self.asked), name],
+            );
+        }
+        if !self.used.contains(&table) {
+            self.used.push(table);
+        }
+        Fragment::fill("{0} AS {1}", &[&Fragment::word(table.name), name])
     }
 
     /// ` ON …` of the relation that came last.
     fn constraint<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        words: &'static str,
+        constraint: &'q JoinConstraint,
+    ) -> Result<Fragment> {
+        if self.engine != Engine::ClickHouse {
+            return self.joined_by(scope, words, constraint);
+        }
+        let plain = hidden_keys(scope, words);
+        let joined = self.joined_by(scope, words, constraint)?;
+        for (column, sql) in columns_of(scope).zip(plain) {
+            column.sql = sql;
+        }
+        Ok(joined)
+    }
+
+    fn joined_by<'q>(
         &mut self,
         scope: &mut Scope<'q>,
         words: &'static str,
@@ -156,6 +190,23 @@ impl Translator<'_> {
             JoinConstraint::Natural | JoinConstraint::Using(_) => unsupported("this kind of JOIN"),
         }
     }
+}
+
+fn columns_of<'s>(scope: &'s mut Scope<'_>) -> impl Iterator<Item = &'s mut Column> {
+    scope.relations.iter_mut().flat_map(|relation| &mut relation.columns)
+}
+
+/// Old versions of ClickHouse give a plain column after ON where there should be NULL: the key that was looked for, or
+/// 0. So it is written as an expression there, and this is what it was.
+fn hidden_keys(scope: &mut Scope<'_>, words: &'static str) -> Vec<Fragment> {
+    let plain = columns_of(scope).map(|column| column.sql.clone()).collect();
+    let last = scope.relations.len().saturating_sub(1);
+    // Where the left side may be missing, an old version had better refuse than be wrong.
+    let from = if [" RIGHT JOIN ", " FULL JOIN "].contains(&words) { 0 } else { last };
+    for column in scope.relations[from..].iter_mut().flat_map(|relation| &mut relation.columns) {
+        column.sql = Fragment::fill("materialize({0})", &[&column.sql]);
+    }
+    plain
 }
 
 fn using(scope: &mut Scope<'_>, words: &'static str, names: &[ObjectName]) -> Result<Fragment> {

@@ -1,4 +1,4 @@
-//! The functions that a query may call, each with how it is written for the two engines.
+//! The functions that a query may call, each with how it is written for each engine.
 //!
 //! Names are found in any letter case, as letters of ASCII; what is not in these tables cannot be called.
 
@@ -76,18 +76,22 @@ pub static FUNCTIONS: &[Function] = &[
     function("toIntervalMonth", 1, 1, dates::to_interval),
     function("toIntervalQuarter", 1, 1, dates::to_interval),
     function("toIntervalYear", 1, 1, dates::to_interval),
-    function("lower", 1, 1, |args| text(args, Type::Text, "lower({0})", "lower({0})")),
-    function("upper", 1, 1, |args| text(args, Type::Text, "upper({0})", "upper({0})")),
-    function("trim", 1, 1, |args| text(args, Type::Text, "btrim({0})", "trim({0})")),
+    function("lower", 1, 1, |args| text(args, Type::Text, ["lower({0})"; 3])),
+    function("upper", 1, 1, |args| text(args, Type::Text, ["upper({0})"; 3])),
+    function("trim", 1, 1, |args| {
+        let clickhouse = "replaceRegexpAll({0}, '^ +| +$', '')";
+        text(args, Type::Text, ["btrim({0})", "trim({0})", clickhouse])
+    }),
     function("substring", 2, 3, substring),
     function("concat", 1, ANY, |args| casts::concat(args.engine, args.given)),
     function("length", 1, 1, length),
     function("startsWith", 2, 2, |args| {
-        text(args, Type::Flag, "starts_with({0}, {1})", "(substr({0}, 1, length({1})) = {1})")
+        let sqlite = "(substr({0}, 1, length({1})) = {1})";
+        text(args, Type::Flag, ["starts_with({0}, {1})", sqlite, "startsWith({0}, {1})"])
     }),
     function("endsWith", 2, 2, |args| {
         let sqlite = "({1} = '' OR substr({0}, - length({1})) = {1})";
-        text(args, Type::Flag, "(right({0}, length({1})) = {1})", sqlite)
+        text(args, Type::Flag, ["(right({0}, length({1})) = {1})", sqlite, "endsWith({0}, {1})"])
     }),
     function("JSONExtractString", 2, ANY, json_extract_string),
     function("round", 1, 2, round),
@@ -96,7 +100,9 @@ pub static FUNCTIONS: &[Function] = &[
     function("abs", 1, 1, |args| {
         let value = args.given[0].clone().number("abs")?;
         let ty = value.ty.clone();
-        Ok(Typed::fill("abs({0})", ty, &[&value]))
+        // ClickHouse's is of a type that does not go with others.
+        let clickhouse = if ty == Type::Int { "toInt64(abs({0}))" } else { "abs({0})" };
+        Ok(Typed::fill(args.engine.pick(["abs({0})", "abs({0})", clickhouse]), ty, &[&value]))
     }),
     function("if", 3, 3, |args| {
         let when = args.given[0].clone().truth()?;
@@ -188,30 +194,30 @@ pub fn call(args: &Args<'_>) -> Result<Typed> {
 }
 
 /// A function of texts alone.
-fn text(
-    args: &Args<'_>,
-    gives: Type,
-    postgres: &'static str,
-    sqlite: &'static str,
-) -> Result<Typed> {
+fn text(args: &Args<'_>, gives: Type, templates: [&'static str; 3]) -> Result<Typed> {
     for given in args.given {
         if !matches!(given.ty, Type::Text | Type::Null) {
             return invalid(format!("{} takes a String, not {}", args.name, given.ty));
         }
     }
     let given: Vec<_> = args.given.iter().collect();
-    Ok(Typed::fill(args.engine.pick(postgres, sqlite), gives, &given))
+    Ok(Typed::fill(args.engine.pick(templates), gives, &given))
 }
 
 /// In bytes for a text, as in ClickHouse.
 fn length(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
+    let clickhouse = "toInt64(length({0}))";
     let template = match &value.ty {
-        Type::Text | Type::Null => "CAST(octet_length({0}) AS BIGINT)",
-        Type::Array(_) => args.engine.pick(
+        Type::Text | Type::Null => {
+            let usual = "CAST(octet_length({0}) AS BIGINT)";
+            args.engine.pick([usual, usual, clickhouse])
+        }
+        Type::Array(_) => args.engine.pick([
             "CAST(jsonb_array_length({0}) AS BIGINT)",
             "CAST(json_array_length({0}) AS BIGINT)",
-        ),
+            clickhouse,
+        ]),
         other => return invalid(format!("length takes a String or an Array, not {other}")),
     };
     Ok(Typed::fill(template, Type::Int, &[value]))
@@ -224,6 +230,7 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
         return invalid("substring takes a String, where to begin, and how much");
     }
     let from = match args.engine {
+        Engine::ClickHouse => return Ok(characters(args)),
         Engine::Sqlite => args.given[1].sql.clone(),
         // Counted from the end, and within what Postgres takes.
         Engine::Postgres => Fragment::fill(
@@ -234,14 +241,40 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
     let sql = match args.given.get(2) {
         None => Fragment::fill("substr({0}, {1})", &[&value.sql, &from]),
         Some(length) => {
-            let template = args.engine.pick(
-                "substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER))",
-                "substr({0}, {1}, max({2}, 0))",
-            );
+            let template = if args.engine == Engine::Sqlite {
+                "substr({0}, {1}, max({2}, 0))"
+            } else {
+                "substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER))"
+            };
             Fragment::fill(template, &[&value.sql, &from, &length.sql])
         }
     };
     Ok(Typed::of(sql, Type::Text, &args.given.iter().collect::<Vec<_>>()))
+}
+
+/// A part of a text in ClickHouse, whose old versions take no other numbers than such as are written out and are not
+/// counted from the end. For those the text becomes a list of characters.
+fn characters(args: &Args<'_>) -> Typed {
+    let parts: Vec<_> = args.given.iter().collect();
+    let text = &parts[0].sql;
+    let length = parts.get(2).map_or(Some(1_000_000_000), |length| length.known_int());
+    if let (Some(from @ 1..), Some(length @ 0..)) = (parts[1].known_int(), length) {
+        let (from, length) = (Fragment::digits(&[from]), Fragment::digits(&[length]));
+        let sql = Fragment::fill("substringUTF8({0}, {1}, {2})", &[text, &from, &length]);
+        return Typed::of(sql, Type::Text, &parts);
+    }
+    let from = Fragment::fill("CASE WHEN {0} = 0 THEN 1 ELSE {0} END", &[&parts[1].sql]);
+    let sql = match parts.get(2) {
+        None => Fragment::fill(
+            "arrayStringConcat(arraySlice(extractAll(ifNull({0}, ''), '(?s).'), {1}))",
+            &[text, &from],
+        ),
+        Some(length) => Fragment::fill(
+            "arrayStringConcat(arraySlice(extractAll(ifNull({0}, ''), '(?s).'), {1}, CASE WHEN {2} > 0 THEN {2} ELSE 0 END))",
+            &[text, &from, &length.sql],
+        ),
+    };
+    Typed::of(sql, Type::Text, &parts)
 }
 
 /// A text in a JSON text, by keys and by places that are counted from 1; empty if there is none.
@@ -251,6 +284,7 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
         return invalid(format!("JSONExtractString takes a String, not {}", value.ty));
     }
     let (mut path, mut keys) = ("$".to_owned(), Vec::new());
+    let given: Vec<_> = args.given.iter().map(|given| &given.sql).collect();
     for key in &args.given[1..] {
         match (key.known_text(), key.known_int()) {
             (Some(key), _) if !key.contains(['"', '\\']) => {
@@ -265,6 +299,9 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
         }
     }
     let sql = match args.engine {
+        Engine::ClickHouse => {
+            Fragment::fill("JSONExtractString({0})", &[&Fragment::list(", ", given)])
+        }
         Engine::Sqlite => Fragment::fill(
             "CASE WHEN json_valid({0}) AND json_type({0}, {1}) = 'text' THEN json_extract({0}, {1}) ELSE '' END",
             &[&value.sql, &Fragment::text(&path)],
@@ -295,26 +332,26 @@ fn places(args: &Args<'_>) -> Result<(Typed, i32)> {
 }
 
 fn round(args: &Args<'_>) -> Result<Typed> {
-    scaled(args, ["round({0})", "round({0})"])
+    scaled(args, ["round({0})"; 3])
 }
 
 fn floor(args: &Args<'_>) -> Result<Typed> {
     let sqlite = "(CAST({0} AS INTEGER) - (CAST({0} AS INTEGER) > {0}))";
-    scaled(args, ["floor({0})", sqlite])
+    scaled(args, ["floor({0})", sqlite, "floor({0})"])
 }
 
 fn ceil(args: &Args<'_>) -> Result<Typed> {
     let sqlite = "(CAST({0} AS INTEGER) + (CAST({0} AS INTEGER) < {0}))";
-    scaled(args, ["ceil({0})", sqlite])
+    scaled(args, ["ceil({0})", sqlite, "ceil({0})"])
 }
 
 /// Cuts a number to places before or after its point.
-fn scaled(args: &Args<'_>, [postgres, sqlite]: [&'static str; 2]) -> Result<Typed> {
+fn scaled(args: &Args<'_>, templates: [&'static str; 3]) -> Result<Typed> {
     let (value, places) = places(args)?;
     if value.ty != Type::Float && places >= 0 {
         return Ok(value);
     }
-    let cut = args.engine.pick(postgres, sqlite);
+    let cut = args.engine.pick(templates);
     let scale = Typed::of(Fragment::float(10_f64.powi(places.abs())), Type::Float, &[]);
     let (there, back) = match places.cmp(&0) {
         Ordering::Equal => ("CAST({0} AS DOUBLE PRECISION)", "CAST({0} AS DOUBLE PRECISION)"),

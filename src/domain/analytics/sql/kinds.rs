@@ -1,7 +1,7 @@
 //! What expressions are: their types, and what is known of them.
 //!
-//! Times are unix milliseconds in the engines and become text only in the answer, so that both engines compare, group
-//! and sort them alike. A list is JSON in both.
+//! Times are unix milliseconds in the engines and become text only in the answer, so that all engines compare, group
+//! and sort them alike. A list is JSON, but in ClickHouse an Array.
 
 use std::fmt;
 use std::rc::Rc;

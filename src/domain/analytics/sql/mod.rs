@@ -6,6 +6,9 @@
 //! words but those of this program. A query can name nothing but the public tables and its own parts: the tables are
 //! views that hold the condition on the workspace inside them ([`views`]).
 //!
+//! The engines are Postgres, SQLite and ClickHouse itself, from version 18.16 on: what an old one does in other words is
+//! written in those, and what it cannot do at all in the words of a new one.
+//!
 //! Results are what ClickHouse would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
 //! `min` of nothing, and division by zero are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
 //! its parts, where it would falsify sums.
@@ -41,7 +44,7 @@ pub use tables::{Family, Grain, TABLES};
 pub use views::Visible;
 
 use crate::error::{Error, QueryFault, Result};
-use crate::model::{BoundQuery, Retention};
+use crate::model::{BoundQuery, Delivered, Retention};
 use fragment::Fragment;
 use translate::{Rows, Translator};
 
@@ -71,12 +74,15 @@ pub struct Asked {
     /// The most rows of every SELECT within a query. Absent: whatever they come to, because sums over less than all
     /// rows would be wrong.
     pub inner_rows_max: Option<u64>,
+    /// Which rows of ClickHouse count.
+    pub delivered: Delivered,
 }
 
 /// A question that can be put to an engine, and what its answer consists of.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// Gives rows of one column: a JSON list of the columns' values, or NULL for one that is too long.
+    /// Gives rows of one column: a JSON list of the columns' values, or NULL for one that is too long. That of
+    /// ClickHouse gives the columns.
     pub query: BoundQuery,
     pub columns: Vec<Column>,
 }
@@ -97,8 +103,11 @@ fn understood(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
     let mut translator = Translator::new(engine, asked);
     let rows = translator.query(&query, Some(asked.rows_max))?;
     let columns = answered(&rows)?;
-    let sql = whole(&translator, &rows);
-    match sql.render() {
+    let sql = match engine {
+        Engine::Postgres | Engine::Sqlite => whole(&translator, &rows),
+        Engine::ClickHouse => rows.sql,
+    };
+    match sql.render(engine) {
         Some((sql, texts)) => Ok(Question { query: BoundQuery { sql, texts }, columns }),
         None => {
             invalid("the query is too large once its names are replaced by what they stand for")
@@ -119,7 +128,8 @@ fn answered(rows: &Rows) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The views that are used, and a SELECT that makes each row a JSON list.
+/// The views that are used, and a SELECT that makes each row a JSON list. ClickHouse needs neither: its views stand
+/// where they are named, and it makes such lists itself.
 fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
     let (engine, asked) = (translator.engine, translator.asked);
     let views = translator.used.iter().map(|table| {
@@ -127,8 +137,8 @@ fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
         Fragment::fill("{0} AS NOT MATERIALIZED ({1})", &[&Fragment::word(table.name), &view])
     });
     let views: Vec<_> = views.collect();
-    let values = rows.columns.iter().enumerate().map(|(index, (_, ty))| {
-        let value = Fragment::fill("q.{0}", &[&Fragment::name('c', index)]);
+    let values = rows.columns.iter().zip(rows.first..).map(|((_, ty), number)| {
+        let value = Fragment::fill("q.{0}", &[&Fragment::name('c', number)]);
         match (engine, ty) {
             (Engine::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
             // Its JSON has fewer digits than a number, and no word for one without end.
@@ -136,14 +146,15 @@ fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
                 let template = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
                 Fragment::fill(template, &[&value])
             }
-            (Engine::Sqlite | Engine::Postgres, _) => value,
+            (Engine::Postgres | Engine::Sqlite | Engine::ClickHouse, _) => value,
         }
     });
     let values = Fragment::list(", ", &values.collect::<Vec<_>>());
-    let template = engine.pick(
-        "SELECT CAST(json_build_array({0}) AS TEXT) AS line FROM ({1}) AS q",
-        "SELECT json_array({0}) AS line FROM ({1}) AS q",
-    );
+    let template = if engine == Engine::Sqlite {
+        "SELECT json_array({0}) AS line FROM ({1}) AS q"
+    } else {
+        "SELECT CAST(json_build_array({0}) AS TEXT) AS line FROM ({1}) AS q"
+    };
     let lines = Fragment::fill(template, &[&values, &rows.sql]);
     // One that is too long never leaves the engine.
     let template = "SELECT CASE WHEN octet_length(r.line) <= {0} THEN r.line END FROM ({1}) AS r";

@@ -39,7 +39,7 @@ impl Translator<'_> {
             | BinaryOperator::Minus
             | BinaryOperator::Multiply
             | BinaryOperator::Divide
-            | BinaryOperator::Modulo => return arithmetic(operator, left, right),
+            | BinaryOperator::Modulo => return arithmetic(self.engine, operator, left, right),
             BinaryOperator::StringConcat => return casts::concat(self.engine, &[left, right]),
             _ => return unsupported(&format!("the operator {operator}")),
         };
@@ -121,9 +121,18 @@ impl Translator<'_> {
         if items.is_empty() {
             return invalid("IN takes a list that is not empty");
         }
-        let listed = Fragment::list(", ", items.iter().map(|item| &item.sql));
-        let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
-        let sql = Fragment::fill(template, &[&value.sql, &listed]);
+        // A list of ClickHouse holds nothing but what is written out.
+        let is_written = items.iter().all(|item| item.known.is_some());
+        let sql = if self.engine == Engine::ClickHouse && !is_written {
+            let same =
+                items.iter().map(|item| Fragment::fill("{0} = {1}", &[&value.sql, &item.sql]));
+            let any = Fragment::list(" OR ", &same.collect::<Vec<_>>());
+            Fragment::fill(if negated { "(NOT ({0}))" } else { "({0})" }, &[&any])
+        } else {
+            let listed = Fragment::list(", ", items.iter().map(|item| &item.sql));
+            let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
+            Fragment::fill(template, &[&value.sql, &listed])
+        };
         let parts: Vec<_> = items.iter().chain([&value]).collect();
         Ok(Typed::of(sql, Type::Flag, &parts))
     }
@@ -190,7 +199,12 @@ fn comparable(left: Typed, right: Typed) -> Result<(Typed, Typed)> {
     Ok((left, right))
 }
 
-fn arithmetic(operator: &BinaryOperator, left: Typed, right: Typed) -> Result<Typed> {
+fn arithmetic(
+    engine: Engine,
+    operator: &BinaryOperator,
+    left: Typed,
+    right: Typed,
+) -> Result<Typed> {
     let what = operator.to_string();
     let (left, right) = (left.number(&what)?, right.number(&what)?);
     let is_whole = left.ty != Type::Float && right.ty != Type::Float;
@@ -199,7 +213,13 @@ fn arithmetic(operator: &BinaryOperator, left: Typed, right: Typed) -> Result<Ty
         BinaryOperator::Plus => ("({0} + {1})", i64::checked_add),
         BinaryOperator::Minus => ("({0} - {1})", i64::checked_sub),
         BinaryOperator::Multiply => ("({0} * {1})", i64::checked_mul),
-        BinaryOperator::Modulo if is_whole => ("({0} % NULLIF({1}, 0))", i64::checked_rem),
+        BinaryOperator::Modulo if is_whole => {
+            let usual = "({0} % NULLIF({1}, 0))";
+            // It divides by 0 even where NULL is asked for.
+            let clickhouse =
+                "CASE WHEN {1} <> 0 THEN {0} % CASE WHEN {1} = 0 THEN 1 ELSE {1} END END";
+            (engine.pick([usual, usual, clickhouse]), i64::checked_rem)
+        }
         BinaryOperator::Modulo => return invalid("% takes whole numbers"),
         _ => {
             let template =
@@ -222,7 +242,7 @@ pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> 
     let (Type::Text, Some(known)) = (&value.ty, pattern.known_text()) else {
         return invalid("LIKE compares a text with a pattern that is written out");
     };
-    let glob;
+    let (glob, escaped);
     let (template, pattern) = match (engine, any_case) {
         (Engine::Postgres, false) => ("({0} LIKE {1})", pattern),
         (Engine::Postgres, true) => ("({0} ILIKE {1})", pattern),
@@ -231,6 +251,14 @@ pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> 
         (Engine::Sqlite, false) => {
             glob = Typed::text(&globbed(known));
             ("({0} GLOB {1})", &glob)
+        }
+        (Engine::ClickHouse, false) => {
+            escaped = Typed::text(&escaped_anew(known));
+            ("({0} LIKE {1})", &escaped)
+        }
+        (Engine::ClickHouse, true) => {
+            escaped = Typed::text(&escaped_anew(known).to_lowercase());
+            ("(lowerUTF8({0}) LIKE {1})", &escaped)
         }
     };
     let like = Typed::fill(template, Type::Flag, &[value, pattern]);
@@ -249,6 +277,26 @@ fn globbed(pattern: &str) -> String {
         }
     }
     glob
+}
+
+/// The pattern with a backslash before nothing but what would mean something else: what ClickHouse makes of another one
+/// depends on its version.
+fn escaped_anew(pattern: &str) -> String {
+    let mut anew = String::new();
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => {
+                let c = rest.next().unwrap_or('\\');
+                if matches!(c, '%' | '_' | '\\') {
+                    anew.push('\\');
+                }
+                anew.push(c);
+            }
+            c => anew.push(c),
+        }
+    }
+    anew
 }
 
 fn literally(glob: &mut String, c: char) {
@@ -281,11 +329,16 @@ pub fn choose(whens: &[Typed], thens: Vec<Typed>) -> Result<Typed> {
 
 #[cfg(test)]
 mod tests {
-    use super::globbed;
+    use super::{escaped_anew, globbed};
 
     #[test]
     fn a_pattern_keeps_its_meaning_as_a_glob() {
         assert_eq!(globbed("a%b_c"), "a*b?c");
         assert_eq!(globbed(r"100\%*[x]"), "100%[*][[]x]");
+    }
+
+    #[test]
+    fn a_pattern_keeps_its_meaning_for_clickhouse() {
+        assert_eq!(escaped_anew(r"100\%_\\%\d.\"), r"100\%_\\%d.\\");
     }
 }

@@ -15,6 +15,9 @@ use super::translate::{Rows, Translator};
 use super::{arrays, invalid, shown};
 use crate::error::Result;
 
+/// More rows than any table has. Old versions of ClickHouse fall over LIMIT and OFFSET that are far beyond.
+const ROWS_END: i64 = 1_000_000_000_000;
+
 /// A column that is selected.
 struct Output {
     name: Rc<str>,
@@ -56,7 +59,8 @@ impl Translator<'_> {
         from.append(&arrays::unnest(self.engine, &scope.unnested));
 
         let is_distinct = if parts.is_distinct { "DISTINCT " } else { "" };
-        let rows = write(is_distinct, outputs, &from, &tail);
+        let first = self.first_of(outputs.len());
+        let rows = write(is_distinct, outputs, first, &from, &tail);
         self.leave();
         Ok(rows)
     }
@@ -213,7 +217,10 @@ impl Translator<'_> {
         let (limit, offset) = (number(limit)?, number(offset)?);
         let mut written = Fragment::default();
         let fewest = limit.into_iter().chain(rows_max).min();
-        let value = |number: u64| Fragment::int(i64::try_from(number).unwrap_or(i64::MAX));
+        let value = |number: u64| {
+            let number = i64::try_from(number).unwrap_or(ROWS_END);
+            Fragment::digits(&[number.min(ROWS_END)])
+        };
         match (fewest, offset) {
             (Some(limit), _) => written.append(&Fragment::fill(" LIMIT {0}", &[&value(limit)])),
             // SQLite has no OFFSET without LIMIT.
@@ -274,9 +281,15 @@ fn refuse_loose<'a>(mut values: impl Iterator<Item = &'a Typed>) -> Result<()> {
     }
 }
 
-fn write(distinct: &'static str, outputs: Vec<Output>, from: &Fragment, tail: &Tail) -> Rows {
-    let named = outputs.iter().enumerate().map(|(index, output)| {
-        Fragment::fill("{0} AS {1}", &[&output.value.sql, &Fragment::name('c', index)])
+fn write(
+    distinct: &'static str,
+    outputs: Vec<Output>,
+    first: usize,
+    from: &Fragment,
+    tail: &Tail,
+) -> Rows {
+    let named = outputs.iter().zip(first..).map(|(output, number)| {
+        Fragment::fill("{0} AS {1}", &[&output.value.sql, &Fragment::name('c', number)])
     });
     let selected = Fragment::list(", ", &named.collect::<Vec<_>>());
     let mut sql =
@@ -293,5 +306,5 @@ fn write(distinct: &'static str, outputs: Vec<Output>, from: &Fragment, tail: &T
     sql.append(&tail.order_by);
     sql.append(&tail.limit);
     let columns = outputs.into_iter().map(|output| (output.name, output.value.ty)).collect();
-    Rows { sql, columns }
+    Rows { sql, columns, first }
 }

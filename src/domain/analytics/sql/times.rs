@@ -70,6 +70,11 @@ impl Unit {
     }
 }
 
+/// How whole numbers are divided so that a whole number comes out: everywhere but in ClickHouse by `/`.
+pub fn quotient(engine: Engine, others: &'static str, clickhouse: &'static str) -> &'static str {
+    engine.pick([others, others, clickhouse])
+}
+
 /// So many of a unit.
 pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
     let value = match value.known_text() {
@@ -89,8 +94,12 @@ pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
 pub fn moved(engine: Engine, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
     if left.ty.is_time() && right.ty.is_time() && is_minus {
         let in_days = left.ty == Type::Date && right.ty == Type::Date;
-        let template =
-            if in_days { "(({0} - {1}) / 86400000)" } else { "({0} / 1000 - {1} / 1000)" };
+        let template = if in_days {
+            quotient(engine, "(({0} - {1}) / 86400000)", "intDiv({0} - {1}, 86400000)")
+        } else {
+            let clickhouse = "(intDiv({0}, 1000) - intDiv({1}, 1000))";
+            quotient(engine, "({0} / 1000 - {1} / 1000)", clickhouse)
+        };
         return Ok(Typed::fill(template, Type::Int, &[&left, &right]));
     }
     let (time, by) = match right.ty.is_time() {
@@ -140,8 +149,14 @@ fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
 fn moved_sql(engine: Engine, time: &Fragment, count: &Fragment, unit: Unit) -> Fragment {
     let parts = [time, count];
     match unit {
-        Unit::Nanosecond => Fragment::fill("({0} + {1} / 1000000)", &parts),
-        Unit::Microsecond => Fragment::fill("({0} + {1} / 1000)", &parts),
+        Unit::Nanosecond => {
+            let clickhouse = "({0} + intDiv({1}, 1000000))";
+            Fragment::fill(quotient(engine, "({0} + {1} / 1000000)", clickhouse), &parts)
+        }
+        Unit::Microsecond => {
+            let clickhouse = "({0} + intDiv({1}, 1000))";
+            Fragment::fill(quotient(engine, "({0} + {1} / 1000)", clickhouse), &parts)
+        }
         Unit::Millisecond => Fragment::fill("({0} + {1})", &parts),
         Unit::Second => Fragment::fill("({0} + {1} * 1000)", &parts),
         Unit::Minute => Fragment::fill("({0} + {1} * 60000)", &parts),
@@ -150,10 +165,11 @@ fn moved_sql(engine: Engine, time: &Fragment, count: &Fragment, unit: Unit) -> F
         Unit::Week => Fragment::fill("({0} + {1} * 604800000)", &parts),
         Unit::Month | Unit::Quarter | Unit::Year => {
             let months = Fragment::int(unit.months().unwrap_or(1));
-            let template = engine.pick(
+            let template = engine.pick([
                 "CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => CAST({1} * {2} AS INTEGER)))) AS BIGINT) * 1000 + {0} % 1000",
                 "unixepoch({0} / 1000, 'unixepoch', ({1} * {2}) || ' months', 'floor') * 1000 + {0} % 1000",
-            );
+                "toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1} * {2}))) * 1000 + {0} % 1000",
+            ]);
             let moved = Fragment::fill(template, &[time, count, &months]);
             Fragment::fill("({0})", &[&moved])
         }
@@ -179,30 +195,43 @@ pub fn start(engine: Engine, time: &Typed, unit: Unit, week_begins_monday: bool)
             None => invalid("a time is out of range"),
         };
     }
-    let template = match unit {
-        Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond => "{0}",
-        Unit::Second => "({0} / 1000 * 1000)",
-        Unit::Minute => "({0} / 60000 * 60000)",
-        Unit::Hour => "({0} / 3600000 * 3600000)",
-        Unit::Day => "({0} / 86400000 * 86400000)",
-        Unit::Week if week_begins_monday => "(({0} + 259200000) / 604800000 * 604800000 - 259200000)",
-        Unit::Week => "(({0} + 345600000) / 604800000 * 604800000 - 345600000)",
-        Unit::Month => engine.pick(
-            "(CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
-            "(unixepoch({0} / 1000, 'unixepoch', 'start of month') * 1000)",
-        ),
-        Unit::Quarter => engine.pick(
-            "(CAST(EXTRACT(EPOCH FROM date_trunc('quarter', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
-            "(unixepoch({0} / 1000, 'unixepoch', 'start of month', '-' || ((CAST(strftime('%m', {0} / 1000, 'unixepoch') AS INTEGER) - 1) % 3) || ' months') * 1000)",
-        ),
-        Unit::Year => engine.pick(
-            "(CAST(EXTRACT(EPOCH FROM date_trunc('year', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
-            "(unixepoch({0} / 1000, 'unixepoch', 'start of year') * 1000)",
-        ),
-    };
-    let mut start = Typed::fill(template, ty, &[time]);
+    let mut start = Typed::fill(start_template(engine, unit, week_begins_monday), ty, &[time]);
     start.time_of = time.time_of;
     Ok(start)
+}
+
+fn start_template(engine: Engine, unit: Unit, week_begins_monday: bool) -> &'static str {
+    let whole = |others, clickhouse| quotient(engine, others, clickhouse);
+    match unit {
+        Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond => "{0}",
+        Unit::Second => whole("({0} / 1000 * 1000)", "(intDiv({0}, 1000) * 1000)"),
+        Unit::Minute => whole("({0} / 60000 * 60000)", "(intDiv({0}, 60000) * 60000)"),
+        Unit::Hour => whole("({0} / 3600000 * 3600000)", "(intDiv({0}, 3600000) * 3600000)"),
+        Unit::Day => whole("({0} / 86400000 * 86400000)", "(intDiv({0}, 86400000) * 86400000)"),
+        Unit::Week if week_begins_monday => whole(
+            "(({0} + 259200000) / 604800000 * 604800000 - 259200000)",
+            "(intDiv({0} + 259200000, 604800000) * 604800000 - 259200000)",
+        ),
+        Unit::Week => whole(
+            "(({0} + 345600000) / 604800000 * 604800000 - 345600000)",
+            "(intDiv({0} + 345600000, 604800000) * 604800000 - 345600000)",
+        ),
+        Unit::Month => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of month') * 1000)",
+            "(toInt64(toStartOfMonth(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+        Unit::Quarter => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('quarter', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of month', '-' || ((CAST(strftime('%m', {0} / 1000, 'unixepoch') AS INTEGER) - 1) % 3) || ' months') * 1000)",
+            "(toInt64(toStartOfQuarter(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+        Unit::Year => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('year', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of year') * 1000)",
+            "(toInt64(toStartOfYear(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+    }
 }
 
 fn start_of(at: i64, unit: Unit, week_begins_monday: bool) -> Option<i64> {

@@ -12,24 +12,26 @@ use super::tables::Table;
 use super::{Asked, COLUMNS_MAX, DEPTH_MAX, NODES_MAX, fault, invalid, parse, shown, unsupported};
 use crate::error::{QueryFault, Result};
 
-/// Rows with columns `c0`, `c1` …: a SELECT, or what stands for one.
+/// Rows with columns `c5`, `c6` …: a SELECT, or what stands for one.
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub sql: Fragment,
     pub columns: Vec<(Rc<str>, Type)>,
+    /// The number of the first column.
+    pub first: usize,
 }
 
 impl Rows {
-    /// As seen from a SELECT that reads from them under a name.
-    pub fn columns_of(columns: &[(Rc<str>, Type)], name: &Fragment) -> Vec<Column> {
-        let column = |(index, (column, ty)): (usize, &(Rc<str>, Type))| Column {
+    /// The columns, as seen from a SELECT that reads them under a name.
+    pub fn seen_as(&self, name: &Fragment) -> Vec<Column> {
+        let column = |((column, ty), number): (&(Rc<str>, Type), usize)| Column {
             name: column.clone(),
-            sql: Fragment::fill("{0}.{1}", &[name, &Fragment::name('c', index)]),
+            sql: Fragment::fill("{0}.{1}", &[name, &Fragment::name('c', number)]),
             ty: ty.clone(),
             time_of: None,
             is_doubled: false,
         };
-        columns.iter().enumerate().map(column).collect()
+        self.columns.iter().zip(self.first..).map(column).collect()
     }
 }
 
@@ -37,7 +39,7 @@ impl Rows {
 pub struct Cte {
     pub user_name: String,
     pub name: Fragment,
-    pub columns: Vec<(Rc<str>, Type)>,
+    pub rows: Rows,
 }
 
 pub struct Translator<'a> {
@@ -51,12 +53,14 @@ pub struct Translator<'a> {
     nodes: usize,
     depth: usize,
     columns: usize,
+    /// How many names of columns there are.
+    selected: usize,
 }
 
 impl<'a> Translator<'a> {
     pub fn new(engine: Engine, asked: &'a Asked) -> Self {
         let (ctes, used) = (Vec::new(), Vec::new());
-        Self { engine, asked, ctes, used, names: 0, nodes: 0, depth: 0, columns: 0 }
+        Self { engine, asked, ctes, used, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
     }
 
     /// A name that the query does not have yet.
@@ -68,6 +72,14 @@ impl<'a> Translator<'a> {
     pub fn number(&mut self) -> usize {
         self.names += 1;
         self.names
+    }
+
+    /// The number of the first of so many columns. No two SELECTs, one within the other, name columns alike: ClickHouse
+    /// may mistake one for the other.
+    pub fn first_of(&mut self, count: usize) -> usize {
+        let first = self.selected;
+        self.selected += count;
+        first
     }
 
     /// Counts a node of the syntax tree and how deep it is; [`Self::leave`] goes up again.
@@ -112,8 +124,7 @@ impl<'a> Translator<'a> {
             let rows = self.query(query, self.asked.inner_rows_max)?;
             let own = self.name('w');
             with.push(Fragment::fill("{0} AS ({1})", &[&own, &rows.sql]));
-            let user_name = name.value.clone();
-            self.ctes.push(Cte { user_name, name: own, columns: rows.columns });
+            self.ctes.push(Cte { user_name: name.value.clone(), name: own, rows });
         }
         let mut rows = match parts.body {
             SetExpr::Select(select) => self.select(select, Some(&parts), rows_max)?,
@@ -122,7 +133,8 @@ impl<'a> Translator<'a> {
                 self.ordered(rows, &parts, rows_max)?
             }
         };
-        if !with.is_empty() {
+        // Old versions of ClickHouse have no WITH, so there it stands where it is named.
+        if !with.is_empty() && self.engine != Engine::ClickHouse {
             let with = Fragment::list(", ", &with);
             rows.sql = Fragment::fill("WITH {0} {1}", &[&with, &rows.sql]);
         }
@@ -139,7 +151,7 @@ impl<'a> Translator<'a> {
                 self.enter()?;
                 let left = self.body(left, self.asked.inner_rows_max)?;
                 let right = self.body(right, self.asked.inner_rows_max)?;
-                let both = self.both(&left, operator(*op, *set_quantifier)?, &right)?;
+                let both = self.both(&left, combined(*op, *set_quantifier)?, &right)?;
                 self.leave();
                 Ok(both)
             }
@@ -153,7 +165,7 @@ impl<'a> Translator<'a> {
 
     /// Two queries as one. Each stands in a SELECT of its own, which makes the columns alike; so no engine's own rules
     /// for ORDER BY and LIMIT next to UNION come into play.
-    fn both(&mut self, left: &Rows, operator: &'static str, right: &Rows) -> Result<Rows> {
+    fn both(&mut self, left: &Rows, combined: Combined, right: &Rows) -> Result<Rows> {
         if left.columns.len() != right.columns.len() {
             let (left, right) = (left.columns.len(), right.columns.len());
             return invalid(format!(
@@ -167,22 +179,42 @@ impl<'a> Translator<'a> {
             };
             columns.push((name.clone(), ty));
         }
-        let left = self.alike(left, &columns)?;
-        let right = self.alike(right, &columns)?;
-        let operator = Fragment::word(operator);
-        Ok(Rows { sql: Fragment::list("", [&left, &operator, &right]), columns })
+        let first = self.first_of(columns.len());
+        let left = self.alike(left, &columns, first)?;
+        let right = self.alike(right, &columns, first)?;
+        let words = Fragment::word(combined.words(self.engine));
+        let rows = Rows { sql: Fragment::list("", [&left, &words, &right]), columns, first };
+        if self.engine == Engine::ClickHouse && combined == Combined::Once {
+            return Ok(self.each_once(rows));
+        }
+        Ok(rows)
     }
 
-    fn alike(&mut self, rows: &Rows, columns: &[(Rc<str>, Type)]) -> Result<Fragment> {
+    fn alike(
+        &mut self,
+        rows: &Rows,
+        columns: &[(Rc<str>, Type)],
+        first: usize,
+    ) -> Result<Fragment> {
         let name = self.name('t');
         let mut selected = Vec::new();
-        for (index, column) in Rows::columns_of(&rows.columns, &name).iter().enumerate() {
-            let value = column.typed().widened(&columns[index].1)?;
-            let own = Fragment::name('c', index);
+        for ((column, (_, ty)), number) in rows.seen_as(&name).iter().zip(columns).zip(first..) {
+            let value = column.typed().widened(ty)?;
+            let own = Fragment::name('c', number);
             selected.push(Fragment::fill("{0} AS {1}", &[&value.sql, &own]));
         }
         let selected = Fragment::list(", ", &selected);
         Ok(Fragment::fill("SELECT {0} FROM ({1}) AS {2}", &[&selected, &rows.sql, &name]))
+    }
+
+    /// The rows, of equal ones one.
+    fn each_once(&mut self, rows: Rows) -> Rows {
+        let name = self.name('t');
+        let first = self.first_of(rows.columns.len());
+        let selected = renamed(&rows.seen_as(&name), first);
+        let template = "SELECT DISTINCT {0} FROM ({1}) AS {2}";
+        let sql = Fragment::fill(template, &[&selected, &rows.sql, &name]);
+        Rows { sql, columns: rows.columns, first }
     }
 
     /// ORDER BY and LIMIT of a query that is not a SELECT by itself.
@@ -193,13 +225,9 @@ impl<'a> Translator<'a> {
         rows_max: Option<u64>,
     ) -> Result<Rows> {
         let name = self.name('t');
-        let columns = Rows::columns_of(&rows.columns, &name);
-        let names = (0..columns.len()).map(|index| Fragment::name('c', index));
-        let selected: Vec<_> = columns
-            .iter()
-            .zip(names)
-            .map(|(column, own)| Fragment::fill("{0} AS {1}", &[&column.sql, &own]))
-            .collect();
+        let columns = rows.seen_as(&name);
+        let first = self.first_of(columns.len());
+        let selected = renamed(&columns, first);
         let outputs: Vec<_> = columns.iter().map(Column::typed).collect();
         let mut scope = Scope::new(vec![Relation { name: None, columns }]);
         scope.place = Place::Where;
@@ -208,22 +236,53 @@ impl<'a> Translator<'a> {
             return invalid("arrayJoin cannot stand in the ORDER BY of a UNION");
         }
         let limit = self.limit(parts.limit, parts.offset, rows_max)?;
-        let selected = Fragment::list(", ", &selected);
         let sql = Fragment::fill(
             "SELECT {0} FROM ({1}) AS {2}{3}{4}",
             &[&selected, &rows.sql, &name, &order, &limit],
         );
-        Ok(Rows { sql, columns: rows.columns })
+        Ok(Rows { sql, columns: rows.columns, first })
     }
 }
 
-fn operator(operator: SetOperator, quantifier: SetQuantifier) -> Result<&'static str> {
+/// The columns, each under the next name.
+fn renamed(columns: &[Column], first: usize) -> Fragment {
+    let named = columns.iter().zip(first..).map(|(column, number)| {
+        Fragment::fill("{0} AS {1}", &[&column.sql, &Fragment::name('c', number)])
+    });
+    Fragment::list(", ", &named.collect::<Vec<_>>())
+}
+
+/// How two queries become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Combined {
+    All,
+    /// Of equal rows one.
+    Once,
+    Except,
+    Intersect,
+}
+
+impl Combined {
+    fn words(self, engine: Engine) -> &'static str {
+        match self {
+            Self::All => " UNION ALL ",
+            // ClickHouse gives each row once by a SELECT around it: its old versions know no other UNION.
+            Self::Once => engine.pick([" UNION ", " UNION ", " UNION ALL "]),
+            Self::Except => engine.pick([" EXCEPT ", " EXCEPT ", " EXCEPT DISTINCT "]),
+            Self::Intersect => engine.pick([" INTERSECT ", " INTERSECT ", " INTERSECT DISTINCT "]),
+        }
+    }
+}
+
+fn combined(operator: SetOperator, quantifier: SetQuantifier) -> Result<Combined> {
     match (operator, quantifier) {
-        (SetOperator::Union, SetQuantifier::All) => Ok(" UNION ALL "),
-        (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => Ok(" UNION "),
-        (SetOperator::Except, SetQuantifier::None | SetQuantifier::Distinct) => Ok(" EXCEPT "),
+        (SetOperator::Union, SetQuantifier::All) => Ok(Combined::All),
+        (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => Ok(Combined::Once),
+        (SetOperator::Except, SetQuantifier::None | SetQuantifier::Distinct) => {
+            Ok(Combined::Except)
+        }
         (SetOperator::Intersect, SetQuantifier::None | SetQuantifier::Distinct) => {
-            Ok(" INTERSECT ")
+            Ok(Combined::Intersect)
         }
         (SetOperator::Minus, _) => unsupported("MINUS"),
         (

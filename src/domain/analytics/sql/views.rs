@@ -1,7 +1,10 @@
 //! What stands behind the public tables: one view for each, which shows what its reader may see and nothing else.
 //!
 //! The workspace is a condition inside the view, so no query can be written that gets around it. Sums are those that
-//! have been stored, and the events whose sums have not.
+//! have been stored, and the events whose sums have not. ClickHouse has views of its own: its rows name their series
+//! themselves, and the delivery that they came with ([`clickhouse`]).
+
+pub mod clickhouse;
 
 use super::fragment::Fragment;
 use super::kinds::Engine;
@@ -15,7 +18,7 @@ pub struct Visible {
     pub only: Option<Vec<String>>,
 }
 
-/// `SELECT …` for a table.
+/// `SELECT …` for a table, of Postgres or SQLite.
 pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
     let mut condition =
         Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&visible.workspace_id)]);
@@ -25,13 +28,14 @@ pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
             Family::Verifications => "s.api_id",
             Family::Ratelimits => "s.namespace_id",
         });
-        let template = engine.pick(
+        let template = either(
+            engine,
             " AND {0} IN (SELECT jsonb_array_elements_text(CAST({1} AS jsonb)))",
             " AND {0} IN (SELECT value FROM json_each({1}))",
         );
         condition.append(&Fragment::fill(template, &[&column, &list]));
     }
-    let tags = Fragment::word(engine.pick("CAST(s.tags AS jsonb)", "s.tags"));
+    let tags = Fragment::word(either(engine, "CAST(s.tags AS jsonb)", "s.tags"));
     match (table.family, table.grain) {
         (Family::Verifications, Grain::Event) => {
             Fragment::fill(VERIFICATIONS, &[&tags, &condition])
@@ -46,6 +50,10 @@ pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
             Fragment::fill(RATELIMIT_SUMS, &[&sums, &condition])
         }
     }
+}
+
+fn either(engine: Engine, postgres: &'static str, sqlite: &'static str) -> &'static str {
+    if engine == Engine::Postgres { postgres } else { sqlite }
 }
 
 const VERIFICATIONS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
@@ -96,6 +104,9 @@ macro_rules! latencies {
     };
 }
 
+/// Of sums by the name `v`.
+const LATENCIES: &str = latencies!();
+
 const VERIFICATION_SUMS: &str = concat!(
     r#"SELECT v.time AS "time", s.workspace_id AS "workspace_id", s.api_id AS "key_space_id",
 s.identity_id AS "identity_id", s.external_id AS "external_id", s.key_id AS "key_id",
@@ -132,12 +143,13 @@ fn sums(family: Family, grain: Grain, engine: Engine) -> Fragment {
         Grain::Minute => "v.time / 60000 * 60000",
         Grain::Hour => "v.time / 3600000 * 3600000",
         Grain::Day => "v.time / 86400000 * 86400000",
-        Grain::Month => engine.pick(
+        Grain::Month => either(
+            engine,
             "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(v.time / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
             "unixepoch(v.time / 1000, 'unixepoch', 'start of month') * 1000",
         ),
     });
-    let is_open = Fragment::word(engine.pick("NOT b.summed", "b.summed = 0"));
+    let is_open = Fragment::word(either(engine, "NOT b.summed", "b.summed = 0"));
     let spent = words("spent_credits", "tokens");
     Fragment::fill(
         SUMS,

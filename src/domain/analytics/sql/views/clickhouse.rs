@@ -1,0 +1,186 @@
+//! The views of ClickHouse. Each stands where its table is named, and every read of a table within it says again whose
+//! rows it sees, which deliveries count and how far back it goes.
+//!
+//! An alias hides a column of the same name in the whole SELECT, WHERE and GROUP BY included. So what is computed within
+//! a view has names that no column has.
+
+use super::super::fragment::Fragment;
+use super::super::tables::{Family, Grain, Table};
+use super::super::{Asked, times};
+
+/// `SELECT …` for a table.
+pub fn view(table: &Table, asked: &Asked) -> Fragment {
+    let oldest = times::oldest(asked.now, table.grain.days(&asked.retention), table.grain);
+    match (table.family, table.grain) {
+        (Family::Verifications, Grain::Event) => {
+            Fragment::fill(VERIFICATIONS, &[&since(oldest, table.family, asked)])
+        }
+        (Family::Ratelimits, Grain::Event) => {
+            Fragment::fill(RATELIMITS, &[&since(oldest, table.family, asked)])
+        }
+        (family, grain) => {
+            let series = Fragment::word(match family {
+                Family::Verifications => VERIFICATION_SERIES,
+                Family::Ratelimits => RATELIMIT_SERIES,
+            });
+            let start = Fragment::word(start(grain));
+            let rows = rows(oldest, family, grain, asked);
+            let sums = Fragment::fill(SUMS, &[&start, &series, &rows]);
+            let latencies = Fragment::word(super::LATENCIES);
+            let shown = match family {
+                Family::Verifications => VERIFICATION_SUMS,
+                Family::Ratelimits => RATELIMIT_SUMS,
+            };
+            Fragment::fill(shown, &[&latencies, &sums])
+        }
+    }
+}
+
+/// Which rows of a table are seen.
+fn since(oldest: i64, family: Family, asked: &Asked) -> Fragment {
+    let (visible, delivered) = (&asked.visible, &asked.delivered);
+    let mut condition = Fragment::fill(
+        "workspace_id = {0} AND time >= {1} AND delivery <= {2}",
+        &[
+            &Fragment::text(&visible.workspace_id),
+            &Fragment::digits(&[oldest]),
+            &Fragment::digits(&[delivered.last]),
+        ],
+    );
+    if !delivered.void.is_empty() {
+        let void = Fragment::digits(&delivered.void);
+        condition.append(&Fragment::fill(" AND delivery NOT IN ({0})", &[&void]));
+    }
+    match visible.only.as_deref() {
+        None => {}
+        Some([]) => condition.append(&Fragment::word(" AND 0")),
+        Some(only) => {
+            let only: Vec<_> = only.iter().map(|id| Fragment::text(id)).collect();
+            let template = match family {
+                Family::Verifications => " AND api_id IN ({0})",
+                Family::Ratelimits => " AND namespace_id IN ({0})",
+            };
+            condition.append(&Fragment::fill(template, &[&Fragment::list(", ", &only)]));
+        }
+    }
+    condition
+}
+
+/// What is summed up: the hours of the days that are over, and each event after them as an hour of one. What is summed
+/// by the minute is events alone.
+fn rows(oldest: i64, family: Family, grain: Grain, asked: &Asked) -> Fragment {
+    let (hours, events) = match family {
+        Family::Verifications => (VERIFICATION_HOURS, VERIFICATION_EVENTS),
+        Family::Ratelimits => (RATELIMIT_HOURS, RATELIMIT_EVENTS),
+    };
+    let all = |template, oldest| Fragment::fill(template, &[&since(oldest, family, asked)]);
+    match grain {
+        Grain::Event | Grain::Minute => all(events, oldest),
+        Grain::Hour | Grain::Day | Grain::Month => {
+            let until = asked.delivered.summed_until;
+            let events = all(events, oldest.max(until));
+            let hours = all(hours, oldest);
+            Fragment::fill(
+                "{0} AND time < {1} UNION ALL {2}",
+                &[&hours, &Fragment::digits(&[until]), &events],
+            )
+        }
+    }
+}
+
+/// The beginning of the unit that a row belongs to.
+fn start(grain: Grain) -> &'static str {
+    match grain {
+        Grain::Event => "moment",
+        Grain::Minute => "intDiv(moment, 60000) * 60000",
+        Grain::Hour => "intDiv(moment, 3600000) * 3600000",
+        Grain::Day => "intDiv(moment, 86400000) * 86400000",
+        Grain::Month => {
+            "toInt64(toStartOfMonth(toDateTime(intDiv(moment, 1000), 'UTC'))) * 86400000"
+        }
+    }
+}
+
+const VERIFICATIONS: &str = r#"SELECT request_id AS "request_id", time AS "time",
+workspace_id AS "workspace_id", api_id AS "key_space_id", identity_id AS "identity_id",
+external_id AS "external_id", key_id AS "key_id", region AS "region", 'api' AS "source",
+'' AS "app_id", outcome AS "outcome", tags AS "tags", spent_credits AS "spent_credits",
+latency_us / 1000 AS "latency" FROM verifications WHERE {0}"#;
+
+const RATELIMITS: &str = r#"SELECT request_id AS "request_id", time AS "time",
+workspace_id AS "workspace_id", namespace_id AS "namespace_id", identifier AS "identifier",
+passed AS "passed", latency_us / 1000 AS "latency", override_id AS "override_id",
+max AS "limit", remaining AS "remaining", reset_at AS "reset_at", tokens AS "tokens"
+FROM ratelimits WHERE {0}"#;
+
+const VERIFICATION_SERIES: &str =
+    "workspace_id, api_id, identity_id, external_id, key_id, outcome, tags";
+const RATELIMIT_SERIES: &str = "workspace_id, namespace_id, identifier, did_pass";
+
+const VERIFICATION_SUMS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
+v.api_id AS "key_space_id", v.identity_id AS "identity_id", v.external_id AS "external_id",
+v.key_id AS "key_id", v.outcome AS "outcome", 'api' AS "source", '' AS "app_id", v.tags AS "tags",
+v.count AS "count", v.spent AS "spent_credits", {0} FROM ({1}) AS v"#;
+
+const RATELIMIT_SUMS: &str = r#"SELECT v.start AS "time", v.workspace_id AS "workspace_id",
+v.namespace_id AS "namespace_id", v.identifier AS "identifier", v.did_pass * v.count AS "passed",
+v.count AS "total", v.spent AS "total_tokens", v.did_pass * v.spent AS "passed_tokens",
+{0} FROM ({1}) AS v"#;
+
+const SUMS: &str = "SELECT {0} AS start, {1}, sum(n) AS count, sum(amount) AS spent,
+sum(took_us) AS latency_us, sum(le_1) AS latency_le_100us, sum(le_2) AS latency_le_500us,
+sum(le_3) AS latency_le_1ms, sum(le_4) AS latency_le_5ms, sum(le_5) AS latency_le_25ms,
+sum(le_6) AS latency_le_100ms FROM ({2}) GROUP BY start, {1}";
+
+macro_rules! hours {
+    ($series:literal, $amount:literal, $table:literal) => {
+        concat!(
+            "SELECT time AS moment, ",
+            $series,
+            ", count AS n, ",
+            $amount,
+            " AS amount, latency_us AS took_us,
+latency_le_100us AS le_1, latency_le_500us AS le_2, latency_le_1ms AS le_3, latency_le_5ms AS le_4,
+latency_le_25ms AS le_5, latency_le_100ms AS le_6 FROM ",
+            $table,
+            " WHERE {0}"
+        )
+    };
+}
+
+macro_rules! events {
+    ($series:literal, $amount:literal, $table:literal) => {
+        concat!(
+            "SELECT time AS moment, ",
+            $series,
+            ", toInt64(1) AS n, ",
+            $amount,
+            " AS amount, latency_us AS took_us,
+toInt64(latency_us <= 100) AS le_1, toInt64(latency_us > 100 AND latency_us <= 500) AS le_2,
+toInt64(latency_us > 500 AND latency_us <= 1000) AS le_3,
+toInt64(latency_us > 1000 AND latency_us <= 5000) AS le_4,
+toInt64(latency_us > 5000 AND latency_us <= 25000) AS le_5,
+toInt64(latency_us > 25000 AND latency_us <= 100000) AS le_6 FROM ",
+            $table,
+            " WHERE {0}"
+        )
+    };
+}
+
+const VERIFICATION_HOURS: &str = hours!(
+    "workspace_id, api_id, identity_id, external_id, key_id, outcome, tags",
+    "spent_credits",
+    "verification_hours"
+);
+const VERIFICATION_EVENTS: &str = events!(
+    "workspace_id, api_id, identity_id, external_id, key_id, outcome, tags",
+    "spent_credits",
+    "verifications"
+);
+const RATELIMIT_HOURS: &str = hours!(
+    "workspace_id, namespace_id, identifier, passed AS did_pass",
+    "tokens",
+    "ratelimit_hours"
+);
+const RATELIMIT_EVENTS: &str =
+    events!("workspace_id, namespace_id, identifier, passed AS did_pass", "tokens", "ratelimits");
