@@ -210,12 +210,19 @@ pub struct Case {
     pub path: &'static str,
     /// The keys, and with them the limits that an answer must show.
     pub keys: KeySet,
+    /// Whether what happens is written down; else nearly all of it is dropped.
+    pub is_recorded: bool,
 }
 
 impl Case {
     /// Whether the others of its group are divided by it: the first one.
     pub fn is_base(&self) -> bool {
         CASES.iter().find(|case| case.group == self.group).is_some_and(|c| c.name == self.name)
+    }
+
+    /// What the server is told beside where its data is.
+    pub fn variables(&self) -> &'static [(&'static str, &'static str)] {
+        if self.is_recorded { &[] } else { &[("KEYWARD_EVENTS_WAITING", "100")] }
     }
 
     /// Whether the server is given a Redis at all.
@@ -234,10 +241,12 @@ const LIMIT: &str = "/v2/ratelimit.limit";
 const LIMIT_V1: &str = "/v1/ratelimits.limit";
 
 /// The ceilings come first in their group.
-pub const CASES: [Case; 22] = [
+pub const CASES: [Case; 24] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
     verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
+    unrecorded("verify cached, embedded, events dropped", Place::Embedded),
+    unrecorded("verify cached, replica, events dropped", Place::Replica),
     verify(
         "verify cached, permission query + role, embedded",
         Group::Memory,
@@ -280,19 +289,24 @@ pub const CASES: [Case; 22] = [
 ];
 
 const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
-    Case { name, group, place: Place::Ceiling, path, keys }
+    Case { name, group, place: Place::Ceiling, path, keys, is_recorded: true }
 }
 
 const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
-    Case { name, group, place, path: VERIFY, keys }
+    Case { name, group, place, path: VERIFY, keys, is_recorded: true }
+}
+
+const fn unrecorded(name: &'static str, place: Place) -> Case {
+    let (group, keys) = (Group::Memory, KeySet::Plain);
+    Case { name, group, place, path: VERIFY, keys, is_recorded: false }
 }
 
 const fn limit(name: &'static str, group: Group, place: Place) -> Case {
-    Case { name, group, place, path: LIMIT, keys: KeySet::Identifiers }
+    Case { name, group, place, path: LIMIT, keys: KeySet::Identifiers, is_recorded: true }
 }
 
 const fn v1(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
-    Case { name, group, place: Place::Replica, path, keys }
+    Case { name, group, place: Place::Replica, path, keys, is_recorded: true }
 }
 
 /// The cases whose name holds `only`, each with the ceiling of its group: a figure without its

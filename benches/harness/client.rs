@@ -132,18 +132,30 @@ pub fn make_keys(
     })
 }
 
-/// How many withdrawals from the bank a server of Keyward has made since it started.
-pub fn withdrawals(address: SocketAddr) -> Outcome<u64> {
+/// What a server of Keyward has counted since it started.
+#[derive(Default)]
+pub struct Counted {
+    /// Withdrawals from the bank.
+    pub withdrawals: u64,
+    pub events_written: u64,
+    pub events_dropped: u64,
+}
+
+pub fn counted(address: SocketAddr) -> Outcome<Counted> {
     let (_, metrics) = Client::connect(address)
         .and_then(|mut client| client.send("GET", "/metrics", ""))
         .map_err(|e| format!("no metrics: {e}"))?;
-    metrics
-        .as_str()
-        .and_then(|text| {
-            text.lines().find_map(|line| line.strip_prefix("keyward_credits_withdrawals_total "))
-        })
-        .and_then(|count| count.parse().ok())
-        .ok_or_else(|| format!("the metrics do not tell the withdrawals: {metrics}"))
+    let metrics = metrics.as_str().unwrap_or_default();
+    let sum = |name: &str| -> Outcome<u64> {
+        let samples = metrics.lines().filter_map(|line| line.strip_prefix(name));
+        let counts = samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok());
+        counts.reduce(|a, b| a + b).ok_or_else(|| format!("the metrics do not tell {name}"))
+    };
+    Ok(Counted {
+        withdrawals: sum("keyward_credits_withdrawals_total")?,
+        events_written: sum("keyward_events_written_total")?,
+        events_dropped: sum("keyward_events_dropped_total")?,
+    })
 }
 
 /// Looks at one answer: it must be a right one and show the counters that the key has.

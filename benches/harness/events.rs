@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::clock::{Clock, Timestamp};
 use keyward::config::{Config, Engines, Settings};
-use keyward::domain::analytics::writer;
+use keyward::domain::analytics::{delivering, writer};
 use keyward::domain::root_keys;
 use keyward::http::Paths;
 use keyward::secret::Plaintext;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use url::Url;
 
 const EVENTS: usize = 10_000_000;
 const APIS: usize = 20;
@@ -33,13 +34,24 @@ const BEGINNING: Timestamp = Timestamp(1_772_323_200_000);
 pub fn run(cores: Cores) -> Outcome<()> {
     let lab = Lab::build(cores, true, true)?;
     println!("\n{EVENTS} verifications over 30 days, by {} keys of {APIS} APIs\n", APIS * KEYS);
-    for place in [Place::Embedded, Place::Replica] {
+    let clickhouse = std::env::var("KEYWARD_TEST_CLICKHOUSE_URL").ok();
+    let clickhouse = clickhouse.map(|url| url.parse::<Url>()).transpose();
+    let clickhouse = clickhouse.map_err(|e| format!("KEYWARD_TEST_CLICKHOUSE_URL: {e}"))?;
+    let mut setups = vec![(Place::Embedded, None), (Place::Replica, None)];
+    match clickhouse {
+        Some(mut url) => {
+            url.set_path("keyward_bench");
+            setups.push((Place::Embedded, Some(url)));
+        }
+        None => println!("KEYWARD_TEST_CLICKHOUSE_URL is not set: ./test bench sets it\n"),
+    }
+    for (place, clickhouse) in setups {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(|e| e.to_string())?;
-        runtime.block_on(measure(&lab, place))?;
+        runtime.block_on(measure(&lab, place, clickhouse))?;
     }
     Ok(())
 }
@@ -88,6 +100,22 @@ impl Server {
         Ok(self.send(request).await?["data"].clone())
     }
 
+    /// The APIs' ids, and what verifies each key.
+    async fn issue(&self) -> Outcome<(Vec<String>, Vec<Value>)> {
+        let (mut apis, mut keys) = (Vec::new(), Vec::new());
+        for number in 0..APIS {
+            let name = json!({ "name": format!("API {number}") });
+            let made = self.post("apis.createApi", &name).await?;
+            let api = made["apiId"].as_str().unwrap_or_default().to_owned();
+            for _ in 0..KEYS {
+                let made = self.post("keys.createKey", &json!({ "apiId": api })).await?;
+                keys.push(json!({ "key": made["key"] }));
+            }
+            apis.push(api);
+        }
+        Ok((apis, keys))
+    }
+
     async fn chart(&self, api: &str) -> Outcome<Value> {
         let end = BEGINNING.plus_ms(30 * 24 * HOUR_MS - 1).0;
         let path = format!(
@@ -102,8 +130,10 @@ impl Server {
     }
 }
 
-async fn measure(lab: &Lab, place: Place) -> Outcome<()> {
-    let folder = lab.folder.path().join("events");
+/// Without a ClickHouse, what is written is then summed up; with one, it is then delivered.
+async fn measure(lab: &Lab, place: Place, clickhouse: Option<Url>) -> Outcome<()> {
+    let name = if clickhouse.is_some() { "clickhouse" } else { place.name() };
+    let folder = lab.folder.path().join(format!("events-{name}"));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     let mut settings = Config::default().check().map_err(|e| format!("{e:?}"))?;
     settings.events_waiting_max = EVENTS / HOURS + 1;
@@ -113,18 +143,10 @@ async fn measure(lab: &Lab, place: Place) -> Outcome<()> {
         }
         _ => Engines::Embedded { data_dir: folder.clone() },
     };
+    settings.clickhouse_url = clickhouse;
     let server = Server::start(settings).await?;
-    let (mut apis, mut keys) = (Vec::new(), Vec::new());
-    for number in 0..APIS {
-        let name = json!({ "name": format!("API {number}") });
-        let made = server.post("apis.createApi", &name).await?;
-        let api = made["apiId"].as_str().unwrap_or_default().to_owned();
-        for _ in 0..KEYS {
-            let made = server.post("keys.createKey", &json!({ "apiId": api })).await?;
-            keys.push(json!({ "key": made["key"] }));
-        }
-        apis.push(api);
-    }
+    delivering::deliver(&server.app).await.map_err(|e| e.to_string())?;
+    let (apis, keys) = server.issue().await?;
     let (mut writing, mut summing, mut done) = (Duration::ZERO, Duration::ZERO, 0);
     for hour in 1..=HOURS {
         while done < EVENTS * hour / HOURS {
@@ -140,11 +162,12 @@ async fn measure(lab: &Lab, place: Place) -> Outcome<()> {
         }
         let began = Instant::now();
         writer::sum_up(&server.app).await.map_err(|e| e.to_string())?;
+        delivering::deliver(&server.app).await.map_err(|e| e.to_string())?;
         summing += began.elapsed();
         server.clock.advance_ms(HOUR_MS);
         if hour % 24 == 0 {
             writer::keep(&server.app).await.map_err(|e| e.to_string())?;
-            eprintln!("{}: day {} of 30", place.name(), hour / 24);
+            eprintln!("{name}: day {} of 30", hour / 24);
         }
     }
     let mut took = Vec::new();
@@ -163,8 +186,7 @@ async fn measure(lab: &Lab, place: Place) -> Outcome<()> {
     #[expect(clippy::cast_precision_loss, reason = "ten million is exact")]
     let rate = |time: Duration| EVENTS as f64 / time.as_secs_f64();
     println!(
-        "{}: written {:.0} events/s, summed up {:.0} events/s; a month's chart of an API: median {:.1} ms, most {:.1} ms{}",
-        place.name(),
+        "{name}: written {:.0} events/s, summed up or delivered {:.0} events/s; a month's chart of an API: median {:.1} ms, most {:.1} ms{}",
         rate(writing),
         rate(summing),
         took[took.len() / 2],

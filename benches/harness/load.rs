@@ -2,7 +2,7 @@
 //! measured load.
 
 use super::cases::{Case, Place};
-use super::client;
+use super::client::{self, Counted};
 use super::machine::{self, CoreTime};
 use super::servers::{Lab, Process, ROOT_KEY, Server, pinned};
 use super::{Options, Outcome};
@@ -39,6 +39,9 @@ pub struct Run {
     pub redis_calls: f64,
     /// Withdrawals of credits from the bank.
     pub withdrawals_per_second: f64,
+    /// Events that were written, and that were dropped because too many waited.
+    pub events_per_second: f64,
+    pub dropped_per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
     pub server_busy_cores: f64,
@@ -71,7 +74,7 @@ pub fn run(lab: &Lab, case: &Case, keys: &Path, repeat: u32, options: &Options) 
 /// The server is a new process on the same data: what one run leaves behind (a grown heap, events
 /// not written yet) is not charged to the next, and repeats differ in hash seeds and addresses.
 fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Run> {
-    let server = lab.start(case.place)?;
+    let server = lab.start_with(case.place, case.variables())?;
     let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
     let sample: Vec<&str> = listed.lines().step_by((options.keys / 8).max(1)).collect();
     let check_sample =
@@ -102,16 +105,17 @@ fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
 
 fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<Run> {
     let scripts_before = script_calls(lab)?;
-    let withdrawals_before = withdrawals(case, server)?;
+    let counted_before = counted(case, server)?;
     let before = Snapshot::take(lab, Some(server));
     let load = wrk(lab, case, keys, server, Phase::Measured { seconds: o.secs })?;
     let spent = Snapshot::take(lab, Some(server)).since(&before);
     let scripts = script_calls(lab)? - scripts_before;
-    let withdrawn = withdrawals(case, server)? - withdrawals_before;
+    let counted = counted(case, server)?;
 
     let requests = real(load.requests);
     let each_us = |seconds: f64| seconds / requests * 1e6;
     let load_seconds = real(load.duration_us) / 1e6;
+    let per_second = |count: u64| real(count) / load_seconds;
     Ok(Run {
         case: case.name,
         repeat: 0,
@@ -124,7 +128,9 @@ fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
         postgres_us: each_us(spent.postgres),
         load_us: each_us(spent.own),
         redis_calls: real(scripts) / requests,
-        withdrawals_per_second: real(withdrawn) / load_seconds,
+        withdrawals_per_second: per_second(counted.withdrawals - counted_before.withdrawals),
+        events_per_second: per_second(counted.events_written - counted_before.events_written),
+        dropped_per_second: per_second(counted.events_dropped - counted_before.events_dropped),
         p50_us: load.p50_us,
         p99_us: load.p99_us,
         server_busy_cores: spent.server / load_seconds,
@@ -262,9 +268,13 @@ fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Ou
     Ok(load)
 }
 
-/// How many withdrawals from the bank the server has made since it started; a ceiling makes none.
-fn withdrawals(case: &Case, server: &Server) -> Outcome<u64> {
-    if case.place == Place::Ceiling { Ok(0) } else { client::withdrawals(server.address) }
+/// What the server has counted since it started; a ceiling counts nothing.
+fn counted(case: &Case, server: &Server) -> Outcome<Counted> {
+    if case.place == Place::Ceiling {
+        Ok(Counted::default())
+    } else {
+        client::counted(server.address)
+    }
 }
 
 /// How many scripts Redis has run since it started.

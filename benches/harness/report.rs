@@ -49,6 +49,8 @@ struct Summary<'a> {
     redis_us: f64,
     redis_calls: f64,
     withdrawals_per_second: f64,
+    events_per_second: f64,
+    dropped_per_second: f64,
     p50_us: f64,
     p99_us: f64,
     load_us: f64,
@@ -77,6 +79,8 @@ impl<'a> Summary<'a> {
             redis_us: middle(|run| run.redis_us),
             redis_calls: middle(|run| run.redis_calls),
             withdrawals_per_second: middle(|run| run.withdrawals_per_second),
+            events_per_second: middle(|run| run.events_per_second),
+            dropped_per_second: middle(|run| run.dropped_per_second),
             p50_us: middle(|run| run.p50_us),
             p99_us: middle(|run| run.p99_us),
             load_us: middle(|run| run.load_us),
@@ -105,6 +109,8 @@ fn print_group(group: Group, summaries: &[Summary]) {
         "redis us/req",
         "redis calls/req",
         "withdrawals/s",
+        "events written/s",
+        "dropped/s",
         "p50 us",
         "p99 us",
         "load us/req",
@@ -127,6 +133,8 @@ fn print_group(group: Group, summaries: &[Summary]) {
             if has_redis { format!("{:.2}", row.redis_us) } else { "-".into() },
             if has_redis { format!("{:.3}", row.redis_calls) } else { "-".into() },
             format!("{:.1}", row.withdrawals_per_second),
+            thousands(row.events_per_second),
+            thousands(row.dropped_per_second),
             format!("{:.0}", row.p50_us),
             format!("{:.0}", row.p99_us),
             format!("{:.2}", row.load_us),
@@ -233,6 +241,7 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
     let throughput = summary.requests_per_second / base.requests_per_second;
     let cpu = total_us(summary) / total_us(base);
     match (summary.case.group, summary.case.keys) {
+        _ if !summary.case.is_recorded => Vec::new(),
         (Group::Memory, KeySet::Plain | KeySet::Permitted) => vec![
             Target::at_least(format!("{name}: throughput of #1"), throughput, 0.85),
             Target::at_most(format!("{name}: CPU of #1"), cpu, 1.20),

@@ -135,18 +135,28 @@ impl Lab {
 
     /// Starts the server of a case and returns as soon as its process exists.
     pub fn spawn(&self, place: Place) -> Outcome<Server> {
+        self.spawn_with(place, &[])
+    }
+
+    fn spawn_with(&self, place: Place, variables: &[(&str, &str)]) -> Outcome<Server> {
         let address = free_address()?;
-        let command = match place {
+        let mut command = match place {
             Place::Ceiling => self.ceiling_command(address)?,
             Place::Embedded | Place::Replica => self.keyward_command(place, address)?,
         };
+        command.envs(variables.iter().copied());
         let log = self.folder.path().join(format!("{}.log", place.name()));
         Ok(Server { process: Process::start(place.name(), command, log)?, address })
     }
 
     /// Starts the server of a case and waits until it accepts connections.
     pub fn start(&self, place: Place) -> Outcome<Server> {
-        let mut server = self.spawn(place)?;
+        self.start_with(place, &[])
+    }
+
+    /// The same of a server that is told more.
+    pub fn start_with(&self, place: Place, variables: &[(&str, &str)]) -> Outcome<Server> {
+        let mut server = self.spawn_with(place, variables)?;
         let address = server.address;
         server.process.wait_until(|| TcpStream::connect(address).is_ok())?;
         Ok(server)

@@ -24,7 +24,7 @@ use super::recent::RecentReads;
 use super::{Inner, Unmigrated, parts, postgres, sqlite};
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::model::{EventKind, Retention, Unit};
+use crate::model::{Delivered, EventKind, Retention, Unit};
 
 /// Where the tables are in Postgres.
 pub const SCHEMA: &str = "keyward_events";
@@ -132,6 +132,14 @@ impl Events {
             None => EventReader::Own(own),
             Some(clickhouse) => EventReader::ClickHouse(clickhouse.reader(own.delivered().await?)),
         })
+    }
+
+    /// Which events in ClickHouse count; without one, nothing is said.
+    pub async fn delivered(&self) -> Result<Delivered> {
+        match &self.clickhouse {
+            None => Ok(Delivered::default()),
+            Some(_) => self.read_own().await?.delivered().await,
+        }
     }
 
     /// A connection to Keyward's own tables that only reads.

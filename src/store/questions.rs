@@ -41,7 +41,7 @@ impl Events {
     /// What questions are written for.
     pub fn engine(&self) -> Engine {
         match (self.clickhouse(), &self.tables) {
-            (Some(_), _) => Engine::Sqlite,
+            (Some(_), _) => Engine::ClickHouse,
             (None, Tables::Postgres { .. }) => Engine::Postgres,
             (None, Tables::Sqlite { .. }) => Engine::Sqlite,
         }

@@ -13,7 +13,6 @@ use crate::app::App;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, QueryFault, Result};
 use crate::id::WorkspaceId;
-use crate::model::Delivered;
 use crate::store::questions::Bounds;
 
 /// The most rows of an answer.
@@ -69,7 +68,7 @@ async fn ask(
         },
         rows_max: ROWS_MAX,
         inner_rows_max: None,
-        delivered: Delivered::default(),
+        delivered: app.events.delivered().await?,
     };
     let question = sql::translate(text, app.events.engine(), &asked)?;
     let hour = app.quotas.admit(workspace, now)?;
