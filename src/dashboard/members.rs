@@ -142,7 +142,7 @@ async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
     let member = people::member(&asked.visit.app, &asked.caller, &PersonId::from(id)).await?;
     let person = member.person;
     let leaves = match person.id == asked.known.person.id {
-        true => "You leave this workspace, and come back only by an invitation.",
+        true => "You leave this workspace, and come back when somebody invites you.",
         false => "They can no longer use this workspace here.",
     };
     page(&Confirm {

@@ -139,6 +139,7 @@ fn told(word: &str) -> Option<&'static str> {
         "role-set" => "The role has these permissions from now on, and so have its keys.",
         "role-deleted" => "The role is deleted. No key has it any more.",
         "namespace-made" => "The namespace is made. Checks can count in it.",
+        "namespace-set" => "The namespace is changed. It holds at once.",
         "namespace-deleted" => "The namespace is deleted. Checks in it are refused.",
         "override-set" => "The override is set. Checks count with it from now on.",
         "override-deleted" => "The override is deleted. Checks no longer count with it.",

@@ -229,6 +229,26 @@ both! {
         assert!(events.contains(&"ratelimitNamespace.delete".to_owned()), "{events:?}");
     }
 
+    async fn what_checks_are_answered_while_the_counters_are_away_is_chosen(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+        assert!(owner.get(&path).await.text.contains("each replica enforces its share"));
+        assert!(owner.get(&format!("{path}/outage")).await.text.contains("value=\"local\" checked"));
+
+        for (outage, told) in [("closed", "no check passes"), ("open", "all checks pass")] {
+            led_to(&owner.post(&format!("{path}/outage"), &[("outage", outage)]).await);
+            assert!(owner.get(&path).await.text.contains(told), "{outage}");
+        }
+        for outage in ["", "sometimes"] {
+            let refused = owner.post(&format!("{path}/outage"), &[("outage", outage)]).await;
+            assert_eq!(refused.status, 422, "{outage}");
+            assert!(refused.text.contains("must be local, open or closed"), "{}", refused.text);
+        }
+        assert!(owner.get(&path).await.text.contains("all checks pass"));
+        let events = kw.events_of(id(&path)).await;
+        assert_eq!(events.iter().filter(|e| *e == "ratelimitNamespace.update").count(), 2);
+    }
+
     async fn the_simulator_tells_which_override_wins_and_why(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let path = made(&mut owner, "mail").await;

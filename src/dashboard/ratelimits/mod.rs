@@ -1,5 +1,6 @@
 //! Namespaces of the standalone limiter, their overrides, and what a check would come to.
 
+mod outage;
 mod overrides;
 mod simulator;
 
@@ -31,6 +32,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/ratelimits/new", get(new))
         .route("/dashboard/{workspace}/ratelimits/{namespace}", get(show))
         .route("/dashboard/{workspace}/ratelimits/{namespace}/delete", get(ask_delete).post(delete))
+        .merge(outage::routes())
         .merge(overrides::routes())
         .merge(simulator::routes())
 }
@@ -69,6 +71,8 @@ struct Show<'a> {
     pages: Pages,
     may_set: bool,
     may_delete: bool,
+    /// Where it is chosen what happens while the counters are away, for who may.
+    outage: Option<String>,
     may_delete_namespace: bool,
 }
 
@@ -160,6 +164,10 @@ async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answ
         search: asked.visit.query.text("q"),
         may_set: asked.caller.may_on(Action::SetOverride, &namespace.id),
         may_delete: asked.caller.may_on(Action::DeleteOverride, &namespace.id),
+        outage: asked
+            .caller
+            .may_on(Action::UpdateNamespace, &namespace.id)
+            .then(|| format!("{path}/outage")),
         may_delete_namespace: asked.caller.may_on(Action::DeleteNamespace, &namespace.id),
         namespace: Row::new(namespace, now),
         path,

@@ -24,6 +24,15 @@ export async function run(story) {
     assert.equal((await limit("user_1", 4)).remaining, 6);
   });
 
+  await check("what checks are answered while the counters are away is chosen", async () => {
+    await page.getByRole("link", { name: "Change what happens while the counters are away" }).click();
+    await accessible(page);
+    await page.getByLabel("refused").check();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("no check passes").waitFor();
+    await accessible(page);
+  });
+
   await check("overrides are set for an identifier and for patterns, shown as text", async () => {
     for (const [identifier, number, unit] of [["user_*", "20", "hours"], ["*", "5", "days"], [hostile, "1", "minutes"]]) {
       await page.getByRole("link", { name: "New override" }).click();
