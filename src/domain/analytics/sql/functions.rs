@@ -300,7 +300,10 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
     }
     let sql = match args.engine {
         Engine::ClickHouse => {
-            Fragment::fill("JSONExtractString({0})", &[&Fragment::list(", ", given)])
+            // New versions make a text of a number too.
+            let template =
+                "CASE WHEN JSONType({0}) = 'String' THEN JSONExtractString({0}) ELSE '' END";
+            Fragment::fill(template, &[&Fragment::list(", ", given)])
         }
         Engine::Sqlite => Fragment::fill(
             "CASE WHEN json_valid({0}) AND json_type({0}, {1}) = 'text' THEN json_extract({0}, {1}) ELSE '' END",

@@ -68,7 +68,11 @@ impl Translator<'_> {
         }
         let template = match negated {
             false => "({0} BETWEEN {1} AND {2})",
-            true => "({0} NOT BETWEEN {1} AND {2})",
+            // Old versions of ClickHouse have no NOT BETWEEN.
+            true => {
+                let usual = "({0} NOT BETWEEN {1} AND {2})";
+                self.engine.pick([usual, usual, "({0} < {1} OR {0} > {2})"])
+            }
         };
         Ok(Typed::fill(template, Type::Flag, &[&value, &low, &high]))
     }
