@@ -97,6 +97,8 @@ pub trait RbacWrites: RbacReads {
         role: &Role,
         now: Timestamp,
     ) -> Result<()>;
+    /// Sets its name and its description.
+    async fn update_role(&mut self, role: &Role) -> Result<()>;
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()>;
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()>;
 }

@@ -177,6 +177,45 @@ both! {
         assert!(taken.status == 422 && taken.text.contains("exists already"));
     }
 
+    async fn a_role_is_called_and_described_anew_and_its_keys_keep_it(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let role = kw.role("writer", ["docs.write"]).await;
+        kw.role("taken", ["docs.read"]).await;
+        let key = kw.key(json!({ "roles": ["writer"] })).await;
+        let roles = async || kw.verify(&key.key).await.data()["roles"].clone();
+        assert_eq!(roles().await, json!(["writer"]));
+        let path = at(&format!("/roles/{role}/settings"));
+        assert!(owner.get(&path).await.text.contains("value=\"writer\""));
+        let [at_bound, beyond] = [128, 129].map(|length| "ä".repeat(length));
+        let [most, too_much] = [512, 513].map(|length| "d".repeat(length));
+        let was = [("was-name", "writer"), ("was-description", "")];
+        let fields = |name, description| {
+            [&[("name", name), ("description", description)][..], &was].concat()
+        };
+
+        for (name, description, told) in [
+            ("", "", "name has 0 characters: it must have 1 to 128"),
+            (&*beyond, "", "name has 129 characters"),
+            ("fine", &*too_much, "description has 513 characters: it must have 0 to 512"),
+            ("taken", "", "taken exists already"),
+        ] {
+            let refused = owner.post(&path, &fields(name, description)).await;
+            assert!(refused.status == 422 && refused.text.contains(told), "{}", refused.text);
+            assert!(refused.text.contains(&format!("value=\"{name}\"")), "{}", refused.text);
+        }
+        assert_eq!(roles().await, json!(["writer"]));
+        led_to(&owner.post(&path, &fields(&at_bound, &most)).await);
+        assert_eq!(roles().await, json!([at_bound]));
+        led_to(&owner.post(&path, &fields(HOSTILE, "")).await);
+
+        assert_eq!(roles().await, json!([HOSTILE]), "at once");
+        let page = owner.get(&at(&format!("/roles/{role}"))).await.text;
+        assert!(page.contains(ESCAPED) && page.contains(&most), "left alone: {page}");
+        assert!(owner.get(&at("/roles?q=alert")).await.text.contains(&role), "found by its name");
+        let update = "role.update".to_owned();
+        assert_eq!(kw.events_of(&role).await.iter().filter(|e| **e == update).count(), 2);
+    }
+
     async fn a_role_that_is_deleted_is_taken_from_its_keys(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let role = kw.role("reader", ["documents.read"]).await;

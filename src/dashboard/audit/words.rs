@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::domain::undo::Way;
 
 /// Every event, and what it was.
-pub const EVENTS: [(&str, &str); 54] = [
+pub const EVENTS: [(&str, &str); 55] = [
     ("api.create", "API made"),
     ("api.update", "API changed"),
     ("api.delete", "API deleted"),
@@ -30,6 +30,7 @@ pub const EVENTS: [(&str, &str); 54] = [
     ("permission.delete", "Permission deleted"),
     ("permission.restore", "Permission brought back"),
     ("role.create", "Role made"),
+    ("role.update", "Role changed"),
     ("role.delete", "Role deleted"),
     ("role.restore", "Role brought back"),
     ("identity.create", "Identity made"),
@@ -96,6 +97,7 @@ pub fn promise(way: &Way) -> &'static str {
         Way::RestorePermission(_) => {
             "The permission is there again, and so have it the keys and roles that had it and are there still."
         }
+        Way::SetRole(_) => "The role is called and described as before.",
         Way::DeleteRole(_) => "The role is deleted, and taken from every key.",
         Way::RestoreRole(_) => {
             "The role is there again, with its permissions, and so have it the keys that had it and are there still."

@@ -2,6 +2,7 @@
 
 mod choice;
 mod holders;
+mod role_settings;
 mod roles;
 
 use askama::Template;
@@ -36,6 +37,7 @@ pub fn routes() -> Router {
             "/dashboard/{workspace}/permissions/{permission}/delete",
             get(ask_delete).post(delete),
         )
+        .merge(role_settings::routes())
         .merge(roles::routes())
         .merge(holders::routes())
 }

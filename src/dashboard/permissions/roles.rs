@@ -54,6 +54,7 @@ struct Show {
     workspace: String,
     role: Role,
     keys: String,
+    may_describe: bool,
     may_change: bool,
     may_delete: bool,
 }
@@ -87,7 +88,7 @@ async fn list(asked: InWorkspace) -> Answer {
 }
 
 /// The role of a page, by its id or its name.
-async fn found(asked: &InWorkspace, named: &str) -> Result<Role, Error> {
+pub async fn found(asked: &InWorkspace, named: &str) -> Result<Role, Error> {
     rbac::get_role(&asked.visit.app, &asked.caller, named).await
 }
 
@@ -98,6 +99,7 @@ async fn show(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> A
         shell: Shell::of(&asked, Section::Permissions, "Role").await?,
         workspace: asked.membership.workspace_id.to_string(),
         keys: count(keys, SIZE_MAX),
+        may_describe: may(&asked, Action::UpdateRole),
         may_change: may(&asked, Action::AddPermissionToRole)
             && may(&asked, Action::RemovePermissionFromRole),
         may_delete: may(&asked, Action::DeleteRole),

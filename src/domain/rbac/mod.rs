@@ -11,7 +11,10 @@ pub use permissions::{
     NewPermission, create_permission, delete_permission, get_permission, list_permissions,
 };
 pub use restore::{restore_permission, restore_role};
-pub use roles::{NewRole, create_role, delete_role, get_role, list_roles, set_role_permissions};
+pub use roles::{
+    NewRole, RoleChange, change_role, create_role, delete_role, get_role, list_roles,
+    set_role_permissions,
+};
 
 use std::collections::HashSet;
 

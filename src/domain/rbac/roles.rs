@@ -1,13 +1,13 @@
 //! Roles: named sets of permissions.
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{Change, Entries, Fields, read};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::state::RoleState;
 use super::{beyond, ensure_permissions, permission_target, role_target};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
+use crate::error::{Error, Fault, Result, Subject};
 use crate::id::RoleId;
 use crate::model::{Permission, Role};
 use crate::store::freshness;
@@ -34,11 +34,7 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
         ensure_permissions(&mut tx, caller, new.permissions, &mut entries, now).await?;
     let role =
         Role { id: RoleId::random(), name: new.name, description: new.description, permissions };
-    let made = tx.insert_role(caller.workspace(), &role, now).await;
-    made.map_err(|e| match e.violates("roles_name_unique") {
-        true => Error::Taken(Subject::Role(role.name.clone())),
-        false => e,
-    })?;
+    tx.insert_role(caller.workspace(), &role, now).await.map_err(|e| taken(e, &role))?;
     let change = Change::made(&RoleState::of(&role))?;
     entries.add_change("role.create", &[role_target(&role)], change);
     for permission in &role.permissions {
@@ -85,6 +81,83 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Role(role.id));
     app.commit(tx).await
+}
+
+/// What is changed of a role besides its permissions.
+#[derive(Debug, Default)]
+pub struct RoleChange {
+    /// 1 to 128 characters. Absent: it keeps its name.
+    pub name: Option<String>,
+    /// At most 512 characters; empty: none. Absent: it keeps what it has.
+    pub description: Option<String>,
+}
+
+impl RoleChange {
+    /// What sets a role back to what an entry of the audit log keeps of it.
+    pub fn back(fields: &Fields) -> Result<Self> {
+        let description = fields.get("description").map(|value| read::<Option<String>>(value));
+        Ok(Self {
+            name: fields.get("name").map(|value| read(value)).transpose()?,
+            description: description.transpose()?.map(Option::unwrap_or_default),
+        })
+    }
+
+    /// Fails with all that is wrong with it.
+    fn check(&self) -> Result<()> {
+        let bounds = [("name", &self.name, 1..=128), ("description", &self.description, 0..=512)];
+        let faults = bounds.into_iter().filter_map(|(field, text, lengths)| {
+            let length = text.as_ref()?.chars().count();
+            let (from, to) = (lengths.start(), lengths.end());
+            let message = format!("{field} has {length} characters: it must have {from} to {to}");
+            let fault = Fault { location: field.to_owned(), message, fix: None };
+            (!lengths.contains(&length)).then_some(fault)
+        });
+        let faults: Vec<_> = faults.collect();
+        if faults.is_empty() { Ok(()) } else { Err(Error::Invalid(faults)) }
+    }
+}
+
+/// Changes the name and the description of a role, for all its keys at once.
+pub async fn change_role(
+    app: &App,
+    caller: &Caller,
+    id: &RoleId,
+    change: RoleChange,
+) -> Result<Role> {
+    caller.require(Action::UpdateRole)?;
+    change.check()?;
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let role = tx.lock_role(caller.workspace(), id).await?;
+    let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
+    let mut changed = role.clone();
+    if let Some(name) = change.name {
+        changed.name = name;
+    }
+    if let Some(description) = change.description {
+        changed.description = Some(description).filter(|text| !text.is_empty());
+    }
+    if (&changed.name, &changed.description) == (&role.name, &role.description) {
+        return Ok(role);
+    }
+    tx.update_role(&changed).await.map_err(|e| taken(e, &changed))?;
+    let told = Change::between(&RoleState::of(&role), &RoleState::of(&changed))?;
+    let mut entries = Entries::of(caller, now);
+    entries.add_change("role.update", &[role_target(&changed)], told);
+    entries.write(&mut tx).await?;
+    tx.changed(freshness::Subject::Role(role.id));
+    app.commit(tx).await?;
+
+    Ok(changed)
+}
+
+/// The name of a role is another one's already.
+fn taken(e: Error, role: &Role) -> Error {
+    match e.violates("roles_name_unique") {
+        true => Error::Taken(Subject::Role(role.name.clone())),
+        false => e,
+    }
 }
 
 /// Makes these the permissions of a role, by slug; a missing one is made when the root key may. Gives

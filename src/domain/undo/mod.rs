@@ -12,7 +12,7 @@ use super::caller::Caller;
 use super::identities::{self, Called};
 use super::keys::{self, CreditsUpdate, Deletion, Rights, Stamp};
 use super::ratelimits::{OverrideState, namespaces, overrides};
-use super::rbac::{self, Missing, Pick, PickBy};
+use super::rbac::{self, Missing, Pick, PickBy, RoleChange};
 use super::{apis, people, root_keys};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
@@ -63,6 +63,10 @@ async fn go(app: &App, caller: &Caller, way: &Way, before: &str) -> Result<()> {
         }
         Way::DeletePermission(id) => rbac::delete_permission(app, caller, id.as_str()).await,
         Way::RestorePermission(id) => rbac::restore_permission(app, caller, id, before).await,
+        Way::SetRole(id) => {
+            let change = RoleChange::back(&fields(before)?)?;
+            rbac::change_role(app, caller, id, change).await.map(drop)
+        }
         Way::DeleteRole(id) => rbac::delete_role(app, caller, id.as_str()).await,
         Way::RestoreRole(id) => rbac::restore_role(app, caller, id, before).await,
         Way::GiveToRole(role, slug) => {

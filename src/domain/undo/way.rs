@@ -21,6 +21,8 @@ pub enum Way {
     TakeRole(KeyId, RoleId),
     DeletePermission(PermissionId),
     RestorePermission(PermissionId),
+    /// Its name and its description.
+    SetRole(RoleId),
     DeleteRole(RoleId),
     RestoreRole(RoleId),
     /// The role, and the slug of the permission.
@@ -89,6 +91,7 @@ pub fn way(entry: &StoredEntry) -> Result<Way, WhyNot> {
         "permission.create" | "permission.restore" => Way::DeletePermission(id.into()),
         "permission.delete" => knows(Way::RestorePermission(id.into()))?,
         "role.create" | "role.restore" => Way::DeleteRole(id.into()),
+        "role.update" => knows(Way::SetRole(id.into()))?,
         "role.delete" => knows(Way::RestoreRole(id.into()))?,
         "authorization.connect_role_and_permission" => {
             Way::TakeFromRole(id.into(), targets.name(1)?.to_owned())

@@ -327,6 +327,19 @@ impl RbacWrites for Connection {
         self.set_role_permissions(&role.id, &role.permissions).await
     }
 
+    async fn update_role(&mut self, role: &Role) -> Result<()> {
+        let sql = "UPDATE roles SET name = $2, description = $3, search = $4 WHERE id = $1";
+        let description = role.description.as_deref().unwrap_or_default();
+        query(sql)
+            .bind(&role.id)
+            .bind(&role.name)
+            .bind(&role.description)
+            .bind(searchable([role.id.as_str(), &role.name, description]))
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
         relink!(self, "key_permissions", "key_id", "permission_id", "permissions", key, ids)
     }

@@ -153,6 +153,12 @@ both! {
         asks("docs.write").await.is("VALID");
         assert_eq!(kw.v2("permissions.getRole", json!({ "role": "writer" })).await.data()["id"], *role);
 
+        let called = [("name", "author"), ("description", "Writes."), ("was-name", "writer")];
+        led_to(&owner.post(&at(&format!("/roles/{role}/settings")), &called).await);
+        undo(&mut owner, "role.update").await;
+        let back = kw.v2("permissions.getRole", json!({ "role": "writer" })).await;
+        assert!(back.data()["description"].is_null(), "{}", back.text);
+
         kw.v2("permissions.deletePermission", json!({ "permission": "docs.write" })).await.data();
         asks("docs.write").await.is("INSUFFICIENT_PERMISSIONS");
         undo(&mut owner, "permission.delete").await;
