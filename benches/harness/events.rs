@@ -45,13 +45,18 @@ pub fn run(cores: Cores) -> Outcome<()> {
         }
         None => println!("KEYWARD_TEST_CLICKHOUSE_URL is not set: ./test bench sets it\n"),
     }
+    let wanted = std::env::args().skip_while(|argument| argument != "--events").nth(1);
     for (place, clickhouse) in setups {
+        let name = if clickhouse.is_some() { "clickhouse" } else { place.name() };
+        if !name.contains(wanted.as_deref().filter(|wanted| *wanted != "--bench").unwrap_or("")) {
+            continue;
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .map_err(|e| e.to_string())?;
-        runtime.block_on(measure(&lab, place, clickhouse))?;
+        runtime.block_on(measure(&lab, place, name, clickhouse))?;
     }
     Ok(())
 }
@@ -131,8 +136,7 @@ impl Server {
 }
 
 /// Without a ClickHouse, what is written is then summed up; with one, it is then delivered.
-async fn measure(lab: &Lab, place: Place, clickhouse: Option<Url>) -> Outcome<()> {
-    let name = if clickhouse.is_some() { "clickhouse" } else { place.name() };
+async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -> Outcome<()> {
     let folder = lab.folder.path().join(format!("events-{name}"));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     let mut settings = Config::default().check().map_err(|e| format!("{e:?}"))?;

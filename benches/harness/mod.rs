@@ -25,7 +25,8 @@ use std::time::Instant;
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
-                     [--keys 10000] [--json FILE] | --lists | --quick | --events";
+                     [--keys 10000] [--json FILE] | --lists | --quick | \
+                     --events [embedded|replica|clickhouse]";
 
 pub struct Options {
     pub reps: u32,

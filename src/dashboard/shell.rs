@@ -137,7 +137,6 @@ fn told(word: &str) -> Option<&'static str> {
         "permission-deleted" => "The permission is deleted. No key and no role has it any more.",
         "role-made" => "The role is made. Give it to keys.",
         "role-set" => "The role has these permissions from now on, and so have its keys.",
-        "role-called" => "The role is changed.",
         "role-deleted" => "The role is deleted. No key has it any more.",
         "namespace-made" => "The namespace is made. Checks can count in it.",
         "namespace-set" => "The namespace is changed. It holds at once.",

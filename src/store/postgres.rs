@@ -141,6 +141,8 @@ pub fn event_pools(url: &str) -> sqlx::Result<[PgPool; 3]> {
     let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
     let options = options(url)?.options([
         ("search_path", SCHEMA),
+        // A query over many parts looks costly, and is done in less time than it takes to compile.
+        ("jit", "off"),
         ("statement_timeout", timeout_ms.as_str()),
         ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
     ]);

@@ -9,8 +9,7 @@ use keyward::store::events::WantedTotals;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::support::clickhouse::Warehouse;
-use crate::support::wire::{Fate, Wire};
+use crate::support::wire::Fate;
 use crate::support::{Keyward, NOON, Stack};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -39,20 +38,6 @@ async fn count(kw: &Keyward) -> i64 {
     counts(kw, Unit::Month).await.into_iter().map(|(_, count)| count).sum()
 }
 
-/// A server, and the wire between it and its ClickHouse.
-async fn on_a_wire(stack: Stack) -> (Keyward, Wire, Warehouse) {
-    let warehouse = Warehouse::create().await;
-    let host = (warehouse.url.host_str().unwrap(), warehouse.url.port().unwrap());
-    let server = tokio::net::lookup_host(host).await.unwrap().next().unwrap();
-    let wire = Wire::to(server).await;
-    let mut url = warehouse.url.clone();
-    url.set_port(Some(wire.address.port())).unwrap();
-    url.set_ip_host(wire.address.ip()).unwrap();
-    let kw = Keyward::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
-    kw.write_events().await;
-    (kw, wire, warehouse)
-}
-
 /// What a run of luck is made of.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate = prop_oneof![
@@ -66,7 +51,7 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 
 /// Rounds of so many verifications, and what becomes of what two replicas then send.
 async fn every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
-    let (kw, wire, _warehouse) = on_a_wire(stack).await;
+    let (kw, wire, _warehouse) = Keyward::start_on_a_wire(stack).await;
     let other = kw.replica().await;
     let key = kw.key(json!({})).await;
     let (mut verified, mut seen) = (0, 0);

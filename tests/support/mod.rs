@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 
 use clickhouse::Warehouse;
 use database::Database;
+use wire::Wire;
 
 /// Noon of a day that is neither the first nor the last of a month.
 pub const NOON: Timestamp = Timestamp(1_773_144_000_000);
@@ -77,6 +78,20 @@ impl Keyward {
         // As a server does when it starts.
         server.write_events().await;
         server
+    }
+
+    /// As [`Self::start_with_clickhouse`], and the wire between the two.
+    pub async fn start_on_a_wire(stack: Stack) -> (Self, Wire, Warehouse) {
+        let warehouse = Warehouse::create().await;
+        let host = (warehouse.url.host_str().unwrap(), warehouse.url.port().unwrap());
+        let server = tokio::net::lookup_host(host).await.unwrap().next().unwrap();
+        let wire = Wire::to(server).await;
+        let mut url = warehouse.url.clone();
+        url.set_port(Some(wire.address.port())).unwrap();
+        url.set_ip_host(wire.address.ip()).unwrap();
+        let kw = Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
+        kw.write_events().await;
+        (kw, wire, warehouse)
     }
 
     /// A server with other settings than tests have.

@@ -18,6 +18,8 @@ pub enum Fate {
     IsLost,
     /// It gets there, and its answer is lost.
     AnswerIsLost,
+    /// It is neither answered nor refused.
+    Hangs,
     /// Its answer is lost before it gets there, and then it does.
     ArrivesLate,
 }
@@ -72,6 +74,10 @@ async fn carry(
     match fate {
         Fate::Passes => client.write_all(&answer(&request, server).await?).await,
         Fate::IsLost => Ok(()),
+        Fate::Hangs => {
+            let gone = client.read_u8().await;
+            gone.map(drop)
+        }
         Fate::AnswerIsLost => answer(&request, server).await.map(drop),
         Fate::ArrivesLate => {
             late.lock().expect("nobody panicked").spawn(async move {

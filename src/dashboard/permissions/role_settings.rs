@@ -69,7 +69,7 @@ async fn set(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> An
         RoleChange { name: changed(&filled.0, &was.0), description: changed(&filled.1, &was.1) };
     let set = rbac::change_role(&asked.visit.app, &asked.caller, &role.id, change).await;
     match tried(set)? {
-        Ok(_) => see(&asked.path(&format!("/roles/{}?told=role-called", role.id))),
+        Ok(_) => see(&asked.path(&format!("/roles/{}?told=role", role.id))),
         Err(faults) => refused_page(&shown(&asked, role, Some(filled), Some(was), faults).await?),
     }
 }

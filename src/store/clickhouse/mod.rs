@@ -9,6 +9,7 @@ mod source;
 mod sums;
 mod tables;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use reqwest::{Client, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use thiserror::Error as ThisError;
+use tokio::sync::Semaphore;
 use url::Url;
 
 use super::questions::Bounds;
@@ -30,6 +32,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(15);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a table of a day may take to be summed up. There are two, and the day is in hand for longer.
 const DAY_TIMEOUT: Duration = Duration::from_mins(10);
+/// How many questions of others run at once, and how long one waits for its turn.
+const QUESTIONS_MAX: usize = 4;
+const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer to one of our own questions.
 const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -89,6 +94,8 @@ pub struct ClickHouse {
     user: String,
     password: Option<String>,
     database: String,
+    /// One for each question of somebody else that may run.
+    turns: Arc<Semaphore>,
 }
 
 /// What reads the events that had arrived at one moment.
@@ -130,6 +137,7 @@ impl ClickHouse {
             user: if user.is_empty() { "default".into() } else { user },
             password,
             database: if database.is_empty() { "default".into() } else { database },
+            turns: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         })
     }
 
@@ -184,6 +192,8 @@ impl ClickHouse {
         let most = bounds.answer_max_bytes.saturating_mul(2);
         // ClickHouse stops by itself; where it does not hear, we do.
         let timeout = bounds.time + Duration::from_secs(2);
+        let turn = tokio::time::timeout(TURN_TIMEOUT, self.turns.acquire()).await;
+        let _turn = turn.map_err(|_| Error::StoreTimeout(TURN_TIMEOUT.as_secs()))?;
         let answer = self.send(&settings, None, sql, timeout, most).await.map_err(told)?;
         let answer: Answer<Box<RawValue>> =
             serde_json::from_slice(&answer).map_err(|e| told(e.into()))?;

@@ -97,6 +97,16 @@ export async function run(story) {
     );
   });
 
+  await check("a role is described anew, and keeps its name", async () => {
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByLabel("Description").fill("Reads documents.");
+    await accessible(page);
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Reads documents.").waitFor();
+    await page.getByRole("heading", { name: "reader", level: 1 }).waitFor();
+    await accessible(page);
+  });
+
   await check("lists are searched while one types", async () => {
     await go(page, at("/permissions"));
     await page.getByRole("searchbox").pressSequentially("SEARCH");

@@ -1,7 +1,8 @@
 use keyward::id::WorkspaceId;
 use serde_json::{Value, json};
 
-use crate::support::{Keyward, NOON, Reply};
+use crate::support::wire::Fate;
+use crate::support::{Keyward, NOON, Reply, Stack};
 use crate::wherever_events_are;
 
 const OPERATION: &str = "analytics.getVerifications";
@@ -12,6 +13,25 @@ async fn ask(kw: &Keyward, query: &str) -> Reply {
 
 async fn ask_as(kw: &Keyward, root_key: &str, query: &str) -> Value {
     kw.v2_as(root_key, OPERATION, json!({ "query": query })).await.data().clone()
+}
+
+#[tokio::test]
+async fn four_questions_are_put_to_clickhouse_at_once_and_a_fifth_waits_for_its_turn() {
+    let (kw, wire, _warehouse) = Keyward::start_on_a_wire(Stack::Embedded).await;
+    let question = || ask(&kw, "SELECT count() AS n FROM key_verifications_v1");
+    wire.will([Fate::Hangs; 4]);
+    let four = async { tokio::join!(question(), question(), question(), question()) };
+
+    let fifth = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        question().await
+    };
+    tokio::select! {
+        _ = four => panic!("they are not answered"),
+        fifth = fifth => drop(fifth.error(503, "service_unavailable")),
+    }
+
+    assert_eq!(question().await.data()[0]["n"], 0, "whoever goes away leaves room");
 }
 
 wherever_events_are! {
