@@ -83,12 +83,11 @@ impl Keyward {
     /// As [`Self::start_with_clickhouse`], and the wire between the two.
     pub async fn start_on_a_wire(stack: Stack) -> (Self, Wire, Warehouse) {
         let warehouse = Warehouse::create().await;
-        let host = (warehouse.url.host_str().unwrap(), warehouse.url.port().unwrap());
-        let server = tokio::net::lookup_host(host).await.unwrap().next().unwrap();
-        let wire = Wire::to(server).await;
+        let addresses = warehouse.url.socket_addrs(|| None).expect("an address");
+        let wire = Wire::to(addresses[0]).await;
         let mut url = warehouse.url.clone();
-        url.set_port(Some(wire.address.port())).unwrap();
-        url.set_ip_host(wire.address.ip()).unwrap();
+        url.set_port(Some(wire.address.port())).expect("it may have a port");
+        url.set_ip_host(wire.address.ip()).expect("it may have a host");
         let kw = Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
         kw.write_events().await;
         (kw, wire, warehouse)
