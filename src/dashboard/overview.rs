@@ -8,7 +8,7 @@ use super::shell::{Section, Shell, may};
 use super::visit::{InWorkspace, Visit};
 use super::words::{count, curl};
 use super::{Answer, page, see};
-use crate::domain::health::{self, Health};
+use crate::domain::health::{self, Health, Late};
 use crate::domain::people::{self, SIZE_MAX};
 use crate::domain::permission::Action;
 use crate::model::EventKind;
@@ -26,6 +26,7 @@ struct Page {
     health: Health,
     /// Events that this server dropped since its start.
     dropped: Option<String>,
+    late: Option<Late>,
     ranges: Vec<(&'static str, &'static str, bool)>,
     /// Absent: it cannot be read now.
     traffic: Option<Traffic>,
@@ -76,6 +77,7 @@ pub async fn page_of(asked: InWorkspace) -> Answer {
     };
     let dropped = health::dropped_events(app);
     page(&Page {
+        late: health::late_events(app),
         dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
         ranges: range.offered(),
         traffic,

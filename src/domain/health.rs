@@ -52,3 +52,21 @@ pub fn dropped_events(app: &App) -> i64 {
     let dropped = events.verifications.dropped.get() + events.ratelimits.dropped.get();
     i64::try_from(dropped).unwrap_or(i64::MAX)
 }
+
+/// Events that have been on their way to ClickHouse for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    pub events: i64,
+    /// How long ago the oldest was written.
+    pub minutes: i64,
+}
+
+/// After how long they are late.
+const LATE_SECONDS: i64 = 120;
+
+/// As far as has been found out lately. Absent: none are, or there is no ClickHouse.
+pub fn late_events(app: &App) -> Option<Late> {
+    let events = &app.metrics.events;
+    let (seconds, events) = (events.undelivered_seconds.get(), events.undelivered.get());
+    (seconds >= LATE_SECONDS).then_some(Late { events, minutes: seconds / 60 })
+}

@@ -1,10 +1,11 @@
 //! Charts of what came of requests, and who asked most.
 
+use keyward::domain::analytics::{delivering, writer};
 use serde_json::json;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between};
 use crate::support::seed::Issued;
-use crate::support::{Keyward, NOON};
+use crate::support::{Keyward, NOON, Stack};
 use crate::{both, wherever_events_are};
 
 const DAY_MS: i64 = 86_400_000;
@@ -172,5 +173,27 @@ both! {
 
         assert_eq!(page.status, 200);
         assert!(page.text.contains("cannot be read now") && page.text.contains("Counters"));
+    }
+}
+
+#[tokio::test]
+async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
+    let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
+    let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
+    let kw = kw.await;
+    kw.app.events.migrate().await.unwrap();
+    let mut owner = Visitor::owner(&kw).await;
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    writer::write(&kw.app).await.unwrap();
+    for (ms, is_late) in [(119_999, false), (1, true)] {
+        kw.clock.advance_ms(ms);
+        assert!(delivering::deliver(&kw.app).await.is_err(), "nobody is there");
+
+        let page = owner.get(&at("")).await.text;
+
+        assert!(page.contains("cannot be read now"), "{page}");
+        let told = "1 on the way to ClickHouse, the oldest for 2 minutes";
+        assert_eq!(page.contains(told), is_late, "{page}");
     }
 }
