@@ -65,3 +65,30 @@ pub fn answer(request: &Request) -> Option<Response<Body>> {
     let kind = HeaderValue::from_static(asset.kind);
     Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, kept)], asset.bytes).into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    /// A brace that is not closed takes the rest of the file with it, and a browser says nothing of it.
+    #[test]
+    fn every_rule_of_the_style_sheet_stands_for_itself() {
+        let css = include_str!("assets/keyward.css");
+        let mut depth = 0;
+        for (line, text) in (1..).zip(css.lines()) {
+            for c in text.chars() {
+                depth += match c {
+                    '{' => 1,
+                    '}' => -1,
+                    _ => 0,
+                };
+                assert!((0..=2).contains(&depth), "line {line}: {depth} braces are open");
+            }
+            let begins = text.starts_with(['.', '@', '#', ':', '['])
+                || text.starts_with(|c: char| c.is_ascii_alphabetic());
+            let opened = text.matches('{').count();
+            let before = depth + i32::try_from(text.matches('}').count()).unwrap_or(0)
+                - i32::try_from(opened).unwrap_or(0);
+            assert!(!begins || before == 0, "line {line} begins within another rule: {text}");
+        }
+        assert_eq!(depth, 0, "a brace is not closed");
+    }
+}
