@@ -362,3 +362,21 @@ async fn one_batch_that_is_refused_does_not_hold_up_the_others() {
     assert_eq!(count(&kw).await, 1);
     assert_eq!(kw.app.metrics.events.undelivered.get(), 1, "it waits to be looked at");
 }
+
+#[tokio::test]
+async fn half_a_delivery_does_not_count_when_nobody_is_there_for_the_other_half() {
+    let (kw, wire, warehouse) = Keyward::start_on_a_wire(Stack::Embedded).await;
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.limit("mail", "user_1", json!({})).await.data();
+    writer::write(&kw.app).await.unwrap();
+    wire.will([Fate::IsTheLast]);
+
+    let failed = delivering::deliver(&kw.app).await.expect_err("the second table is not reached");
+
+    let rows: Vec<(i64,)> =
+        warehouse.client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+    let delivered = kw.app.events.delivered().await.unwrap();
+    assert_eq!(rows, [(delivered.last,)], "{failed}");
+    assert_eq!(delivered.void, [delivered.last], "it is made again, and must not count twice");
+}

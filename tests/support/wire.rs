@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// What becomes of a request.
@@ -20,6 +21,8 @@ pub enum Fate {
     AnswerIsLost,
     /// It is neither answered nor refused.
     Hangs,
+    /// It is answered, and after it nobody can connect any more.
+    IsTheLast,
     /// Its answer is lost before it gets there, and then it does.
     ArrivesLate,
 }
@@ -41,10 +44,15 @@ impl Wire {
         let mut task = JoinSet::new();
         let (next, later) = (fates.clone(), late.clone());
         task.spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (next, later) = (next.clone(), later.clone());
+            let cut = Arc::new(Notify::new());
+            loop {
+                let client = tokio::select! {
+                    Ok((client, _)) = listener.accept() => client,
+                    () = cut.notified() => return,
+                };
+                let (next, later, cut) = (next.clone(), later.clone(), cut.clone());
                 tokio::spawn(async move {
-                    let _ = carry(client, server, &next, &later).await;
+                    let _ = carry(client, server, &next, &later, &cut).await;
                 });
             }
         });
@@ -68,12 +76,19 @@ async fn carry(
     server: SocketAddr,
     fates: &Mutex<VecDeque<Fate>>,
     late: &Mutex<JoinSet<()>>,
+    cut: &Notify,
 ) -> std::io::Result<()> {
     let request = request(&mut client).await?;
     let fate = fates.lock().expect("nobody panicked").pop_front().unwrap_or(Fate::Passes);
     match fate {
         Fate::Passes => client.write_all(&answer(&request, server).await?).await,
         Fate::IsLost => Ok(()),
+        Fate::IsTheLast => {
+            let answer = answer(&request, server).await?;
+            cut.notify_one();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            client.write_all(&answer).await
+        }
         Fate::Hangs => {
             let gone = client.read_u8().await;
             gone.map(drop)

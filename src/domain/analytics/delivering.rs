@@ -91,11 +91,13 @@ async fn conclude(
     Err(failed.into())
 }
 
+/// Says that ClickHouse is away only if nothing has reached it.
 async fn send(
     clickhouse: &ClickHouse,
     delivery: i64,
     batches: &[Taken],
 ) -> std::result::Result<(), Failed> {
+    let mut has_sent = false;
     for kind in EventKind::ALL {
         let lines = batches.iter().flat_map(|batch| match kind {
             EventKind::Verifications => batch.verifications.lines(),
@@ -103,7 +105,11 @@ async fn send(
         });
         let lines = named(lines, delivery);
         if !lines.is_empty() {
-            clickhouse.insert(kind.table(), lines).await?;
+            clickhouse.insert(kind.table(), lines).await.map_err(|failed| match failed {
+                Failed::Away(cause) if has_sent => Failed::Broken(cause),
+                failed => failed,
+            })?;
+            has_sent = true;
         }
     }
     Ok(())
