@@ -27,6 +27,6 @@ WORKDIR /var/lib/keyward
 ENV KEYWARD_LISTEN=0.0.0.0:3000 KEYWARD_DATA_DIR=/var/lib/keyward
 EXPOSE 3000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --start-interval=500ms CMD ["keyward", "health"]
+HEALTHCHECK --interval=2s --timeout=3s --start-period=60s CMD ["keyward", "health"]
 ENTRYPOINT ["keyward"]
 CMD ["serve"]

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::process::{get, signal, v2};
+use crate::support::process::{free_port, get, signal, v2};
 
 struct LocalStack {
     child: Child,
@@ -80,4 +80,130 @@ fn the_main_job_runs_through_the_balancer_and_survives_the_end_of_a_replica() {
         5
     );
     assert_eq!(get(address, "/v2/liveness").unwrap().0, 200);
+    assert_eq!(get(address, "/metrics").unwrap().0, 404);
+}
+
+/// The commands of README's quick start with Compose.
+fn quick_start() -> Vec<String> {
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let (_, rest) = readme.split_once("\nWith Docker").expect("a quick start with Docker");
+    let (_, rest) = rest.split_once("```sh\n").expect("its commands");
+    let (block, _) = rest.split_once("```").unwrap();
+    block.lines().map(str::to_owned).collect()
+}
+
+/// The names that stand behind a prefix in a text.
+fn named<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let parts = text.split(prefix).skip(1);
+    parts.map(|rest| &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]).collect()
+}
+
+#[test]
+fn compose_finds_every_secret_that_the_quick_start_makes() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("deploy")).unwrap();
+    std::fs::copy("deploy/make-secrets", place.path().join("deploy/make-secrets")).unwrap();
+    let (compose_up, others): (Vec<_>, Vec<_>) =
+        quick_start().into_iter().partition(|line| line.starts_with("docker compose up"));
+    let made = Command::new("sh")
+        .args(["-ec", &others.join("\n")])
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(place.path().join("secrets").join(name)).unwrap();
+        text.trim_end().to_owned()
+    };
+    let text = std::fs::read_to_string("docker-compose.yml").unwrap();
+    let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
+
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let root_key = read("root_key");
+    let script = place.path().join("deploy/make-secrets");
+    assert!(Command::new(script).output().unwrap().status.success());
+    assert_eq!(read("root_key"), root_key, "what is there stays");
+
+    assert_eq!(compose_up.len(), 1);
+    // Nothing must be set but what has a default.
+    for variable in named(&text, "${") {
+        assert!(text.contains(&format!("${{{variable}:-")), "{variable} must be set");
+    }
+    let secrets = compose["secrets"].as_object().unwrap();
+    for (name, secret) in secrets {
+        assert_eq!(secret["file"], format!("./secrets/{name}"));
+        assert_eq!(read(name).lines().count(), 1, "{name}");
+    }
+    let role = std::fs::read_to_string("deploy/postgres/keyward.sh").unwrap();
+    let used = [named(&text, "/run/secrets/"), named(&role, "/run/secrets/")].concat();
+    for name in &used {
+        assert!(secrets.contains_key(*name), "{name} is no secret");
+    }
+    assert!(secrets.keys().all(|name| used.contains(&name.as_str())), "{used:?} of {secrets:?}");
+    let of_replica = compose["x-replica"]["secrets"].as_array().unwrap();
+    let environment = compose["x-replica"]["environment"].as_object().unwrap();
+    let mut replica = Command::new(env!("CARGO_BIN_EXE_keyward"));
+    replica.args(["openapi", "v2"]).env_clear();
+    for (variable, value) in environment {
+        let value = value.as_str().unwrap();
+        match value.strip_prefix("/run/secrets/") {
+            Some(name) => {
+                assert!(of_replica.contains(&json!(name)), "{name} is not mounted");
+                replica.env(variable, place.path().join("secrets").join(name))
+            }
+            None => replica.env(variable, value.replace("${KEYWARD_LOG:-info}", "info")),
+        };
+    }
+    let checked = replica.output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(read("database_url").contains(&read("keyward_password")));
+    assert!(read("redis_url").contains(&read("redis_password")));
+}
+
+#[test]
+fn compose_starts_a_redis_with_the_password() {
+    let text = std::fs::read_to_string("docker-compose.yml").unwrap();
+    let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let command = compose["services"]["redis"]["command"][2].as_str().unwrap().to_owned();
+    let place = tempfile::tempdir().unwrap();
+    let port = free_port();
+    std::fs::write(place.path().join("redis_password"), "a_password\n").unwrap();
+    // As Compose reads it, with the file and the port of this machine.
+    let command = command
+        .replace("$$", "$")
+        .replace("/run/secrets", place.path().to_str().unwrap())
+        .replace("redis-server -", &format!("redis-server - --bind 127.0.0.1 --port {port}"));
+    let redis = Command::new("sh")
+        .args(["-c", &format!("echo $$; {command}")])
+        .current_dir(place.path())
+        .stdout(Stdio::piped())
+        .spawn();
+    let redis = Ended(redis.unwrap());
+
+    let ping = |url: &str| {
+        let client = redis::Client::open(url).unwrap();
+        client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c))
+    };
+    let url = format!("redis://:a_password@127.0.0.1:{port}");
+    let began = keyward::clock::Stopwatch::new();
+    while ping(&url).is_err() {
+        assert!(began.elapsed().as_secs() < 20, "Redis does not answer");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let refused = ping(&format!("redis://127.0.0.1:{port}"));
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
+    drop(redis);
+
+    assert!(refused.is_err());
+}
+
+/// A process that has been told to end.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

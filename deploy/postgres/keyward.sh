@@ -1,0 +1,12 @@
+#!/bin/sh
+# Run by the image of PostgreSQL on an empty volume: Keyward's own role, which is no superuser, its database, and a role
+# for analytics queries, which Keyward lets read events and nothing else.
+set -eu
+psql --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres \
+    --set password="$(cat /run/secrets/keyward_password)" \
+    --set analytics_password="$(cat /run/secrets/analytics_password)" <<'SQL'
+CREATE ROLE keyward LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD :'password';
+CREATE DATABASE keyward OWNER keyward;
+CREATE ROLE keyward_analytics LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD :'analytics_password';
+ALTER ROLE keyward_analytics SET temp_file_limit = '1GB';
+SQL
