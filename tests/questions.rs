@@ -2,11 +2,11 @@
 //! question of the corpus is put to every engine, which hold the same events of two workspaces.
 
 mod bounds;
+mod growth;
+mod isolation;
 mod planted;
 
-use std::time::Duration;
-
-use keyward::domain::analytics::sql::{self, ANSWER_MAX_BYTES, Asked, Engine, Family, Visible};
+use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};
 use keyward::error::{Error, Result};
 use keyward::model::Retention;
 use keyward::store::questions::{self, Bounds};
@@ -31,11 +31,7 @@ fn asked(family: Family) -> Asked {
 }
 
 fn bounds() -> Bounds {
-    Bounds {
-        time: Duration::from_secs(10),
-        answer_max_bytes: ANSWER_MAX_BYTES,
-        memory_max_bytes: 512 * 1024 * 1024,
-    }
+    keyward::domain::analytics::questions::BOUNDS
 }
 
 /// By the first table that the text names.
@@ -240,6 +236,39 @@ fn no_depth_exhausts_the_stack() {
     refusal(&format!("{from}{}key_verifications_v1{}", "(".repeat(5_000), ")".repeat(5_000)));
     refusal(&format!("{from}key_verifications_v1{}", " JOIN (key_verifications_v1".repeat(500)));
     refusal(&format!("SELECT {}", "/*".repeat(8_000)));
+}
+
+/// The parser reads what is within these twice, at each level.
+#[test]
+fn query_that_the_parser_would_read_again_and_again_is_refused() {
+    let events = "FROM key_verifications_v1";
+    let position = format!("SELECT {}key_id{} {events}", "position(".repeat(40), ")".repeat(40));
+    let lambdas = format!("SELECT {}1 {events}", "(x) -> ".repeat(40));
+
+    assert!(refusal(&position).contains("there is no function position"));
+    assert!(refusal(&lambdas).contains("more than 8 lambdas"));
+    let few = |times: usize| {
+        let filter = "length(arrayFilter(x -> x != '', tags))";
+        format!("SELECT {} AS n {events}", [filter].repeat(times).join(" + "))
+    };
+    assert!(is_answered(&few(8)));
+    assert!(refusal(&few(9)).contains("more than 8 lambdas"));
+}
+
+#[test]
+fn pattern_has_at_most_256_characters() {
+    let like = |length: usize| {
+        let pattern = "a".repeat(length);
+        format!("SELECT count() FROM key_verifications_v1 WHERE outcome LIKE '{pattern}'")
+    };
+
+    assert!(is_answered(&like(256)));
+    assert!(refusal(&like(257)).contains("256 characters"));
+}
+
+#[test]
+fn list_that_is_written_out_holds_no_lists() {
+    assert!(refusal("SELECT [tags] FROM key_verifications_v1").contains("a list of lists"));
 }
 
 #[test]

@@ -26,6 +26,11 @@ pub struct Bounds {
     pub answer_max_bytes: usize,
     /// By which the process of an embedded server may grow.
     pub memory_max_bytes: u64,
+    /// In Postgres, which has no bound of memory for a query: how many values a list of different ones may hold, how
+    /// many bytes all lists together, and how many rows all joins together may give.
+    pub list_items_max: u64,
+    pub lists_max_bytes: u64,
+    pub joined_rows_max: u64,
 }
 
 impl Events {
@@ -56,6 +61,9 @@ const LIMIT_POSTGRES: &str = "
         set_config('work_mem', '16MB', TRUE),
         set_config('max_parallel_workers_per_gather', '0', TRUE),
         set_config('jit', 'off', TRUE),
+        set_config('keyward.list_items_max', $2, TRUE),
+        set_config('keyward.list_bytes_left', $3, TRUE),
+        set_config('keyward.joined_rows_left', $4, TRUE),
         CASE WHEN (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
             THEN set_config('temp_file_limit', '1GB', TRUE)
         END";
@@ -67,13 +75,19 @@ pub async fn ask_postgres(
     bounds: &Bounds,
 ) -> Result<Vec<String>> {
     let mut tx = postgres::begin(pool).await?;
-    sqlx::query(LIMIT_POSTGRES).bind(bounds.time.as_millis().to_string()).execute(&mut *tx).await?;
+    sqlx::query(LIMIT_POSTGRES)
+        .bind(bounds.time.as_millis().to_string())
+        .bind(bounds.list_items_max.to_string())
+        .bind(bounds.lists_max_bytes.to_string())
+        .bind(bounds.joined_rows_max.to_string())
+        .execute(&mut *tx)
+        .await?;
     let mut question = sqlx::query_scalar::<Postgres, Option<String>>(AssertSqlSafe(&*query.sql));
     for text in &query.texts {
         question = question.bind(text);
     }
     let rows = question.persistent(false).fetch(&mut *tx);
-    let rows = gathered(rows, bounds).await.map_err(|e| told(e, None))?;
+    let rows = gathered(rows, bounds).await.map_err(|e| told(e, bounds, None))?;
     tx.rollback().await?;
     Ok(rows)
 }
@@ -85,8 +99,9 @@ const LIMIT_SQLITE: &str = "
     PRAGMA temp_store = FILE;
     PRAGMA cache_size = -16000;";
 
-/// How many steps SQLite makes before it is asked whether it may go on: about a millisecond.
-const STEPS: i32 = 20_000;
+/// How many steps SQLite makes before it is asked whether it may go on. One that compares a long text with a pattern takes up
+/// to a millisecond.
+const STEPS: i32 = 1_000;
 
 /// The rows, each a text. The connection is used for nothing else and closed: what stops the question must not stop
 /// another one.
@@ -105,7 +120,7 @@ pub async fn ask_sqlite(
         question = question.bind(text);
     }
     let rows = question.persistent(false).fetch(&mut *connection);
-    gathered(rows, bounds).await.map_err(|e| told(e, Some(&stop)))
+    gathered(rows, bounds).await.map_err(|e| told(e, bounds, Some(&stop)))
 }
 
 /// What stops a statement of SQLite: its time, its memory, or that nobody waits for it any more.
@@ -171,10 +186,13 @@ async fn gathered(
 }
 
 /// What the author of the question is told.
-fn told(failed: Failed, stop: Option<&Stop>) -> Error {
+fn told(failed: Failed, bounds: &Bounds, stop: Option<&Stop>) -> Error {
     let Failed::Engine(cause) = failed else {
-        let message = "the answer is too large: select fewer columns, or fewer rows with LIMIT";
-        return Error::Question(QueryFault::Memory, message.to_owned());
+        let most = bounds.answer_max_bytes;
+        let message = format!(
+            "the answer is larger than {most} bytes: select fewer columns, or fewer rows with LIMIT"
+        );
+        return Error::Question(QueryFault::Memory, message);
     };
     let sqlx::Error::Database(refusal) = &cause else { return Error::Store(cause) };
     let code = primary(refusal.code().unwrap_or_default());
@@ -187,8 +205,10 @@ fn told(failed: Failed, stop: Option<&Stop>) -> Error {
         "53200" | "53400" | "54000" | "7" | "9" | "18" => {
             (QueryFault::Memory, "the query took too much memory: ask for less at once")
         }
-        // The tables are yet to be made.
-        "42P01" | "3F000" | "14" => return Error::StoreUnopened,
+        "KW001" => return Error::Question(QueryFault::Memory, too_long(bounds)),
+        "KW002" => return Error::Question(QueryFault::Rows, too_many(bounds)),
+        // The tables and functions are yet to be made, or the role is yet to be allowed to read them.
+        "42P01" | "42883" | "42501" | "3F000" | "14" => return Error::StoreUnopened,
         _ if refusal.message().starts_with("no such table") => return Error::StoreUnopened,
         "22003" => (QueryFault::Invalid, "a number in the query is out of range"),
         "21000" => (QueryFault::Invalid, "a query that stands for a value gave more than one row"),
@@ -200,6 +220,18 @@ fn told(failed: Failed, stop: Option<&Stop>) -> Error {
         _ => (QueryFault::Invalid, "the database cannot run this query"),
     };
     Error::Question(fault, message.to_owned())
+}
+
+fn too_long(bounds: &Bounds) -> String {
+    let (items, bytes) = (bounds.list_items_max, bounds.lists_max_bytes);
+    format!(
+        "the lists of the query hold more than {bytes} bytes, or one of groupUniqArray more than {items} values: gather less"
+    )
+}
+
+fn too_many(bounds: &Bounds) -> String {
+    let rows = bounds.joined_rows_max;
+    format!("the joins of the query give more than {rows} rows: join less, or sum up before")
 }
 
 /// A SQLSTATE, which has five characters, or the first byte of a code of SQLite.

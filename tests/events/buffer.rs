@@ -10,7 +10,7 @@ use crate::both;
 use crate::support::{Keyward, NOON, Stack};
 
 /// A figure of `/metrics`.
-async fn metric(kw: &Keyward, name: &str) -> u64 {
+pub async fn metric(kw: &Keyward, name: &str) -> u64 {
     let reply = kw.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;
     let line =
         reply.text.lines().find(|line| line.starts_with(name)).expect("the metric").to_owned();
@@ -64,6 +64,35 @@ async fn verification_goes_on_when_too_many_events_wait_embedded() {
 #[tokio::test]
 async fn verification_goes_on_when_too_many_events_wait_replica() {
     drops_what_is_too_much(Stack::Replica).await;
+}
+
+async fn drops_when_too_many_bytes_wait(stack: Stack) {
+    let kw =
+        Keyward::start_with(stack, |settings| settings.events_waiting_bytes_max = 20_000).await;
+    let key = kw.key(json!({})).await;
+    let dropped = "keyward_events_dropped_total{kind=\"verification\"}";
+    let tags = json!({ "tags": vec!["é".repeat(512); 10] });
+
+    kw.verify_with(&key.key, tags.clone()).await.is("VALID");
+    assert_eq!(metric(&kw, dropped).await, 0);
+    kw.verify_with(&key.key, tags.clone()).await.is("VALID");
+    assert_eq!(metric(&kw, dropped).await, 1);
+    kw.verify(&key.key).await.is("VALID");
+    assert_eq!(metric(&kw, dropped).await, 1);
+
+    kw.write_events().await;
+    kw.verify_with(&key.key, tags).await.is("VALID");
+    assert_eq!(metric(&kw, dropped).await, 1);
+}
+
+#[tokio::test]
+async fn event_buffer_drops_events_when_their_bytes_are_too_many_embedded() {
+    drops_when_too_many_bytes_wait(Stack::Embedded).await;
+}
+
+#[tokio::test]
+async fn event_buffer_drops_events_when_their_bytes_are_too_many_replica() {
+    drops_when_too_many_bytes_wait(Stack::Replica).await;
 }
 
 both! {

@@ -46,6 +46,40 @@ both! {
 }
 
 both! {
+    async fn key_has_a_thousand_combinations_of_tags_a_day(kw) {
+    let (key, other) = (kw.key(json!({})).await, kw.key(json!({})).await);
+    for n in 0..1_005 {
+        kw.verify_with(&key.key, json!({ "tags": [format!("tag{n}")] })).await.is("VALID");
+        if n % 400 == 0 {
+            kw.write_events().await;
+        }
+    }
+    kw.verify_with(&key.key, json!({ "tags": ["tag7"] })).await.is("VALID");
+    kw.verify_with(&other.key, json!({ "tags": ["tag"] })).await.is("VALID");
+
+    kw.write_events().await;
+
+    let mut told = kw
+        .events(
+            "SELECT k.key_id || ' ' || k.tagged || ' ' || COUNT(DISTINCT k.id) || ' ' || COUNT(*)
+            FROM verifications v JOIN (
+                SELECT id, key_id, CASE WHEN tags = '[]' THEN 'without' ELSE 'with' END AS tagged
+                FROM verification_series) k ON k.id = v.series
+            GROUP BY k.key_id, k.tagged",
+        )
+        .await;
+    let mut wanted = [
+        format!("{} with 1000 1001", key.id),
+        format!("{} without 1 5", key.id),
+        format!("{} with 1 1", other.id),
+    ];
+    wanted.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, wanted);
+    }
+}
+
+both! {
     async fn a_key_that_does_not_exist_leaves_nothing(kw) {
     kw.verify("nobody").await.is("NOT_FOUND");
     kw.verify_v1("nobody", json!({})).await.is_v1("NOT_FOUND");

@@ -10,6 +10,8 @@
 mod bearer;
 mod cursor;
 mod grants;
+#[path = "../questions/growth.rs"]
+mod growth;
 mod key;
 mod overrides;
 mod query;

@@ -7,6 +7,7 @@ use keyward::store::questions::Bounds;
 
 use super::planted::Planted;
 use super::{answer, asked, bounds};
+use crate::support::NOON;
 
 /// The events beside each other so often that each row stands for six to the power of eight.
 fn many(select: &str, which: &str) -> String {
@@ -110,4 +111,76 @@ async fn an_answer_has_bounded_rows_in_sqlite() {
 #[tokio::test]
 async fn an_answer_has_bounded_rows_in_clickhouse() {
     has_bounded_rows(Planted::clickhouse().await).await;
+}
+
+/// Postgres has no bound of memory for a query. The six events give 36 rows joined with themselves.
+#[tokio::test]
+async fn lists_and_joins_are_bounded_in_postgres() {
+    let planted = Planted::postgres().await;
+    let asked = asked(Family::Verifications);
+    let of = |bounds: Bounds| {
+        let (planted, asked) = (&planted, &asked);
+        async move |text: &str| match answer(planted, text, asked, &bounds).await {
+            Ok(_) => "answered".to_owned(),
+            Err(e) => format!("{}: {e}", e.code().name()),
+        }
+    };
+    let joined = "SELECT count() AS n FROM key_verifications_v1 a, key_verifications_v1 b";
+    let list = "SELECT length(groupArray(request_id)) AS n FROM key_verifications_v1";
+    let lists =
+        "SELECT key_id, groupArray(request_id) AS r FROM key_verifications_v1 GROUP BY key_id";
+    let unique = "SELECT groupUniqArray(key_id) AS k FROM key_verifications_v1";
+
+    assert_eq!(of(Bounds { joined_rows_max: 36, ..bounds() })(joined).await, "answered");
+    assert_eq!(
+        of(Bounds { joined_rows_max: 35, ..bounds() })(joined).await,
+        "query_rows_limit_exceeded: the joins of the query give more than 35 rows: join less, or sum up before"
+    );
+    let unnested = "SELECT arrayJoin(tags) AS t FROM key_verifications_v1";
+    assert_eq!(of(Bounds { joined_rows_max: 7, ..bounds() })(unnested).await, "answered");
+    let too_many = of(Bounds { joined_rows_max: 6, ..bounds() })(unnested).await;
+    assert!(too_many.starts_with("query_rows_limit_exceeded"), "{too_many}");
+    assert_eq!(of(Bounds { lists_max_bytes: 1_000, ..bounds() })(list).await, "answered");
+    assert_eq!(
+        of(Bounds { lists_max_bytes: 60, ..bounds() })(list).await,
+        "query_memory_limit_exceeded: the lists of the query hold more than 60 bytes, or one of groupUniqArray more than 10000 values: gather less"
+    );
+    // All lists share their bytes; of equal values one counts.
+    let too_long = of(Bounds { lists_max_bytes: 60, ..bounds() })(lists).await;
+    assert!(too_long.starts_with("query_memory_limit_exceeded"), "{too_long}");
+    assert_eq!(of(Bounds { list_items_max: 2, ..bounds() })(unique).await, "answered");
+    let too_many = of(Bounds { list_items_max: 1, ..bounds() })(unique).await;
+    assert!(too_many.starts_with("query_memory_limit_exceeded"), "{too_many}");
+}
+
+/// The largest list that a query could build before: a million values, once more than a gigabyte of one backend.
+#[tokio::test]
+async fn backend_of_postgres_does_not_grow_with_a_list() {
+    let planted = Planted::postgres().await;
+    let Planted::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
+    sqlx::query(
+        "INSERT INTO verifications SELECT $1, series, batch, 'req_' || n || repeat('x', 200), 1, 1, '', ''
+        FROM generate_series(1, 300000) n, (SELECT series, batch FROM verifications v
+            JOIN verification_series s ON s.id = v.series WHERE s.workspace_id = 'ws_mine' LIMIT 1) v",
+    )
+    .bind(NOON.0 - 1_000)
+    .execute(pool)
+    .await
+    .unwrap();
+    let list = "SELECT length(groupArray(request_id)) AS n FROM key_verifications_v1";
+
+    let refused = answer(&planted, list, &asked(Family::Verifications), &bounds()).await;
+
+    assert_eq!(refused.expect_err("it is too long").code().name(), "query_memory_limit_exceeded");
+    let pids: Vec<i32> =
+        sqlx::query_scalar("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    for pid in pids {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let kb: u64 = anonymous.trim().trim_end_matches(" kB").trim().parse().unwrap();
+        assert!(kb < 64 * 1024, "the backend has {kb} kB of its own");
+    }
 }

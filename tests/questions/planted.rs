@@ -1,6 +1,7 @@
 //! The events that questions are about, in two workspaces that look alike.
 
 mod clickhouse;
+mod strangers;
 
 use keyward::domain::analytics::sql::Engine;
 use keyward::model::Delivered;
@@ -42,30 +43,65 @@ impl Planted {
     }
 
     pub async fn postgres() -> Self {
+        Self::postgres_with(&WORKSPACES).await
+    }
+
+    /// With the rows of one workspace and no others.
+    pub async fn postgres_alone() -> Self {
+        Self::postgres_with(&WORKSPACES[..1]).await
+    }
+
+    async fn postgres_with(workspaces: &[Workspace]) -> Self {
         let database = Database::empty().await;
         let options: PgConnectOptions = database.url.parse().unwrap();
         let options = options.options([("search_path", "keyward_events")]);
         let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-        let schema = include_str!("../../migrations/events/postgres/0001_events.sql");
-        let sql = format!("CREATE SCHEMA keyward_events; {schema}; {}", rows(Engine::Postgres));
+        let (schema, rows) = (schema("postgres"), rows(Engine::Postgres, workspaces));
+        let sql = format!("CREATE SCHEMA keyward_events; {schema}; {rows}");
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
         Self::Postgres { pool, _database: database }
     }
 
     pub async fn sqlite() -> Self {
+        Self::sqlite_with(&WORKSPACES).await
+    }
+
+    pub async fn sqlite_alone() -> Self {
+        Self::sqlite_with(&WORKSPACES[..1]).await
+    }
+
+    async fn sqlite_with(workspaces: &[Workspace]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keyward-events.db");
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
         let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-        let schema = include_str!("../../migrations/events/sqlite/0001_events.sql");
-        let sql = format!("{schema}; {}", rows(Engine::Sqlite));
+        let sql = format!("{}; {}", schema("sqlite"), rows(Engine::Sqlite, workspaces));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
         Self::Sqlite { pool, _directory: directory }
     }
 
     pub async fn clickhouse() -> Self {
-        Self::ClickHouse(Box::new(clickhouse::planted().await))
+        Self::ClickHouse(Box::new(clickhouse::planted(&WORKSPACES).await))
     }
+
+    pub async fn clickhouse_alone() -> Self {
+        Self::ClickHouse(Box::new(clickhouse::planted(&WORKSPACES[..1]).await))
+    }
+}
+
+/// The id of a workspace, what its series begin with, and how often it has each event.
+type Workspace = (&'static str, &'static str, usize);
+
+/// Whoever sees what is not theirs sees much of it.
+const WORKSPACES: [Workspace; 2] = [("ws_mine", "00", 1), ("ws_theirs", "ff", 7)];
+
+/// Every migration of the tables of events.
+fn schema(engine: &str) -> String {
+    let folder = std::fs::read_dir(format!("migrations/events/{engine}")).unwrap();
+    let mut files: Vec<_> = folder.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let files = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+    files.collect::<Vec<_>>().join(";\n")
 }
 
 /// A series of verifications: its API, key, identity, external id, outcome and tags; and its events: when, batch,
@@ -107,7 +143,7 @@ const CHECKED: [Checked; 3] = [
 ];
 
 /// For Postgres or SQLite.
-fn rows(engine: Engine) -> String {
+fn rows(engine: Engine, workspaces: &[Workspace]) -> String {
     let mut sql = Vec::new();
     let truth = |is_true: bool| match engine {
         Engine::Postgres => is_true.to_string(),
@@ -121,8 +157,7 @@ fn rows(engine: Engine) -> String {
             NOON.0
         ));
     }
-    // Whoever sees what is not theirs sees much of it.
-    for (workspace, prefix, times) in [("ws_mine", "00", 1), ("ws_theirs", "ff", 7)] {
+    for &(workspace, prefix, times) in workspaces {
         for (id, of, events) in VERIFIED {
             let series = named(engine, prefix, id);
             let of = of.map(|text| mark(text, workspace)).join("', '");

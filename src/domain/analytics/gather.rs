@@ -17,6 +17,11 @@ use crate::store::events::{
 
 /// How many series of the day are remembered as written. When there are more, all are written once again.
 const KNOWN_MAX: usize = 500_000;
+/// How many combinations of tags and outcomes a key may begin on a day, in this process. Whoever has one key chooses its
+/// tags, and each combination is kept as long as sums are. Later ones are kept without tags.
+const TAGGED_MAX: usize = 1_000;
+/// The tags of an event that has none.
+const NO_TAGS: &str = "[]";
 
 /// What makes batches of events.
 #[derive(Default)]
@@ -25,6 +30,10 @@ pub struct Gatherer {
     known: HashSet<SeriesId>,
     /// Those of the batch that is being made.
     new: HashSet<SeriesId>,
+    /// How many of the former have tags, by key.
+    tagged: HashMap<String, usize>,
+    /// How many of the latter.
+    tagged_new: HashMap<String, usize>,
     day: Timestamp,
 }
 
@@ -41,6 +50,7 @@ impl Gatherer {
     pub fn batch(&mut self, events: &[Event]) -> Batch {
         let mut batch = Batch::default();
         self.new.clear();
+        self.tagged_new.clear();
         let mut totals = Totals::default();
         let mut alike = HashMap::new();
         for event in events {
@@ -87,6 +97,9 @@ impl Gatherer {
     /// The batch was written: what was new in it is known.
     pub fn wrote(&mut self, batch: &Batch) {
         self.known.extend(batch.verification_series.iter().map(|series| series.id));
+        for series in batch.verification_series.iter().filter(|series| series.tags != NO_TAGS) {
+            *self.tagged.entry(series.key_id.clone()).or_default() += 1;
+        }
         self.known.extend(batch.ratelimit_series.iter().map(|series| series.id));
     }
 
@@ -108,24 +121,37 @@ impl Gatherer {
         let identity_id = identity.map_or("", |identity| identity.id.as_str());
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
         let tags = serde_json::json!(tags(event)).to_string();
-        let fields =
-            [workspace, api, key.id.as_str(), identity_id, external_id, outcome, tags.as_str()];
-        let (id, is_new) = self.named("verification", &fields, event.at);
+        let key_id = key.id.as_str();
+        let mut fields = [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str()];
+        let (mut id, mut is_new) = self.named("verification", &fields, event.at);
+        if is_new && tags != NO_TAGS && !self.may_begin_tagged(key_id) {
+            self.new.remove(&id);
+            fields[6] = NO_TAGS;
+            (id, is_new) = self.named("verification", &fields, event.at);
+        }
         if is_new {
             batch.verification_series.push(VerificationSeries {
                 id,
                 workspace_id: workspace.to_owned(),
                 api_id: api.to_owned(),
-                key_id: key.id.as_str().to_owned(),
+                key_id: key_id.to_owned(),
                 identity_id: identity_id.to_owned(),
                 external_id: external_id.to_owned(),
                 outcome,
-                tags,
+                tags: fields[6].to_owned(),
                 seen_at: self.day,
             });
         }
         alike.insert(same, id);
         id
+    }
+
+    /// Counts a series with tags of a key, unless there are too many.
+    fn may_begin_tagged(&mut self, key_id: &str) -> bool {
+        let begun = self.tagged_new.entry(key_id.to_owned()).or_default();
+        let is_allowed = *begun + self.tagged.get(key_id).unwrap_or(&0) < TAGGED_MAX;
+        *begun += usize::from(is_allowed);
+        is_allowed
     }
 
     fn ratelimit_series(&mut self, batch: &mut Batch, event: &Ratelimit) -> SeriesId {
@@ -152,6 +178,8 @@ impl Gatherer {
         if day != self.day || self.known.len() >= KNOWN_MAX {
             self.known.clear();
             self.new.clear();
+            self.tagged.clear();
+            self.tagged_new.clear();
             self.day = day;
         }
         let mut hash = Sha256::new();

@@ -1,13 +1,14 @@
 //! What happened: each verification that found a key, and each check of the standalone limiter.
 //!
 //! Whoever answers a request only puts an event into a buffer and never waits. The buffer is bounded: an event that
-//! finds it full is dropped, and counted. [`writer`] empties it in batches.
+//! finds it full, by number or by bytes, is dropped, and counted. [`writer`] empties it in batches.
 
 pub mod delivering;
 mod gather;
 mod parcel;
 pub mod questions;
 pub mod recent;
+pub mod room;
 pub mod sql;
 mod summing;
 pub mod sums;
@@ -15,6 +16,7 @@ pub mod traffic;
 pub mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{Mutex, MutexGuard};
@@ -69,6 +71,9 @@ pub struct Ratelimit {
 /// The buffer, from both of its ends.
 pub struct Buffer {
     sender: Sender<Event>,
+    /// How many bytes of the callers' own the events hold that wait, and how many they may hold.
+    bytes: AtomicUsize,
+    bytes_max: usize,
     waiting: Mutex<Waiting>,
 }
 
@@ -81,11 +86,13 @@ struct Waiting {
     number: u64,
     gatherer: Gatherer,
     unsummed: Unsummed,
+    /// Whether events are left out because the disk has too little room.
+    is_short: bool,
 }
 
 impl Buffer {
-    /// With room for so many events.
-    pub fn new(waiting_max: usize) -> Self {
+    /// With room for so many events, and so many bytes in them.
+    pub fn new(waiting_max: usize, bytes_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(waiting_max);
         let waiting = Waiting {
             receiver,
@@ -93,13 +100,32 @@ impl Buffer {
             number: 1,
             gatherer: Gatherer::default(),
             unsummed: Unsummed::default(),
+            is_short: false,
         };
-        Self { sender, waiting: Mutex::new(waiting) }
+        Self { sender, bytes: AtomicUsize::new(0), bytes_max, waiting: Mutex::new(waiting) }
     }
 
     /// How many events wait to be taken; those of a batch that is being written do not.
     pub fn waiting_now(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
+    }
+
+    /// Adds an event, unless too many wait already, or too many bytes.
+    fn add(&self, event: Event) -> bool {
+        let bytes = event.bytes();
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_added =
+            before.saturating_add(bytes) <= self.bytes_max && self.sender.try_send(event).is_ok();
+        if !is_added {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_added
+    }
+
+    /// Events that waited do so no more.
+    fn wrote(&self, events: &[Event]) {
+        let bytes = events.iter().map(Event::bytes).sum();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     async fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -110,12 +136,27 @@ impl Buffer {
 /// Remembers an event, unless too many wait already.
 pub fn record(app: &App, event: Event) {
     let counts = event.counts(app);
-    if app.happened.sender.try_send(event).is_err() {
+    if !app.happened.add(event) {
         counts.dropped.inc();
     }
 }
 
+/// What an event takes beside what its caller has given: itself, and the heads of its texts.
+const EVENT_BYTES: usize = 256;
+
 impl Event {
+    /// How much memory it takes, about.
+    fn bytes(&self) -> usize {
+        let given = match self {
+            Self::Verification(event) => {
+                let tags = event.tags.iter().map(|tag| size_of::<String>() + tag.len());
+                tags.sum::<usize>() + event.reason.as_ref().map_or(0, |reason| reason.len())
+            }
+            Self::Ratelimit(event) => event.identifier.len(),
+        };
+        EVENT_BYTES + given
+    }
+
     /// What is counted of its kind.
     fn counts<'a>(&self, app: &'a App) -> &'a EventCounts {
         match self {

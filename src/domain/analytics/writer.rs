@@ -2,6 +2,7 @@
 
 use std::mem::take;
 
+use super::room::{self, Shortage};
 use super::summing::sum_up_late;
 use super::{Waiting, delivering, parcel};
 use crate::app::App;
@@ -18,6 +19,9 @@ const DAY_MS: i64 = 86_400_000;
 /// Writes what waits; how many events that were. What cannot be written stays for the next time.
 pub async fn write(app: &App) -> Result<usize> {
     let mut waiting = app.happened.waiting().await;
+    if waiting.leave_out(app, room::shortage(&app.settings)) {
+        return Ok(0);
+    }
     let mut written = 0;
     loop {
         waiting.fill();
@@ -43,6 +47,7 @@ pub async fn write(app: &App) -> Result<usize> {
             event.counts(app).written.inc();
         }
         written += events.len();
+        app.happened.wrote(events);
         events.clear();
         if unsummed.len() >= SUMS_MAX {
             take(unsummed).sum_up(app).await?;
@@ -51,6 +56,39 @@ pub async fn write(app: &App) -> Result<usize> {
 }
 
 impl Waiting {
+    /// Drops what waits while the disk has too little room, and tells whether it does.
+    fn leave_out(&mut self, app: &App, shortage: Option<Shortage>) -> bool {
+        let was_short = std::mem::replace(&mut self.is_short, shortage.is_some());
+        let Some(Shortage { free_bytes, reserve_bytes }) = shortage else {
+            if was_short {
+                tracing::info!("events are written again");
+            }
+            return false;
+        };
+        if !was_short {
+            tracing::warn!(
+                free_bytes,
+                reserve_bytes,
+                "events are not written: the disk has less free space than KEYWARD_EVENTS_RESERVE_BYTES"
+            );
+        }
+        if !self.events.is_empty() {
+            // It may have been written: another batch of this name would be taken for it.
+            self.number += 1;
+        }
+        loop {
+            for event in &self.events {
+                event.counts(app).dropped.inc();
+            }
+            app.happened.wrote(&self.events);
+            self.events.clear();
+            self.fill();
+            if self.events.is_empty() {
+                return true;
+            }
+        }
+    }
+
     /// Takes what the next batch has. One that may have been written stays as it is.
     fn fill(&mut self) {
         if !self.events.is_empty() {

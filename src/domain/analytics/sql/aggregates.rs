@@ -1,16 +1,16 @@
 //! The functions that sum rows up, of a group or of a window.
 
 mod clickhouse;
+mod lists;
 
 use sqlparser::ast::{Expr, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec};
 
-use super::arrays::json;
 use super::fragment::Fragment;
 use super::kinds::{Engine, Type, Typed};
 use super::scope::Scope;
 use super::shape::{Call, Given};
 use super::translate::Translator;
-use super::{invalid, shown, unsupported};
+use super::{domain, invalid, shown, unsupported};
 use crate::error::Result;
 
 pub const NAMES: &[&str] = &[
@@ -32,17 +32,17 @@ pub const NAMES: &[&str] = &[
     "dense_rank",
 ];
 
-/// The engine's aggregate, and what is made of it.
+/// The engine's aggregates, and what is made of them.
 struct Sum {
-    sql: Fragment,
-    /// Around the aggregate with its FILTER and OVER, which is `{0}`.
+    parts: Vec<Fragment>,
+    /// Of the aggregates with their FILTER and OVER, which are `{0}` and `{1}`.
     finish: &'static str,
     ty: Type,
 }
 
 impl Sum {
     fn new(sql: Fragment, finish: &'static str, ty: Type) -> Self {
-        Self { sql, finish, ty }
+        Self { parts: vec![sql], finish, ty }
     }
 }
 
@@ -138,16 +138,24 @@ impl Translator<'_> {
         if ["row_number", "rank", "dense_rank"].contains(&name) && over.is_none() {
             return invalid(format!("{name} is called with OVER"));
         }
-        let mut sum = match self.engine {
+        let Sum { mut parts, finish, ty } = match self.engine {
             Engine::ClickHouse => clickhouse::sum(name, is_distinct, given, filter)?,
             Engine::Postgres | Engine::Sqlite => {
                 sum(self.engine, name, is_distinct, given, filter)?
             }
         };
         if let Some(over) = over {
-            sum.sql.append(&over.sql);
+            for part in &mut parts {
+                part.append(&over.sql);
+            }
         }
-        Ok(Typed::of(Fragment::fill(sum.finish, &[&sum.sql]), sum.ty, &[]))
+        let finished = Fragment::fill(finish, &parts.iter().collect::<Vec<_>>());
+        let sql = match (name, &ty) {
+            ("sum" | "sumIf", Type::Int) => domain::int(self.engine, &finished),
+            ("sum" | "sumIf" | "avg", _) => domain::float(self.engine, &finished),
+            _ => finished,
+        };
+        Ok(Typed::of(sql, ty, &[]))
     }
 
     /// The value that a share of the rows does not exceed, between two neighbours if it falls there.
@@ -271,17 +279,21 @@ fn sum(
         ("count", [value]) => {
             Sum::new(Fragment::fill("count({0})", &[&value.sql]), "{0}", Type::Int)
         }
-        ("sum" | "sumIf" | "avg", [value]) => total(name == "avg", is_distinct, value)?,
+        ("sum" | "sumIf" | "avg", [value]) => total(engine, name == "avg", is_distinct, value)?,
         ("min" | "max", [value]) => extreme(name == "min", value)?,
         ("any", [value]) => whichever(engine, value),
         ("groupArray" | "groupUniqArray", [value]) => {
-            is_there = Some(Fragment::fill("({0} IS NOT NULL)", &[&value.sql]));
-            list(engine, is_distinct || name == "groupUniqArray", value)
+            let is_distinct = is_distinct || name == "groupUniqArray";
+            is_there = Some(lists::is_listed(engine, is_distinct, value));
+            lists::list(engine, is_distinct, value)
         }
         (name, _) => return invalid(format!("{name} is called with other arguments")),
     };
     let conditions: Vec<_> = is_there.iter().chain(filter.map(|filter| &filter.sql)).collect();
-    sum.sql.append(&filtered(&conditions));
+    let filter = filtered(&conditions);
+    for part in &mut sum.parts {
+        part.append(&filter);
+    }
     Ok(sum)
 }
 
@@ -312,8 +324,11 @@ fn distinct_count(engine: Engine, given: &[Typed]) -> Sum {
 }
 
 /// The sum of nothing is 0, as in ClickHouse, and the mean of nothing is NULL.
-fn total(is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
+fn total(engine: Engine, is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
     let value = value.clone().number(if is_mean { "avg" } else { "sum" })?;
+    if engine == Engine::Sqlite && !is_mean && value.ty != Type::Float {
+        return Ok(whole_total(is_distinct, &value.sql));
+    }
     let template = match (is_mean, is_distinct) {
         (false, false) => "sum({0})",
         (false, true) => "sum(DISTINCT {0})",
@@ -323,9 +338,31 @@ fn total(is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
     let (finish, ty) = match (is_mean, &value.ty) {
         (true, _) => ("CAST({0} AS DOUBLE PRECISION)", Type::Float),
         (false, Type::Float) => ("COALESCE({0}, 0)", Type::Float),
-        (false, _) => ("COALESCE(CAST({0} AS BIGINT), 0)", Type::Int),
+        (false, _) => ("COALESCE({0}, 0)", Type::Int),
     };
-    Ok(Sum::new(Fragment::fill(template, &[&value.sql]), finish, ty))
+    // A list may have given SQLite a whole number for a float, of which its sum could fail.
+    let sql = match (engine, &value.ty) {
+        (Engine::Sqlite, Type::Float) => {
+            Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&value.sql])
+        }
+        _ => value.sql,
+    };
+    Ok(Sum::new(Fragment::fill(template, &[&sql]), finish, ty))
+}
+
+/// A sum of whole numbers in SQLite, whose own fails where it is too large: from the sums of both halves of each
+/// number. One of different numbers is exact up to 2^53.
+fn whole_total(is_distinct: bool, value: &Fragment) -> Sum {
+    if is_distinct {
+        return Sum::new(Fragment::fill("total(DISTINCT {0})", &[value]), "{0}", Type::Int);
+    }
+    let high = Fragment::fill("sum({0} >> 32)", &[value]);
+    let low = Fragment::fill("sum({0} & 4294967295)", &[value]);
+    Sum {
+        parts: vec![high, low],
+        finish: "COALESCE(({0} + ({1} >> 32)) * 4294967296 + ({1} & 4294967295), 0)",
+        ty: Type::Int,
+    }
 }
 
 fn extreme(is_least: bool, value: &Typed) -> Result<Sum> {
@@ -342,22 +379,10 @@ fn extreme(is_least: bool, value: &Typed) -> Result<Sum> {
 
 fn whichever(engine: Engine, value: &Typed) -> Sum {
     let (template, finish) = match (engine, &value.ty) {
-        (Engine::Postgres, Type::Array(_)) => ("jsonb_agg({0})", "({0} -> 0)"),
+        // It has no order for lists themselves.
+        (Engine::Postgres, Type::Array(_)) => ("min(CAST({0} AS TEXT))", "CAST({0} AS JSONB)"),
         (Engine::Postgres, Type::Bool | Type::Flag) => ("bool_or({0})", "{0}"),
         (Engine::Postgres | Engine::Sqlite | Engine::ClickHouse, _) => ("min({0})", "{0}"),
     };
     Sum::new(Fragment::fill(template, &[&value.sql]), finish, value.ty.clone())
-}
-
-fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
-    let (template, finish) = if engine == Engine::Postgres {
-        let finish = "COALESCE({0}, jsonb_build_array())";
-        (if is_distinct { "jsonb_agg(DISTINCT {0})" } else { "jsonb_agg({0})" }, finish)
-    } else if is_distinct {
-        ("json_group_array(DISTINCT {0})", "{0}")
-    } else {
-        ("json_group_array({0})", "{0}")
-    };
-    let sql = Fragment::fill(template, &[&json(engine, value)]);
-    Sum::new(sql, finish, Type::array(value.ty.clone()))
 }

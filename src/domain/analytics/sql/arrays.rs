@@ -15,6 +15,8 @@ pub fn of(engine: Engine, items: Vec<Typed>) -> Result<Typed> {
     let mut ty = Type::Null;
     for item in &items {
         match ty.join(&item.ty) {
+            // Of lists of lists a short query could make one without bound.
+            Some(Type::Array(_)) => return unsupported("a list of lists"),
             Some(joined) if !matches!(joined, Type::Interval(_)) => ty = joined,
             _ => return invalid(format!("a list of {ty} and {}", item.ty)),
         }

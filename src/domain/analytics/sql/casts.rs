@@ -5,7 +5,7 @@ use sqlparser::ast::{DataType, ExactNumberInfo};
 use super::fragment::Fragment;
 use super::functions::{self, Args};
 use super::kinds::{Engine, Type, Typed};
-use super::{invalid, shown, times};
+use super::{domain, invalid, shown, times};
 use crate::error::Result;
 
 /// `CAST(… AS …)` and `…::…`.
@@ -41,10 +41,7 @@ pub fn cast(engine: Engine, value: Typed, to: &DataType) -> Result<Typed> {
 pub fn to_int(engine: Engine, value: &Typed) -> Result<Typed> {
     let template = match &value.ty {
         Type::Int => return Ok(value.clone()),
-        Type::Float => {
-            let cut = "CAST({0} AS BIGINT)";
-            engine.pick(["CAST(trunc({0}) AS BIGINT)", cut, cut])
-        }
+        Type::Float => return Ok(float_to_int(engine, value)),
         Type::Bool | Type::Flag => return value.clone().number("toInt64"),
         Type::Null => "CAST({0} AS BIGINT)",
         // A time is a number of seconds, and a day one of days.
@@ -56,6 +53,22 @@ pub fn to_int(engine: Engine, value: &Typed) -> Result<Typed> {
         other => return invalid(format!("toInt64 does not take {other}")),
     };
     Ok(Typed::fill(template, Type::Int, &[value]))
+}
+
+/// What is too large is nothing.
+fn float_to_int(engine: Engine, value: &Typed) -> Typed {
+    let sql = match engine {
+        Engine::Postgres => Fragment::fill(
+            "CAST(NULLIF(NULLIF(GREATEST(LEAST(trunc({0}), 9223372036854774784), -9223372036854775808), 9223372036854774784), -9223372036854775808) AS BIGINT)",
+            &[&value.sql],
+        ),
+        Engine::Sqlite => domain::int(engine, &value.sql),
+        Engine::ClickHouse => Fragment::fill(
+            "CAST(CASE WHEN abs({0}) < 9223372036854774784 THEN {0} END AS BIGINT)",
+            &[&value.sql],
+        ),
+    };
+    Typed::of(sql, Type::Int, &[value])
 }
 
 /// What is no number is nothing.
@@ -83,7 +96,8 @@ pub fn to_float(engine: Engine, value: &Typed) -> Result<Typed> {
                 "CASE WHEN json_valid({0}) THEN CASE WHEN json_type({0}) IN ('integer', 'real') THEN CAST({0} AS DOUBLE PRECISION) END END",
                 "toFloat64OrNull({0})",
             ]);
-            Ok(Typed::of(Fragment::fill(template, &[&value.sql, &pattern]), Type::Float, &[value]))
+            let sql = Fragment::fill(template, &[&value.sql, &pattern]);
+            Ok(Typed::of(domain::float(engine, &sql), Type::Float, &[value]))
         }
         _ => to_float(engine, &to_int(engine, value)?),
     }
@@ -116,10 +130,33 @@ pub fn to_text(engine: Engine, value: &Typed) -> Result<Typed> {
     Ok(Typed::fill(template, Type::Text, &[value]))
 }
 
-/// Texts one after the other; what is none becomes one.
+/// Texts one after the other; what is none becomes one. The first 4,096 characters of it, and of each list in it.
 pub fn concat(engine: Engine, values: &[Typed]) -> Result<Typed> {
     let texts = values.iter().map(|value| to_text(engine, value)).collect::<Result<Vec<_>>>()?;
-    let list = Fragment::list(" || ", texts.iter().map(|text| &text.sql));
-    let sql = Fragment::fill("({0})", &[&list]);
+    let cut = |sql: &Fragment| {
+        let template = ["left({0}, 4096)", "substr({0}, 1, 4096)", "{0}"];
+        Fragment::fill(engine.pick(template), &[sql])
+    };
+    let parts = texts.iter().zip(values).map(|(text, value)| match value.ty {
+        Type::Array(_) => cut(&text.sql),
+        _ => text.sql.clone(),
+    });
+    let sql = cut(&joined(&parts.collect::<Vec<_>>(), &cut));
     Ok(Typed::of(sql, Type::Text, &texts.iter().collect::<Vec<_>>()))
+}
+
+/// Halves one after the other, each cut: no text on the way is longer than two of them, however many parts there are, and
+/// the expression is not deep.
+fn joined(parts: &[Fragment], cut: &impl Fn(&Fragment) -> Fragment) -> Fragment {
+    match parts {
+        [part] => part.clone(),
+        parts => {
+            let (first, second) = parts.split_at(parts.len() / 2);
+            let half = |parts: &[Fragment]| match parts.len() {
+                0 | 1 => joined(parts, cut),
+                _ => cut(&joined(parts, cut)),
+            };
+            Fragment::fill("({0} || {1})", &[&half(first), &half(second)])
+        }
+    }
 }

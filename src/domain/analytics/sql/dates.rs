@@ -5,7 +5,7 @@ use super::fragment::Fragment;
 use super::functions::Args;
 use super::kinds::{Engine, Type, Typed, Unit};
 use super::times::{self, DAY_MS, SECOND_MS};
-use super::{invalid, shown};
+use super::{domain, invalid, shown};
 use crate::error::Result;
 
 pub fn now(args: &Args<'_>) -> Result<Typed> {
@@ -31,14 +31,18 @@ fn time(args: &Args<'_>) -> Result<Typed> {
         Type::Date | Type::DateTime | Type::DateTime64 | Type::Null => Ok(value.clone()),
         Type::Text if value.known_text().is_some() => times::read(value),
         Type::Int => match value.known_int().map(|seconds| seconds.checked_mul(SECOND_MS)) {
-            Some(Some(at)) => Ok(Typed::int(at, Type::DateTime)),
-            Some(None) => invalid("a time is out of range"),
-            None => Ok(Typed::fill("({0} * 1000)", Type::DateTime, &[value])),
+            Some(Some(at)) => times::known(at, Type::DateTime),
+            Some(None) => times::out_of_range(),
+            None => {
+                let exact = domain::exact(args.engine, value);
+                let at = domain::time(args.engine, &Fragment::fill("({0} * 1000)", &[&exact]));
+                Ok(Typed::of(at, Type::DateTime, &[value]))
+            }
         },
         Type::Float => {
             let seconds = Typed::fill("({0} * 1000)", Type::Float, &[value]);
             let at = casts::to_int(args.engine, &seconds)?;
-            Ok(Typed { ty: Type::DateTime64, ..at })
+            Ok(Typed::of(domain::time(args.engine, &at.sql), Type::DateTime64, &[&at]))
         }
         other => invalid(format!("{} takes a time, not {other}", args.name)),
     }
@@ -96,8 +100,16 @@ pub fn date_trunc(args: &Args<'_>) -> Result<Typed> {
 pub fn from_unix_ms(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 1)?;
     let value = &args.given[0];
-    match value.ty {
-        Type::Int => Ok(Typed { ty: Type::DateTime64, ..value.clone() }),
+    match (&value.ty, value.known_int()) {
+        (Type::Int, Some(at)) => times::known(at, Type::DateTime64),
+        // The column `time` is one.
+        (Type::Int, None) if value.time_of.is_some() => {
+            Ok(Typed { ty: Type::DateTime64, ..value.clone() })
+        }
+        (Type::Int, None) => {
+            let at = domain::time(args.engine, &value.sql);
+            Ok(Typed::of(at, Type::DateTime64, &[value]))
+        }
         _ => invalid(format!("{} takes an Int64, not {}", args.name, value.ty)),
     }
 }

@@ -8,7 +8,7 @@ use super::functions::{self, Args};
 use super::kinds::{Engine, Type, Typed, Unit};
 use super::scope::{Place, Scope, State};
 use super::translate::Translator;
-use super::{arrays, casts, invalid, literals, operators, shown, times, unsupported};
+use super::{arrays, casts, invalid, literals, operators, patterns, shown, times, unsupported};
 use crate::error::Result;
 
 impl Translator<'_> {
@@ -44,7 +44,7 @@ impl Translator<'_> {
             }
             Expr::UnaryOp { op, expr } => {
                 let value = self.expr(scope, expr)?;
-                unary(*op, value)
+                unary(self.engine, *op, value)
             }
             Expr::BinaryOp { left, op, right } => self.binary(scope, left, op, right),
             Expr::IsNull(expr) => self.filled(scope, "({0} IS NULL)", expr),
@@ -58,11 +58,11 @@ impl Translator<'_> {
             }
             Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
                 let values = self.all(scope, [&**expr, &**pattern])?;
-                operators::like(self.engine, *negated, false, &values)
+                patterns::like(self.engine, *negated, false, &values)
             }
             Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
                 let values = self.all(scope, [&**expr, &**pattern])?;
-                operators::like(self.engine, *negated, true, &values)
+                patterns::like(self.engine, *negated, true, &values)
             }
             Expr::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
                 self.case(scope, operand.as_deref(), conditions, else_result.as_deref())
@@ -225,9 +225,9 @@ impl Translator<'_> {
         operators::choose(&whens, thens)
     }
 
-    /// A query for one value. It cannot name what is outside of it.
+    /// A query for one value, that of its first row. It cannot name what is outside of it.
     fn scalar(&mut self, query: &Query) -> Result<Typed> {
-        let rows = self.query(query, self.asked.inner_rows_max)?;
+        let rows = self.query(query, Some(1))?;
         match &rows.columns[..] {
             [(_, ty)] => {
                 let sql = super::fragment::Fragment::fill("({0})", &[&rows.sql]);
@@ -277,7 +277,7 @@ impl Translator<'_> {
     }
 }
 
-fn unary(operator: UnaryOperator, value: Typed) -> Result<Typed> {
+fn unary(engine: Engine, operator: UnaryOperator, value: Typed) -> Result<Typed> {
     match operator {
         UnaryOperator::Plus => value.number("+"),
         UnaryOperator::Not => {
@@ -290,8 +290,7 @@ fn unary(operator: UnaryOperator, value: Typed) -> Result<Typed> {
             if let Some(negated) = value.known_int().and_then(i64::checked_neg) {
                 return Ok(Typed::int(negated, Type::Int));
             }
-            let ty = value.ty.clone();
-            Ok(Typed::fill("(- {0})", ty, &[&value]))
+            Ok(operators::negated(engine, &value))
         }
         _ => unsupported(&format!("the operator {operator}")),
     }

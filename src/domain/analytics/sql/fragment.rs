@@ -23,6 +23,8 @@ enum Piece {
     Text(Rc<str>),
     /// Where nothing but digits may stand.
     Digits(Rc<[i64]>),
+    /// A place where something may be put in later.
+    Gap(usize),
     Share(f64),
 }
 
@@ -70,6 +72,22 @@ impl Fragment {
     /// A number from 0 to 1, as nothing but its digits.
     pub fn share(value: f64) -> Self {
         Self { pieces: vec![Piece::Share(value)], is_too_long: false }
+    }
+
+    /// A place for [`Self::fill_gap`]; nothing, as long as it is not filled.
+    pub fn gap(number: usize) -> Self {
+        Self { pieces: vec![Piece::Gap(number)], is_too_long: false }
+    }
+
+    pub fn fill_gap(&self, number: usize, with: &Self) -> Self {
+        let mut filled = Self { pieces: Vec::new(), is_too_long: self.is_too_long };
+        for piece in &self.pieces {
+            match piece {
+                Piece::Gap(gap) if *gap == number => filled.append(with),
+                piece => filled.push(piece.clone()),
+            }
+        }
+        filled
     }
 
     /// The template with `{0}`, `{1}` … replaced by the parts.
@@ -154,6 +172,7 @@ impl Fragment {
                     write!(sql, "{}", values.join(", "))
                 }
                 Piece::Share(value) => write!(sql, "{value:?}"),
+                Piece::Gap(_) => Ok(()),
             };
         }
         Some((sql, texts))

@@ -3,7 +3,7 @@
 use sqlparser::ast::{JoinConstraint, ObjectName, TableFactor, TableWithJoins};
 
 use super::fragment::Fragment;
-use super::kinds::Engine;
+use super::kinds::{Engine, Origin};
 use super::scope::{Column, Relation, Scope};
 use super::tables::Table;
 use super::translate::Translator;
@@ -119,30 +119,39 @@ impl Translator<'_> {
                 format!("there is no table {name} to be read here; there are: {names}"),
             );
         };
+        let read = self.number();
         let column = |(name, ty): (&'static str, _)| Column {
             name: name.into(),
             sql: Fragment::fill("{0}.{1}", &[&own, &Fragment::quoted(name)]),
             ty,
             time_of: (name == "time").then_some(table),
+            origin: Some(Origin { read, name }),
             is_doubled: false,
         };
         let columns = table.columns().into_iter().map(column).collect();
-        let sql = self.read(table, &own);
+        let sql = self.fenced(table, read, &own);
         Ok((sql, Relation { name: called, columns }))
     }
 
-    /// A public table under a name. It is a view at the head of the query, but ClickHouse has it where it is named.
-    fn read(&mut self, table: &'static Table, name: &Fragment) -> Fragment {
-        if self.engine == Engine::ClickHouse {
-            return Fragment::fill(
-                "({0}) AS {1}",
-                &[&views::clickhouse::view(table, self.asked), name],
-            );
-        }
-        if !self.used.contains(&table) {
-            self.used.push(table);
-        }
-        Fragment::fill("{0} AS {1}", &[&Fragment::word(table.name), name])
+    /// A public table under a name: a view of the workspace's rows, behind a fence that no expression of the caller
+    /// crosses. An engine is free to compute an expression on any row that it has at hand, and would otherwise do so on
+    /// rows of other workspaces before it leaves them out. A subquery with OFFSET is one that Postgres and SQLite
+    /// neither take apart nor move conditions into; to ClickHouse, one with LIMIT is.
+    ///
+    /// Within the fence there may be [`Narrowing`](super::kinds::Narrowing)s, by which an engine finds its rows.
+    fn fenced(&self, table: &Table, read: usize, name: &Fragment) -> Fragment {
+        let view = match self.engine {
+            Engine::ClickHouse => views::clickhouse::view(table, self.asked),
+            engine @ (Engine::Postgres | Engine::Sqlite) => {
+                views::view(table, engine, &self.asked.visible)
+            }
+        };
+        let template = self.engine.pick([
+            "(SELECT * FROM ({0}) AS {1}{2} OFFSET 0) AS {3}",
+            "(SELECT * FROM ({0}) AS {1}{2} LIMIT -1 OFFSET 0) AS {3}",
+            "(SELECT * FROM ({0}) AS {1}{2} LIMIT 1000000000000) AS {3}",
+        ]);
+        Fragment::fill(template, &[&view, &Fragment::name('f', read), &Fragment::gap(read), name])
     }
 
     /// ` ON …` of the relation that came last.

@@ -12,7 +12,7 @@ use super::kinds::{Engine, Type, Typed};
 use super::scope::Scope;
 use super::shape::{self, Call, Given};
 use super::translate::Translator;
-use super::{aggregates, arrays, casts, dates, fault, invalid, operators, shown};
+use super::{aggregates, arrays, casts, dates, fault, invalid, numbers, operators, shown};
 use crate::error::{QueryFault, Result};
 
 /// What a function is called with.
@@ -94,16 +94,10 @@ pub static FUNCTIONS: &[Function] = &[
         text(args, Type::Flag, ["(right({0}, length({1})) = {1})", sqlite, "endsWith({0}, {1})"])
     }),
     function("JSONExtractString", 2, ANY, json_extract_string),
-    function("round", 1, 2, round),
-    function("floor", 1, 2, floor),
-    function("ceil", 1, 2, ceil),
-    function("abs", 1, 1, |args| {
-        let value = args.given[0].clone().number("abs")?;
-        let ty = value.ty.clone();
-        // ClickHouse's is of a type that does not go with others.
-        let clickhouse = if ty == Type::Int { "toInt64(abs({0}))" } else { "abs({0})" };
-        Ok(Typed::fill(args.engine.pick(["abs({0})", "abs({0})", clickhouse]), ty, &[&value]))
-    }),
+    function("round", 1, 2, numbers::round),
+    function("floor", 1, 2, numbers::floor),
+    function("ceil", 1, 2, numbers::ceil),
+    function("abs", 1, 1, numbers::abs),
     function("if", 3, 3, |args| {
         let when = args.given[0].clone().truth()?;
         operators::choose(&[when], args.given[1..].to_vec())
@@ -234,7 +228,7 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
         Engine::Sqlite => args.given[1].sql.clone(),
         // Counted from the end, and within what Postgres takes.
         Engine::Postgres => Fragment::fill(
-            "CAST(LEAST(CASE WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE {1} END, 1000000000) AS INTEGER)",
+            "CAST(GREATEST(LEAST(CASE WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE {1} END, 1000000000), -1000000000) AS INTEGER)",
             &[&value.sql, &args.given[1].sql],
         ),
     };
@@ -312,7 +306,7 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
         Engine::Postgres => {
             let keys = Fragment::text(&serde_json::json!(keys).to_string());
             let found = Fragment::fill(
-                "(CAST(NULLIF({0}, '') AS jsonb) #> ARRAY(SELECT jsonb_array_elements_text(CAST({1} AS jsonb))))",
+                "(keyward_events.json_or_null({0}) #> ARRAY(SELECT jsonb_array_elements_text(CAST({1} AS jsonb))))",
                 &[&value.sql, &keys],
             );
             Fragment::fill(
@@ -322,52 +316,6 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
         }
     };
     Ok(Typed::of(sql, Type::Text, &[value]))
-}
-
-/// The number, and ten to the power of the places that are kept.
-fn places(args: &Args<'_>) -> Result<(Typed, i32)> {
-    let value = args.given[0].clone().number(args.name)?;
-    let places = args.given.get(1).map_or(Some(0), Typed::known_int);
-    match places.and_then(|places| i32::try_from(places).ok()) {
-        Some(places) if (-15..=15).contains(&places) => Ok((value, places)),
-        _ => invalid(format!("{} takes a number of places that is written out, to 15", args.name)),
-    }
-}
-
-fn round(args: &Args<'_>) -> Result<Typed> {
-    scaled(args, ["round({0})"; 3])
-}
-
-fn floor(args: &Args<'_>) -> Result<Typed> {
-    let sqlite = "(CAST({0} AS INTEGER) - (CAST({0} AS INTEGER) > {0}))";
-    scaled(args, ["floor({0})", sqlite, "floor({0})"])
-}
-
-fn ceil(args: &Args<'_>) -> Result<Typed> {
-    let sqlite = "(CAST({0} AS INTEGER) + (CAST({0} AS INTEGER) < {0}))";
-    scaled(args, ["ceil({0})", sqlite, "ceil({0})"])
-}
-
-/// Cuts a number to places before or after its point.
-fn scaled(args: &Args<'_>, templates: [&'static str; 3]) -> Result<Typed> {
-    let (value, places) = places(args)?;
-    if value.ty != Type::Float && places >= 0 {
-        return Ok(value);
-    }
-    let cut = args.engine.pick(templates);
-    let scale = Typed::of(Fragment::float(10_f64.powi(places.abs())), Type::Float, &[]);
-    let (there, back) = match places.cmp(&0) {
-        Ordering::Equal => ("CAST({0} AS DOUBLE PRECISION)", "CAST({0} AS DOUBLE PRECISION)"),
-        Ordering::Greater => ("({0} * {1})", "({0} / {1})"),
-        Ordering::Less => ("({0} / {1})", "({0} * {1})"),
-    };
-    let scaled = Typed::fill(there, Type::Float, &[&value, &scale]);
-    let cut = Typed::fill(cut, Type::Float, &[&scaled]);
-    let back = Typed::fill(back, Type::Float, &[&cut, &scale]);
-    match value.ty {
-        Type::Float => Ok(back),
-        _ => Ok(Typed::fill("CAST({0} AS BIGINT)", Type::Int, &[&back])),
-    }
 }
 
 fn coalesce(args: &Args<'_>) -> Result<Typed> {

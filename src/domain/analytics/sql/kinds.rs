@@ -77,7 +77,13 @@ impl Type {
                 let is_fine = *a == Self::DateTime64 || *b == Self::DateTime64;
                 Some(if is_fine { Self::DateTime64 } else { Self::DateTime })
             }
-            (Self::Array(a), Self::Array(b)) => a.join(b).map(Self::array),
+            // A list stays as it is, so what is in it cannot become a number.
+            (Self::Array(a), Self::Array(b)) if a.is_truth() == b.is_truth() => {
+                a.join(b).map(Self::array)
+            }
+            (Self::Array(a), Self::Array(b)) if **a == Self::Null || **b == Self::Null => {
+                a.join(b).map(Self::array)
+            }
             _ => None,
         }
     }
@@ -123,6 +129,34 @@ pub struct Typed {
     pub loose: Option<Rc<str>>,
     /// The table whose column `time` it is, perhaps cut to a unit.
     pub time_of: Option<&'static Table>,
+    /// The column of a public table that it is, and nothing more.
+    pub origin: Option<Origin>,
+    /// As a condition: what its rows fulfil in the public tables by themselves.
+    pub narrowings: Vec<Narrowing>,
+}
+
+/// A column of a public table, as it is read at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The number of that place.
+    pub read: usize,
+    pub name: &'static str,
+}
+
+/// A comparison of a column with a value that is known before the query is run. It can fail on no row, so a public
+/// table may be read by it before the rows of others are gone.
+#[derive(Debug, Clone)]
+pub struct Narrowing {
+    pub read: usize,
+    pub sql: Fragment,
+}
+
+impl Origin {
+    /// As it is called where the table is read.
+    pub fn sql(self) -> Fragment {
+        let table = Fragment::name('f', self.read);
+        Fragment::fill("{0}.{1}", &[&table, &Fragment::quoted(self.name)])
+    }
 }
 
 impl Typed {
@@ -136,6 +170,8 @@ impl Typed {
             windows: parts.iter().any(|part| part.windows),
             loose: parts.iter().find_map(|part| part.loose.clone()),
             time_of: None,
+            origin: None,
+            narrowings: Vec::new(),
         }
     }
 

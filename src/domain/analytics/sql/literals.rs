@@ -4,7 +4,7 @@ use sqlparser::ast::Value;
 
 use super::fragment::Fragment;
 use super::kinds::{Type, Typed};
-use super::{invalid, shown, unsupported};
+use super::{domain, invalid, shown, unsupported};
 use crate::error::Result;
 
 pub fn value(value: &Value) -> Result<Typed> {
@@ -32,12 +32,15 @@ fn number(number: &str) -> Result<Typed> {
     }
     match digits.parse::<f64>() {
         Ok(float)
-            if float.is_finite()
+            if domain::has_float(float)
                 && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') =>
         {
             Ok(Typed::of(Fragment::float(float), Type::Float, &[]))
         }
-        _ => invalid(format!("the number {} cannot be used", shown(number))),
+        _ => invalid(format!(
+            "the number {} cannot be used: floats are from 1e-100 to 1e100",
+            shown(number)
+        )),
     }
 }
 

@@ -4,13 +4,15 @@
 //! bounds ([`parse`]); its tree is taken apart piece by piece, and every piece that is not expressly offered is
 //! refused ([`shape`], [`functions`]); what is understood is written anew for the engine ([`fragment`]), which knows no
 //! words but those of this program. A query can name nothing but the public tables and its own parts: the tables are
-//! views that hold the condition on the workspace inside them ([`views`]).
+//! views that hold the condition on the workspace inside them ([`views`]), each behind a fence that keeps the caller's
+//! expressions from the rows of others ([`from`]). What an expression cannot compute is NULL ([`domain`]), so that it
+//! fails on no row.
 //!
 //! The engines are Postgres, SQLite and ClickHouse itself, from version 18.16 on: what an old one does in other words is
 //! written in those, and what it cannot do at all in the words of a new one.
 //!
 //! Results are what ClickHouse would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
-//! `min` of nothing, and division by zero are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
+//! `min` of nothing, division by zero and numbers that are too large are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
 //! its parts, where it would falsify sums.
 
 mod aggregates;
@@ -18,6 +20,7 @@ mod answer;
 mod arrays;
 mod casts;
 mod dates;
+mod domain;
 mod expr;
 mod fragment;
 mod from;
@@ -25,8 +28,10 @@ mod functions;
 mod kinds;
 mod labels;
 mod literals;
+mod numbers;
 mod operators;
 mod parse;
+mod patterns;
 mod scope;
 mod select;
 mod shape;
@@ -104,7 +109,7 @@ fn understood(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
     let rows = translator.query(&query, Some(asked.rows_max))?;
     let columns = answered(&rows)?;
     let sql = match engine {
-        Engine::Postgres | Engine::Sqlite => whole(&translator, &rows),
+        Engine::Postgres | Engine::Sqlite => whole(engine, &rows),
         Engine::ClickHouse => rows.sql,
     };
     match sql.render(engine) {
@@ -128,15 +133,8 @@ fn answered(rows: &Rows) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The views that are used, and a SELECT that makes each row a JSON list. ClickHouse needs neither: its views stand
-/// where they are named, and it makes such lists itself.
-fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
-    let (engine, asked) = (translator.engine, translator.asked);
-    let views = translator.used.iter().map(|table| {
-        let view = views::view(table, engine, &asked.visible);
-        Fragment::fill("{0} AS NOT MATERIALIZED ({1})", &[&Fragment::word(table.name), &view])
-    });
-    let views: Vec<_> = views.collect();
+/// A SELECT that makes each row a JSON list. ClickHouse makes such lists itself.
+fn whole(engine: Engine, rows: &Rows) -> Fragment {
     let values = rows.columns.iter().zip(rows.first..).map(|((_, ty), number)| {
         let value = Fragment::fill("q.{0}", &[&Fragment::name('c', number)]);
         match (engine, ty) {
@@ -159,9 +157,7 @@ fn whole(translator: &Translator<'_>, rows: &Rows) -> Fragment {
     // One that is too long never leaves the engine.
     let template = "SELECT CASE WHEN octet_length(r.line) <= {0} THEN r.line END FROM ({1}) AS r";
     let longest = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
-    let select = Fragment::fill(template, &[&longest, &lines]);
-    let views = Fragment::list(", ", &views);
-    Fragment::fill("WITH {0} {1}", &[&views, &select])
+    Fragment::fill(template, &[&longest, &lines])
 }
 
 fn fault<T>(fault: QueryFault, message: impl Into<String>) -> Result<T> {

@@ -3,10 +3,10 @@
 use sqlparser::ast::{BinaryOperator, Expr, Query};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Type, Typed};
+use super::kinds::{Engine, Narrowing, Type, Typed};
 use super::scope::Scope;
 use super::translate::Translator;
-use super::{casts, fault, invalid, shown, times, unsupported};
+use super::{casts, domain, fault, invalid, shown, times, unsupported};
 use crate::error::{QueryFault, Result};
 
 impl Translator<'_> {
@@ -24,7 +24,7 @@ impl Translator<'_> {
         let right = self.expr(scope, right)?;
         scope.is_condition = is_condition;
         let template = match operator {
-            BinaryOperator::And => return truths("({0} AND {1})", left, right),
+            BinaryOperator::And => return truths(AND, left, right),
             BinaryOperator::Or => return truths("({0} OR {1})", left, right),
             BinaryOperator::Eq => "({0} = {1})",
             BinaryOperator::NotEq => "({0} <> {1})",
@@ -47,7 +47,7 @@ impl Translator<'_> {
         if is_condition {
             self.refuse_forgotten(&left, operator, &right)?;
         }
-        Ok(Typed::fill(template, Type::Flag, &[&left, &right]))
+        Ok(narrowing(template, &[&left, &right]))
     }
 
     pub fn between<'q>(
@@ -74,7 +74,7 @@ impl Translator<'_> {
                 self.engine.pick([usual, usual, "({0} < {1} OR {0} > {2})"])
             }
         };
-        Ok(Typed::fill(template, Type::Flag, &[&value, &low, &high]))
+        Ok(narrowing(template, &[&value, &low, &high]))
     }
 
     /// Whoever asks for what has been forgotten is told so, and not that there was nothing.
@@ -138,7 +138,14 @@ impl Translator<'_> {
             Fragment::fill(template, &[&value.sql, &listed])
         };
         let parts: Vec<_> = items.iter().chain([&value]).collect();
-        Ok(Typed::of(sql, Type::Flag, &parts))
+        let mut member = Typed::of(sql, Type::Flag, &parts);
+        if is_written && let Some(origin) = value.origin {
+            let listed = Fragment::list(", ", items.iter().map(|item| &item.sql));
+            let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
+            let sql = Fragment::fill(template, &[&origin.sql(), &listed]);
+            member.narrowings.push(Narrowing { read: origin.read, sql });
+        }
+        Ok(member)
     }
 
     pub fn in_subquery<'q>(
@@ -169,7 +176,28 @@ fn is_about_time(left: &Typed, right: &Typed) -> bool {
 
 fn truths(template: &'static str, left: Typed, right: Typed) -> Result<Typed> {
     let (left, right) = (left.truth()?, right.truth()?);
-    Ok(Typed::fill(template, Type::Flag, &[&left, &right]))
+    let mut both = Typed::fill(template, Type::Flag, &[&left, &right]);
+    if template == AND {
+        both.narrowings = left.narrowings.into_iter().chain(right.narrowings).collect();
+    }
+    Ok(both)
+}
+
+const AND: &str = "({0} AND {1})";
+
+/// A comparison. One of a public table's column with what is known narrows what is read of that table.
+fn narrowing(template: &'static str, parts: &[&Typed]) -> Typed {
+    let mut compared = Typed::fill(template, Type::Flag, parts);
+    let origins: Vec<_> = parts.iter().filter_map(|part| part.origin).collect();
+    let [origin] = origins[..] else { return compared };
+    if parts.iter().all(|part| part.origin.is_some() || part.known.is_some()) {
+        let column = origin.sql();
+        let parts =
+            parts.iter().map(|part| if part.origin.is_some() { &column } else { &part.sql });
+        let sql = Fragment::fill(template, &parts.collect::<Vec<_>>());
+        compared.narrowings.push(Narrowing { read: origin.read, sql });
+    }
+    compared
 }
 
 /// `=`, for what is compared without being written so.
@@ -219,17 +247,13 @@ fn arithmetic(
         BinaryOperator::Multiply => ("({0} * {1})", i64::checked_mul),
         BinaryOperator::Modulo if is_whole => {
             let usual = "({0} % NULLIF({1}, 0))";
-            // It divides by 0 even where NULL is asked for.
+            // It divides even where NULL is asked for, and the least number not by -1.
             let clickhouse =
-                "CASE WHEN {1} <> 0 THEN {0} % CASE WHEN {1} = 0 THEN 1 ELSE {1} END END";
+                "CASE WHEN {1} <> 0 THEN {0} % CASE WHEN {1} IN (0, -1) THEN 1 ELSE {1} END END";
             (engine.pick([usual, usual, clickhouse]), i64::checked_rem)
         }
         BinaryOperator::Modulo => return invalid("% takes whole numbers"),
-        _ => {
-            let template =
-                "(CAST({0} AS DOUBLE PRECISION) / NULLIF(CAST({1} AS DOUBLE PRECISION), 0))";
-            return Ok(Typed::fill(template, Type::Float, &[&left, &right]));
-        }
+        _ => return Ok(quotient(engine, &left, &right)),
     };
     if let (Some(left), Some(right)) = (left.known_int(), right.known_int()) {
         match known(left, right) {
@@ -237,77 +261,48 @@ fn arithmetic(
             None => return invalid(format!("{left} {what} {right} cannot be computed")),
         }
     }
-    Ok(Typed::fill(template, ty, &[&left, &right]))
-}
-
-/// LIKE, and ILIKE in any letter case.
-pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> Result<Typed> {
-    let [value, pattern] = values else { return invalid("LIKE takes a text and a pattern") };
-    let (Type::Text, Some(known)) = (&value.ty, pattern.known_text()) else {
-        return invalid("LIKE compares a text with a pattern that is written out");
+    let parts = [&left, &right];
+    let sql = match operator {
+        BinaryOperator::Modulo => Fragment::fill(template, &[&left.sql, &right.sql]),
+        _ if is_whole => {
+            let exact = parts.map(|part| domain::exact(engine, part));
+            domain::int(engine, &Fragment::fill(template, &exact.each_ref()))
+        }
+        // Times a whole number nothing becomes smaller.
+        BinaryOperator::Multiply
+            if engine == Engine::Postgres
+                && parts.iter().all(|part| part.known_int().is_none()) =>
+        {
+            let exact = parts.map(|part| domain::exact(engine, part));
+            domain::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
+        }
+        _ => domain::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql])),
     };
-    let (glob, escaped);
-    let (template, pattern) = match (engine, any_case) {
-        (Engine::Postgres, false) => ("({0} LIKE {1})", pattern),
-        (Engine::Postgres, true) => ("({0} ILIKE {1})", pattern),
-        // LIKE of SQLite does not tell upper from lower case; GLOB does.
-        (Engine::Sqlite, true) => ("({0} LIKE {1} ESCAPE '\\')", pattern),
-        (Engine::Sqlite, false) => {
-            glob = Typed::text(&globbed(known));
-            ("({0} GLOB {1})", &glob)
-        }
-        (Engine::ClickHouse, false) => {
-            escaped = Typed::text(&escaped_anew(known));
-            ("({0} LIKE {1})", &escaped)
-        }
-        (Engine::ClickHouse, true) => {
-            escaped = Typed::text(&escaped_anew(known).to_lowercase());
-            ("(lowerUTF8({0}) LIKE {1})", &escaped)
-        }
+    Ok(Typed::of(sql, ty, &parts))
+}
+
+/// Of whole numbers it is neither too large nor too small for a float.
+fn quotient(engine: Engine, left: &Typed, right: &Typed) -> Typed {
+    let is_whole = left.ty != Type::Float && right.ty != Type::Float;
+    let sql = if engine == Engine::Postgres && !is_whole {
+        let exact = [left, right].map(|part| domain::exact(engine, part));
+        // With as many places as a float has, wherever its point is.
+        let template = "({0} * 1.0000000000000000000000000000000000000000 / NULLIF({1}, 0))";
+        domain::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
+    } else {
+        let template = "(CAST({0} AS DOUBLE PRECISION) / NULLIF(CAST({1} AS DOUBLE PRECISION), 0))";
+        domain::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql]))
     };
-    let like = Typed::fill(template, Type::Flag, &[value, pattern]);
-    Ok(if negated { Typed::fill("(NOT {0})", Type::Flag, &[&like]) } else { like })
+    Typed::of(sql, Type::Float, &[left, right])
 }
 
-fn globbed(pattern: &str) -> String {
-    let mut glob = String::new();
-    let mut rest = pattern.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            '%' => glob.push('*'),
-            '_' => glob.push('?'),
-            '\\' => literally(&mut glob, rest.next().unwrap_or('\\')),
-            c => literally(&mut glob, c),
-        }
-    }
-    glob
-}
-
-/// The pattern with a backslash before nothing but what would mean something else: what ClickHouse makes of another one
-/// depends on its version.
-fn escaped_anew(pattern: &str) -> String {
-    let mut anew = String::new();
-    let mut rest = pattern.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            '\\' => {
-                let c = rest.next().unwrap_or('\\');
-                if matches!(c, '%' | '_' | '\\') {
-                    anew.push('\\');
-                }
-                anew.push(c);
-            }
-            c => anew.push(c),
-        }
-    }
-    anew
-}
-
-fn literally(glob: &mut String, c: char) {
-    match c {
-        '*' | '?' | '[' => glob.extend(['[', c, ']']),
-        c => glob.push(c),
-    }
+/// The number with the other sign.
+pub fn negated(engine: Engine, value: &Typed) -> Typed {
+    let sql = match value.ty {
+        Type::Float => Fragment::fill("(- {0})", &[&value.sql]),
+        _ => domain::int(engine, &Fragment::fill("(- {0})", &[&domain::exact(engine, value)])),
+    };
+    Typed::of(sql, value.ty.clone(), &[value])
 }
 
 /// CASE: of the values the last one is for when no condition holds.
@@ -329,20 +324,4 @@ pub fn choose(whens: &[Typed], thens: Vec<Typed>) -> Result<Typed> {
     }
     let parts: Vec<_> = whens.iter().chain(&thens).collect();
     Ok(Typed::of(sql, ty, &parts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{escaped_anew, globbed};
-
-    #[test]
-    fn a_pattern_keeps_its_meaning_as_a_glob() {
-        assert_eq!(globbed("a%b_c"), "a*b?c");
-        assert_eq!(globbed(r"100\%*[x]"), "100%[*][[]x]");
-    }
-
-    #[test]
-    fn a_pattern_keeps_its_meaning_for_clickhouse() {
-        assert_eq!(escaped_anew(r"100\%_\\%\d.\"), r"100\%_\\%d.\\");
-    }
 }

@@ -3,7 +3,7 @@
 use sqlparser::ast::{Query, Statement};
 use sqlparser::dialect::ClickHouseDialect;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::{fault, invalid};
 use crate::error::{QueryFault, Result};
@@ -15,6 +15,8 @@ const TOKENS_MAX: usize = 8_000;
 /// How deep the parser goes. What is deeper than [`super::DEPTH_MAX`] is refused in any case; the parser counts other
 /// steps.
 const RECURSION_MAX: usize = 150;
+/// The most lambdas. The parser reads the rest of a query twice for each that it has tried.
+const LAMBDAS_MAX: usize = 8;
 /// The longest message of the parser that is passed on.
 const MESSAGE_MAX: usize = 300;
 
@@ -33,6 +35,7 @@ pub fn parse(text: &str) -> Result<Query> {
     if count > TOKENS_MAX {
         return invalid(format!("the query has more than {TOKENS_MAX} words and signs"));
     }
+    refuse_slow(&tokens)?;
     let starts_as_select = tokens
         .iter()
         .find(|token| !matches!(token.token, Token::Whitespace(_)))
@@ -50,6 +53,29 @@ pub fn parse(text: &str) -> Result<Query> {
         Err(ParserError::RecursionLimitExceeded) => invalid("the query is nested too deeply"),
         Err(ParserError::TokenizerError(e) | ParserError::ParserError(e)) => invalid(told(&e)),
     }
+}
+
+/// Refuses what the parser takes exponential time for where it is nested: it tries one form, and then reads the same text
+/// again in another one.
+fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut tokens =
+        tokens.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)));
+    let (mut lambdas, mut previous) = (0, None);
+    tokens.try_for_each(|token| {
+        match (previous.replace(token), token) {
+            (Some(Token::Word(word)), Token::LParen)
+                if word.value.eq_ignore_ascii_case("position") =>
+            {
+                return fault(QueryFault::Function, "there is no function position");
+            }
+            (_, Token::Arrow) => lambdas += 1,
+            _ => {}
+        }
+        match lambdas > LAMBDAS_MAX {
+            true => invalid(format!("the query has more than {LAMBDAS_MAX} lambdas")),
+            false => Ok(()),
+        }
+    })
 }
 
 fn only_select(statements: Vec<Statement>) -> Result<Query> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use sqlparser::ast::Expr;
 
 use super::fragment::Fragment;
-use super::kinds::{Type, Typed};
+use super::kinds::{Origin, Type, Typed};
 use super::tables::Table;
 use super::{fault, invalid, shown};
 use crate::error::{QueryFault, Result};
@@ -17,6 +17,7 @@ pub struct Column {
     pub sql: Fragment,
     pub ty: Type,
     pub time_of: Option<&'static Table>,
+    pub origin: Option<Origin>,
     /// Joined by USING with one of the same name, which stands for both.
     pub is_doubled: bool,
 }
@@ -26,6 +27,7 @@ impl Column {
         let mut typed = Typed::of(self.sql.clone(), self.ty.clone(), &[]);
         typed.loose = Some(self.name.clone());
         typed.time_of = self.time_of;
+        typed.origin = self.origin;
         typed
     }
 }

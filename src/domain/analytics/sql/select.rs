@@ -7,7 +7,7 @@ use sqlparser::ast::{
 };
 
 use super::fragment::Fragment;
-use super::kinds::{Known, Typed};
+use super::kinds::{Engine, Known, Narrowing, Typed};
 use super::labels::label;
 use super::scope::{Alias, Place, Scope, State};
 use super::shape::{self, QueryParts, SelectParts};
@@ -27,6 +27,7 @@ struct Output {
 /// A SELECT without its columns.
 struct Tail {
     conditions: Vec<Fragment>,
+    narrowings: Vec<Narrowing>,
     keys: Vec<Fragment>,
     having: Option<Typed>,
     order_by: Fragment,
@@ -47,7 +48,7 @@ impl Translator<'_> {
         scope.aliases = aliases(parts.items);
         let keys = self.group_by(&mut scope, &parts)?;
         let outputs = self.outputs(&mut scope, parts.items)?;
-        let tail = self.tail(&mut scope, &parts, keys, &outputs, query, rows_max)?;
+        let mut tail = self.tail(&mut scope, &parts, keys, &outputs, query, rows_max)?;
         let is_grouped = !tail.keys.is_empty()
             || tail.having.is_some()
             || outputs.iter().any(|output| output.value.aggregates)
@@ -57,6 +58,11 @@ impl Translator<'_> {
             refuse_loose(summed.chain(&tail.having).chain(&tail.sorted))?;
         }
         from.append(&arrays::unnest(self.engine, &scope.unnested));
+        from = narrowed(from, &tail.narrowings);
+        if self.engine == Engine::Postgres && scope.relations.len() + scope.unnested.len() > 1 {
+            // It knows no bound of its own for what it puts on its disk.
+            tail.conditions.push(Fragment::word("keyward_events.count_joined_row()"));
+        }
 
         let is_distinct = if parts.is_distinct { "DISTINCT " } else { "" };
         let first = self.first_of(outputs.len());
@@ -152,10 +158,12 @@ impl Translator<'_> {
         rows_max: Option<u64>,
     ) -> Result<Tail> {
         scope.place = Place::Where;
-        let mut conditions = Vec::new();
+        let (mut conditions, mut narrowings) = (Vec::new(), Vec::new());
         for condition in &parts.conditions {
             scope.is_condition = true;
-            conditions.push(self.expr(scope, condition)?.truth()?.sql);
+            let condition = self.expr(scope, condition)?.truth()?;
+            narrowings.extend(condition.narrowings);
+            conditions.push(condition.sql);
         }
         scope.is_condition = false;
         scope.place = Place::Having;
@@ -169,7 +177,7 @@ impl Translator<'_> {
         let (order_by, sorted) = self.order_by(scope, sorted, &values)?;
         let (limit, offset) = query.map_or((None, None), |query| (query.limit, query.offset));
         let limit = self.limit(limit, offset, rows_max)?;
-        Ok(Tail { conditions, keys, having, order_by, sorted, limit })
+        Ok(Tail { conditions, narrowings, keys, having, order_by, sorted, limit })
     }
 
     /// ` ORDER BY …`, and what is sorted by.
@@ -279,6 +287,18 @@ fn refuse_loose<'a>(mut values: impl Iterator<Item = &'a Typed>) -> Result<()> {
             shown(column)
         )),
     }
+}
+
+/// The tables are read by the conditions that each fulfils by itself.
+fn narrowed(mut from: Fragment, narrowings: &[Narrowing]) -> Fragment {
+    let mut rest = narrowings;
+    while let Some(Narrowing { read, .. }) = rest.first() {
+        let of_read = narrowings.iter().filter(|narrowing| narrowing.read == *read);
+        let conditions = Fragment::list(" AND ", of_read.map(|narrowing| &narrowing.sql));
+        from = from.fill_gap(*read, &Fragment::fill(" WHERE {0}", &[&conditions]));
+        rest = &rest[1..];
+    }
+    from
 }
 
 fn write(

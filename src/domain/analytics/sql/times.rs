@@ -10,7 +10,7 @@ use super::fragment::Fragment;
 use super::functions::Args;
 use super::kinds::{Engine, Type, Typed, Unit};
 use super::tables::Grain;
-use super::{invalid, shown, unsupported};
+use super::{domain, invalid, shown, unsupported};
 use crate::error::Result;
 
 pub const SECOND_MS: i64 = 1_000;
@@ -123,13 +123,21 @@ pub fn moved(engine: Engine, left: Typed, is_minus: bool, right: Typed) -> Resul
     if let (Some(at), Some(count)) = (time.known_int(), by.known_int()) {
         let count = if is_minus { count.checked_neg() } else { Some(count) };
         return match count.and_then(|count| later(at, count, unit)) {
-            Some(moved) => Ok(Typed::int(moved, ty)),
-            None => invalid("a time is out of range"),
+            Some(moved) => known(moved, ty),
+            None => out_of_range(),
         };
     }
-    let by = if is_minus { Typed::fill("(- {0})", by.ty.clone(), &[&by]) } else { by };
-    let sql = moved_sql(engine, &time.sql, &by.sql, unit);
+    let sql = domain::time(engine, &moved_sql(engine, &time.sql, &by, unit, is_minus));
     Ok(Typed::of(sql, ty, &[&time, &by]))
+}
+
+/// A time that is known.
+pub fn known(at: i64, ty: Type) -> Result<Typed> {
+    if domain::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
+}
+
+pub fn out_of_range<T>() -> Result<T> {
+    invalid("a time is out of range: times are from year 1 to year 9999")
 }
 
 fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
@@ -146,34 +154,30 @@ fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
     }
 }
 
-fn moved_sql(engine: Engine, time: &Fragment, count: &Fragment, unit: Unit) -> Fragment {
-    let parts = [time, count];
-    match unit {
-        Unit::Nanosecond => {
-            let clickhouse = "({0} + intDiv({1}, 1000000))";
-            Fragment::fill(quotient(engine, "({0} + {1} / 1000000)", clickhouse), &parts)
-        }
-        Unit::Microsecond => {
-            let clickhouse = "({0} + intDiv({1}, 1000))";
-            Fragment::fill(quotient(engine, "({0} + {1} / 1000)", clickhouse), &parts)
-        }
-        Unit::Millisecond => Fragment::fill("({0} + {1})", &parts),
-        Unit::Second => Fragment::fill("({0} + {1} * 1000)", &parts),
-        Unit::Minute => Fragment::fill("({0} + {1} * 60000)", &parts),
-        Unit::Hour => Fragment::fill("({0} + {1} * 3600000)", &parts),
-        Unit::Day => Fragment::fill("({0} + {1} * 86400000)", &parts),
-        Unit::Week => Fragment::fill("({0} + {1} * 604800000)", &parts),
-        Unit::Month | Unit::Quarter | Unit::Year => {
-            let months = Fragment::int(unit.months().unwrap_or(1));
-            let template = engine.pick([
-                "CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => CAST({1} * {2} AS INTEGER)))) AS BIGINT) * 1000 + {0} % 1000",
-                "unixepoch({0} / 1000, 'unixepoch', ({1} * {2}) || ' months', 'floor') * 1000 + {0} % 1000",
-                "toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1} * {2}))) * 1000 + {0} % 1000",
-            ]);
-            let moved = Fragment::fill(template, &[time, count, &months]);
-            Fragment::fill("({0})", &[&moved])
-        }
+fn moved_sql(
+    engine: Engine,
+    time: &Fragment,
+    count: &Typed,
+    unit: Unit,
+    is_minus: bool,
+) -> Fragment {
+    let signed = |number: i64| Fragment::int(if is_minus { -number } else { number });
+    let wide = domain::exact(engine, count);
+    if let Some(ms) = unit.ms() {
+        return Fragment::fill("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
     }
+    let Some(months) = unit.months() else {
+        let part = signed(if unit == Unit::Microsecond { 1_000 } else { 1_000_000 });
+        let template = quotient(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
+        return Fragment::fill(template, &[time, &count.sql, &part]);
+    };
+    let months = domain::months(engine, &Fragment::fill("({0} * {1})", &[&wide, &signed(months)]));
+    let template = engine.pick([
+        "(CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => {1}))) AS BIGINT) * 1000 + {0} % 1000)",
+        "(unixepoch({0} / 1000, 'unixepoch', {1} || ' months', 'floor') * 1000 + {0} % 1000)",
+        "(toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1}))) * 1000 + {0} % 1000)",
+    ]);
+    Fragment::fill(template, &[time, &months])
 }
 
 /// The beginning of the unit.
@@ -192,7 +196,7 @@ pub fn start(engine: Engine, time: &Typed, unit: Unit, week_begins_monday: bool)
     if let Some(at) = time.known_int() {
         return match start_of(at, unit, week_begins_monday) {
             Some(start) => Ok(Typed::int(start, ty)),
-            None => invalid("a time is out of range"),
+            None => out_of_range(),
         };
     }
     let mut start = Typed::fill(start_template(engine, unit, week_begins_monday), ty, &[time]);
@@ -274,13 +278,13 @@ pub fn read(text: &Typed) -> Result<Typed> {
     let plain = known.strip_suffix(['Z', 'z']).unwrap_or(known);
     let seconds = || known.parse::<i64>().ok()?.checked_mul(SECOND_MS);
     if let Some(date) = plain.parse::<Date>().ok().filter(|_| plain.len() == 10) {
-        return ms(date.to_datetime(jiff::civil::Time::MIN))
-            .map_or_else(|| unreadable(known), |at| Ok(Typed::int(at, Type::Date)));
+        let at = ms(date.to_datetime(jiff::civil::Time::MIN));
+        return at.map_or_else(|| unreadable(known), |at| self::known(at, Type::Date));
     }
     let at = plain.parse::<DateTime>().ok().and_then(ms).or_else(seconds);
     let Some(at) = at else { return unreadable(known) };
     let ty = if at % SECOND_MS == 0 { Type::DateTime } else { Type::DateTime64 };
-    Ok(Typed::int(at, ty))
+    self::known(at, ty)
 }
 
 fn unreadable<T>(text: &str) -> Result<T> {

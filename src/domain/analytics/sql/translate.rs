@@ -29,6 +29,7 @@ impl Rows {
             sql: Fragment::fill("{0}.{1}", &[name, &Fragment::name('c', number)]),
             ty: ty.clone(),
             time_of: None,
+            origin: None,
             is_doubled: false,
         };
         self.columns.iter().zip(self.first..).map(column).collect()
@@ -47,8 +48,6 @@ pub struct Translator<'a> {
     pub asked: &'a Asked,
     /// Those that can be named here, the innermost last.
     pub ctes: Vec<Cte>,
-    /// The tables that are read.
-    pub used: Vec<&'static Table>,
     names: usize,
     nodes: usize,
     depth: usize,
@@ -59,8 +58,8 @@ pub struct Translator<'a> {
 
 impl<'a> Translator<'a> {
     pub fn new(engine: Engine, asked: &'a Asked) -> Self {
-        let (ctes, used) = (Vec::new(), Vec::new());
-        Self { engine, asked, ctes, used, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
+        let ctes = Vec::new();
+        Self { engine, asked, ctes, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
     }
 
     /// A name that the query does not have yet.

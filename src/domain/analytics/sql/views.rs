@@ -145,7 +145,8 @@ fn sums(family: Family, grain: Grain, engine: Engine) -> Fragment {
         Grain::Day => "v.time / 86400000 * 86400000",
         Grain::Month => either(
             engine,
-            "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(v.time / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
+            // It computes this before it leaves out the rows of others.
+            "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(LEAST(GREATEST(v.time, -62135596800000), 253402300799999) / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
             "unixepoch(v.time / 1000, 'unixepoch', 'start of month') * 1000",
         ),
     });

@@ -1,0 +1,33 @@
+//! Lists of values, of Postgres or SQLite.
+
+use super::super::arrays::json;
+use super::super::fragment::Fragment;
+use super::super::kinds::{Engine, Type, Typed};
+use super::Sum;
+
+pub fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
+    let template = match (engine, is_distinct) {
+        // As `is_listed`, but for what is left of the values.
+        (Engine::Postgres, true) => "keyward_events.distinct_list(DISTINCT to_jsonb({0}))",
+        (Engine::Postgres, false) => "jsonb_agg({0})",
+        (Engine::Sqlite | Engine::ClickHouse, true) => "json_group_array(DISTINCT {0})",
+        (Engine::Sqlite | Engine::ClickHouse, false) => "json_group_array({0})",
+    };
+    let finish = match (engine, is_distinct) {
+        (Engine::Postgres, false) => "COALESCE({0}, jsonb_build_array())",
+        _ => "{0}",
+    };
+    let sql = Fragment::fill(template, &[&json(engine, value)]);
+    Sum::new(sql, finish, Type::array(value.ty.clone()))
+}
+
+/// What is put into a list. Postgres has no bound of its own for it.
+pub fn is_listed(engine: Engine, is_distinct: bool, value: &Typed) -> Fragment {
+    let template = match (engine, is_distinct) {
+        (Engine::Postgres, false) => {
+            "({0} IS NOT NULL AND keyward_events.count_listed(to_jsonb({0})))"
+        }
+        _ => "({0} IS NOT NULL)",
+    };
+    Fragment::fill(template, &[&value.sql])
+}

@@ -1,0 +1,191 @@
+//! Room for events: on the disk of an embedded server, and in the database; and the role that reads them.
+
+use keyward::app::EVENTS_FILE;
+use keyward::config::Engines;
+use keyward::domain::analytics::{room, writer};
+use keyward::store::events::Tables;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use url::Url;
+
+use super::buffer::metric;
+use crate::support::{Keyward, Stack, random, server};
+
+const DAY_MS: i64 = 86_400_000;
+const DROPPED: &str = "keyward_events_dropped_total{kind=\"verification\"}";
+
+/// Thirty thousand copies of the only event, each a second after the one before; some five million bytes.
+const MANY: &str = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 30000)
+    INSERT INTO verifications
+    SELECT time - 30000000 + 1000 * n, series, batch, request_id, spent_credits, latency_us, region, reason
+    FROM verifications CROSS JOIN n";
+
+async fn events(kw: &Keyward) -> usize {
+    kw.events("SELECT request_id FROM verifications").await.len()
+}
+
+async fn full(stack: Stack) -> Keyward {
+    let kw = Keyward::start_with(stack, |settings| settings.events_max_bytes = Some(1 << 20)).await;
+    kw.write_events().await;
+    writer::keep(&kw.app).await.unwrap();
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    kw.change_events(MANY).await;
+    kw.change_events("ANALYZE verifications").await;
+    kw
+}
+
+async fn oldest_events_go(stack: Stack) {
+    let kw = full(stack).await;
+    let since = kw.app.events.raw_since().await.unwrap();
+
+    // Nothing goes before it has been summed up.
+    kw.app.events.trim(1 << 20, kw.app.clock.now()).await.unwrap();
+    assert_eq!(events(&kw).await, 30_001);
+    room::trim(&kw.app).await.unwrap();
+
+    let left = events(&kw).await;
+    assert!((3_000..10_000).contains(&left), "{left} events are left");
+    assert!(kw.app.events.raw_since().await.unwrap() > since);
+    let sums = kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
+    assert_eq!(sums, ["1"]);
+    let newest = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications WHERE time = (SELECT MAX(time) FROM verifications)";
+    assert_ne!(kw.events(newest).await, ["0"]);
+    kw.change_events("ANALYZE verifications").await;
+    room::trim(&kw.app).await.unwrap();
+    let still = events(&kw).await;
+    assert!(still >= left * 8 / 10, "{still} of {left} events are left");
+}
+
+#[tokio::test]
+async fn oldest_events_are_deleted_beyond_their_bytes_embedded() {
+    oldest_events_go(Stack::Embedded).await;
+}
+
+#[tokio::test]
+async fn oldest_events_are_deleted_beyond_their_bytes_replica() {
+    oldest_events_go(Stack::Replica).await;
+}
+
+#[tokio::test]
+async fn days_that_are_over_are_dropped_as_a_whole() {
+    let kw = full(Stack::Replica).await;
+    writer::sum_up(&kw.app).await.unwrap();
+    kw.clock.advance_ms(DAY_MS);
+    writer::keep(&kw.app).await.unwrap();
+
+    room::trim(&kw.app).await.unwrap();
+
+    assert_eq!(events(&kw).await, 0);
+    let parts = kw.events("SELECT CAST(relname AS TEXT) FROM pg_class WHERE relname LIKE 'verifications\\_p2%' AND relkind = 'r'").await;
+    assert!(!parts.contains(&"verifications_p20260310".to_owned()), "{parts:?}");
+    assert_eq!(kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await, ["1"]);
+}
+
+#[tokio::test]
+async fn events_are_not_written_while_the_disk_is_short_of_its_reserve() {
+    /// Half of what is filled; other tests write meanwhile.
+    const MARGIN_BYTES: u64 = 256 << 20;
+    let kw = Keyward::start_with(Stack::Embedded, |settings| {
+        settings.events_reserve_bytes = 0;
+        let free = room::free_bytes(settings).expect("the system tells");
+        settings.events_reserve_bytes = free.saturating_sub(MARGIN_BYTES);
+    })
+    .await;
+    let Engines::Embedded { data_dir } = &kw.app.settings.engines else { unreachable!() };
+    let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    assert_eq!(events(&kw).await, 1);
+
+    let ballast = data_dir.join("ballast");
+    let zeros = vec![0_u8; 1 << 20];
+    let mut file = std::fs::File::create(&ballast).unwrap();
+    for _ in 0..(2 * MARGIN_BYTES) >> 20 {
+        std::io::Write::write_all(&mut file, &zeros).unwrap();
+    }
+    let size = || std::fs::metadata(data_dir.join(EVENTS_FILE)).unwrap().len();
+    let before = size();
+    for _ in 0..3 {
+        kw.verify(&key.key).await.is("VALID");
+    }
+    assert_eq!(writer::write(&kw.app).await.unwrap(), 0);
+    assert_eq!((metric(&kw, DROPPED).await, size()), (3, before));
+    // Keys and credits are written all the same.
+    kw.verify(&kw.key(json!({})).await.key).await.is("VALID");
+    assert_eq!(writer::write(&kw.app).await.unwrap(), 0);
+
+    drop(file);
+    std::fs::remove_file(ballast).unwrap();
+    kw.verify(&key.key).await.is("VALID");
+    assert_eq!(writer::write(&kw.app).await.unwrap(), 1);
+    assert_eq!(events(&kw).await, 2);
+}
+
+/// A role of its own on the test's server.
+struct Role(String);
+
+impl Role {
+    async fn create() -> Self {
+        let role = Self(format!("kw-\"{}", random()));
+        role.run(&format!("CREATE ROLE {} LOGIN PASSWORD 'secret'", role.quoted())).await;
+        role
+    }
+
+    fn quoted(&self) -> String {
+        format!("\"{}\"", self.0.replace('"', "\"\""))
+    }
+
+    async fn run(&self, sql: &str) {
+        let url = server("KEYWARD_TEST_DATABASE_URL");
+        let mut admin = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut admin).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn analytics_role_reads_events_and_nothing_else() {
+    let role = Role::create().await;
+    let kw = Keyward::start_with(Stack::Replica, |settings| {
+        let Engines::Replica { database_url, .. } = &settings.engines else { unreachable!() };
+        let mut url = Url::parse(database_url).unwrap();
+        url.set_username(&role.0).unwrap();
+        url.set_password(Some("secret")).unwrap();
+        settings.analytics_url = Some(url.into());
+    })
+    .await;
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    let question = || {
+        let query =
+            "SELECT outcome, groupArray(key_id) AS k FROM key_verifications_v1 GROUP BY outcome";
+        kw.v2("analytics.getVerifications", json!({ "query": query }))
+    };
+
+    question().await.error(503, "service_unavailable");
+    for _ in 0..2 {
+        kw.app.events.grant_analytics().await.unwrap();
+    }
+    let told = question().await;
+
+    assert_eq!(told.status, 200, "{}", told.text);
+    for table in ["verifications_per_hour_v1", "verifications_per_month_v1"] {
+        let query = format!("SELECT sum(count) AS n FROM key_{table}");
+        let told = kw.v2("analytics.getVerifications", json!({ "query": query })).await;
+        assert_eq!(told.status, 200, "{}", told.text);
+    }
+    let known = kw.app.events.analytics_role().await.unwrap().expect("it is Postgres");
+    assert!(!known.is_superuser && !known.reads_other_tables && !known.writes_events, "{known:?}");
+    let Tables::Postgres { ask, .. } = &kw.app.events.tables else { unreachable!() };
+    for sql in
+        ["SELECT 1 FROM public.keys", "SELECT 1 FROM void_deliveries", "SELECT 1 FROM pg_authid"]
+    {
+        let refused = sqlx::query(sql).execute(ask).await.expect_err("it is not for this role");
+        let code = refused.as_database_error().and_then(|e| e.code().map(|code| code.to_string()));
+        assert_eq!(code.as_deref(), Some("42501"), "{sql}: {refused}");
+    }
+    let changed = sqlx::query("DELETE FROM verifications").execute(ask).await;
+    assert!(changed.is_err());
+}
