@@ -1,19 +1,27 @@
 -- Takes, each from any number of windows and at most one purse: all of it or nothing; one take after the other.
--- KEYS    every window and purse, each once
+-- KEYS    every window, purse and group of ad-hoc counters, each once
 -- ARGV[1] now in unix ms; empty: Redis' own time
 -- ARGV[2] the time from which on nothing is done, for nobody waits for it any more; empty: none
 -- ARGV[3] the takes, packed. For each: how many windows (2 bytes), whether there is a purse and whether the bank says
---         something of it (1 byte: 0 no purse, 1 a purse, 2 both); for each window: its place in KEYS (2 bytes), limit,
---         duration in ms, cost (8 bytes each, doubles); for the purse: its place, cost; for what the bank says: the life
---         that it was told of, whether this makes the purse (1) or there must be one (0), units that it has debited for
---         this purse before, units to put in, its balance, when the next refill is due
+--         something of it (1 byte: 0 no purse, 1 a purse, 2 both); for each window: its place in KEYS, the place of its
+--         group (0: none), how many live counters that may have (2 bytes each), limit, duration in ms, cost (8 bytes
+--         each, doubles); for the purse: its place, cost; for what the bank says: the life that it was told of, whether
+--         this makes the purse (1) or there must be one (0), units that it has debited for this purse before, units to
+--         put in, its balance, when the next refill is due
 -- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the life of this Redis;
---         when it was too late, nothing more. For each take: 1 when taken, 0 when not; for each window: effective count
---         before the take, number of the window; for the purse: state (0 enough, 1 short, 2 exceeded, 3 closed, 4 what is
---         put in was meant for another life, 5 or for a purse that is not there), units, bank (-1: unknown), units spent
+--         when it was too late, nothing more. For each take: 0 not taken, 1 taken, 2 taken and a counter of a group is
+--         live for longer now, 3 not taken because a group would have too many live counters; for each
+--         window: effective count before the take, number of the window; for the purse: state (0 enough, 1 short,
+--         2 exceeded, 3 closed, 4 what is put in was meant for another life, 5 or for a purse that is not there), units,
+--         bank (-1: unknown), units spent
+-- Values  each ends with the version of its format, one byte. None is version 1: programs without versions read the
+--         numbers, ignore the byte, and write none. Of a value of a later version nothing is known: its window counts as full
+--         and stays as it is, its purse is not there.
+-- A group is a sorted set: a hash of the name of each live counter, by when it expires.
 -- Invariant: the effective count of a window never passes its limit; a purse never falls below 0, and is void in any
 -- other life than the one in which it was made.
 local call, read, write, floor, min = redis.call, struct.unpack, struct.pack, math.floor, math.min
+local byte, version, full = string.byte, 1, 9007199254740992
 local now, takes = tonumber(ARGV[1]), ARGV[3]
 if not now then
   local time = call('TIME')
@@ -32,14 +40,23 @@ local function life()
   return the_life
 end
 
--- By the place in KEYS: windows with their lifetime, where it is not what it was; then purses.
-local number, count, before, life_of = {}, {}, {}, {}
+-- By the place in KEYS: windows with their lifetime, where it is not what it was (until something is taken: 1 where the
+-- window before still counts, 2 where the counter is new); groups that a counter was written to, and how many live
+-- counters a group has; then purses.
+local number, count, before, life_of, fresh, grown, live = {}, {}, {}, {}, {}, {}, {}
+local function count_live(group)
+  if not live[group] then
+    call('ZREMRANGEBYSCORE', KEYS[group], '-inf', string.format('%.0f', now))
+    live[group] = call('ZCARD', KEYS[group])
+  end
+  return live[group]
+end
 local purses = {}
 local function purse(k)
   local p = purses[k]
   if p then return p end
   p = {there = false, closed = 0, units = 0, spent = 0, bank = -1}
-  if stored[k] then
+  if stored[k] and (byte(stored[k], 58) or 1) <= version then
     local l, units, spent, bank, ends, top, used, closed = read('>dddddddB', stored[k])
     if l == life() then
       p = {there = true, units = units, spent = spent, bank = bank, ends = ends, top = top, used = used, closed = closed}
@@ -68,21 +85,28 @@ local changed, reply, filled, at = {}, {now, 0}, 2, 1
 while at <= #takes do
   local windows, with_purse
   windows, with_purse, at = read('>I2B', takes, at)
-  local taken, first, outcome = true, at, filled + 1
+  local taken, first, outcome, group, most, created = true, at, filled + 1, 0, 0, 0
   filled, reply[outcome] = outcome, 0
   for _ = 1, windows do
-    local k, limit, duration, cost
-    k, limit, duration, cost, at = read('>I2ddd', takes, at)
+    local k, g, max, limit, duration, cost
+    k, g, max, limit, duration, cost, at = read('>I2I2I2ddd', takes, at)
     if not number[k] then
       local current, last, counted, earlier = floor(now / duration), -1, 0, 0
       if stored[k] then last, counted, earlier = read('>ddd', stored[k]) end
+      if stored[k] and (byte(stored[k], 25) or 1) > version then last, counted, earlier = current, full, 0 end
       if last >= current then
         -- A clock that stepped back stands still at the start of the window.
         number[k], count[k], before[k] = last, counted, earlier
       else
         number[k], count[k], before[k] = current, 0, last == current - 1 and counted or 0
         life_of[k] = (current + 2) * duration - now
+        fresh[k] = last < current - 1 and 2 or 1
       end
+    end
+    if g > 0 and cost > 0 then
+      -- All of them in one take belong to one group.
+      group, most = g, max
+      created = created + (fresh[k] == 2 and 1 or 0)
     end
     local left = min(duration, (number[k] + 1) * duration - now)
     local effective = count[k] + floor(before[k] * left / duration)
@@ -91,10 +115,11 @@ while at <= #takes do
     reply[filled + 1], reply[filled + 2] = effective, number[k]
     filled = filled + 2
   end
+  local p, price, state
   if with_purse > 0 then
-    local k, cost
-    k, cost, at = read('>I2d', takes, at)
-    local p, state = purse(k), 0
+    local k
+    k, price, at = read('>I2d', takes, at)
+    p, state = purse(k), 0
     if with_purse == 2 then
       local told, opens, base, block, bank, ends
       told, opens, base, block, bank, ends, at = read('>dddddd', takes, at)
@@ -105,14 +130,19 @@ while at <= #takes do
         state = 3
       elseif not p.there or (with_purse == 1 and now >= p.ends) then
         state = 1
-      elseif p.units < cost then
-        state = p.units + p.bank >= cost and 1 or 2
+      elseif p.units < price then
+        state = p.units + p.bank >= price and 1 or 2
       end
     end
     -- To look costs nothing, whatever there is.
-    taken = taken and (state == 0 or cost == 0)
-    if taken and cost > 0 then
-      p.units, p.spent, p.used, p.changed = p.units - cost, p.spent + cost, now, true
+    taken = taken and (state == 0 or price == 0)
+  end
+  if taken and created > 0 and count_live(group) + created > most then
+    taken, reply[outcome] = false, 3
+  end
+  if p then
+    if taken and price > 0 then
+      p.units, p.spent, p.used, p.changed = p.units - price, p.spent + price, now, true
     end
     reply[2] = life()
     reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] = state, p.units, p.bank, p.spent
@@ -120,17 +150,24 @@ while at <= #takes do
   end
   if taken then reply[outcome] = 1 end
   for window = 0, windows - 1 do
-    local k, _, _, cost = read('>I2ddd', takes, first + 26 * window)
+    local k, g, _, _, _, cost = read('>I2I2I2ddd', takes, first + 30 * window)
     if not taken then
       count[k] = count[k] - cost
     elseif cost > 0 then
       changed[k] = true
+      if g > 0 and fresh[k] then
+        grown[g], reply[outcome] = true, 2
+        local name = string.sub(redis.sha1hex(KEYS[k]), 1, 20)
+        local added = call('ZADD', KEYS[g], string.format('%.0f', now + life_of[k]), name)
+        if live[g] then live[g] = live[g] + added end
+      end
+      fresh[k] = nil
     end
   end
 end
 
 for k in pairs(changed) do
-  local value = write('>ddd', number[k], count[k], before[k])
+  local value = write('>dddB', number[k], count[k], before[k], version)
   if life_of[k] then
     -- A whole number passes as it is: Redis writes it out exactly.
     call('SET', KEYS[k], value, 'PX', life_of[k])
@@ -138,12 +175,17 @@ for k in pairs(changed) do
     call('SET', KEYS[k], value, 'KEEPTTL')
   end
 end
+for g in pairs(grown) do
+  -- It lives as long as the longest of its counters.
+  local longest = call('ZREVRANGE', KEYS[g], 0, 0, 'WITHSCORES')[2]
+  call('PEXPIRE', KEYS[g], string.format('%.0f', longest - now))
+end
 for k, p in pairs(purses) do
   if p.changed then
-    local value = write('>dddddddB', life(), p.units, p.spent, p.bank, p.ends, p.top, p.used, p.closed)
+    local value = write('>dddddddBB', life(), p.units, p.spent, p.bank, p.ends, p.top, p.used, p.closed, version)
     if p.renewed then
-      -- Longer than any key is likely to rest: 400 days.
-      call('SET', KEYS[k], value, 'PX', 34560000000)
+      -- A day longer than its period; without one as long as with the longest, and a top-up renews it.
+      call('SET', KEYS[k], value, 'PX', min(math.max(p.ends - now, 0), 2678400000) + 86400000)
     else
       call('SET', KEYS[k], value, 'KEEPTTL')
     end

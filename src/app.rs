@@ -1,5 +1,8 @@
 //! The bag that is handed down: everything that a request needs and that outlives it.
 
+mod commit;
+pub mod feed;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,13 +10,14 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio::sync::mpsc;
 
+use self::feed::FeedState;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
 use crate::domain::analytics::Buffer;
 use crate::domain::analytics::delivering::Delivering;
 use crate::domain::analytics::questions::Quotas;
 use crate::domain::caller::Authority;
-use crate::domain::credits::{Spent, Withdrawals};
+use crate::domain::credits::{Debits, Spent, Turns};
 use crate::domain::keys::View;
 use crate::domain::people::Passwords;
 use crate::domain::ratelimits::NamespaceName;
@@ -24,22 +28,20 @@ use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
 use crate::issuer::Issuer;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
-use crate::limiter::{Keyspace, Quick};
+use crate::limiter::{GroupTotals, Keyspace, Quick};
 use crate::metrics::{CacheLoads, Metrics};
 use crate::model::{Identity, Role};
 use crate::secret::KeyHash;
 use crate::store::cache::{Cached, Rows};
 use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace, Tx};
-use crate::traces;
+use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace};
 use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
 /// The file of what happened, beside it.
 pub const EVENTS_FILE: &str = "keyward-events.db";
-/// How many announcements may wait for Redis. When there are more, the change log must do: every
-/// replica reads it twice a second.
+/// How many announcements may wait for Redis. Whoever has one more sends it itself.
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
 /// How long a replica counts as there after it has said so.
@@ -58,6 +60,8 @@ pub struct App {
     /// What is known of ClickHouse, where events go if there is one.
     pub delivering: Delivering,
     pub freshness: Arc<Freshness>,
+    /// What is read of others' announcements.
+    pub feed: FeedState,
     pub caches: Caches,
     /// Who has no root key; made once, for every verification of version 1 asks as this.
     pub nobody: Arc<Cached<Authority>>,
@@ -69,6 +73,8 @@ pub struct App {
     pub replica: String,
     /// How many replicas there are, by the last count; 0 before the first.
     pub replicas: AtomicU32,
+    /// How many of them come before this one in the order of their names, by the last count.
+    pub rank: AtomicU32,
     pub keyspace: Keyspace,
     pub metrics: Metrics,
     /// Whether Redis answered when it was last asked; see [`crate::domain::health`].
@@ -77,11 +83,15 @@ pub struct App {
     pub draining: AtomicBool,
     /// What opens the vault. Absent: there is none.
     pub masters: ArcSwapOption<MasterKeys>,
-    pub withdrawals: Withdrawals,
+    pub turns: Turns,
+    /// Debits of accounts in the database that wait for their turn.
+    pub debits: Debits,
     /// What this process has spent from purses.
     pub spent: Spent,
     /// Windows that are answered from memory.
     pub quick: Quick,
+    /// How many ad-hoc counters workspaces have.
+    pub group_totals: GroupTotals,
     /// Keys that were used lately.
     pub uses: Uses,
     /// Who hashes passwords at this moment.
@@ -151,10 +161,11 @@ impl App {
         let freshness = Arc::new(Freshness::new(grace_ms));
         let caches = Caches::new(&freshness, settings.cached_keys_max, &metrics.cache_loads);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
-        let happened = Buffer::new(settings.events_waiting_max);
+        let happened = Buffer::new(settings.events_waiting_max, settings.events_waiting_bytes_max);
         let draining = AtomicBool::new(false);
         let issuer = settings.oidc.as_ref().map(Issuer::new).transpose()?;
         let masters = settings.master_keys.clone().map(Arc::new);
+        let debits = Debits::new(&settings);
         let app = Self {
             settings,
             store: Gate::default(),
@@ -164,20 +175,24 @@ impl App {
             delivering: Delivering::default(),
             nobody: root_keys::nobody(&freshness),
             freshness,
+            feed: FeedState::default(),
             caches,
             redis,
             local: LocalCounters::new(clock.clone()),
             replica: ReplicaId::random().as_str().to_owned(),
             replicas: AtomicU32::new(0),
+            rank: AtomicU32::new(0),
             clock,
             keyspace,
             metrics,
             counters_answered: AtomicBool::new(false),
             draining,
             masters: ArcSwapOption::new(masters),
-            withdrawals: Withdrawals::default(),
+            turns: Turns::default(),
+            debits,
             spent: Spent::default(),
             quick: Quick::default(),
+            group_totals: GroupTotals::default(),
             uses: Uses::default(),
             passwords: Passwords::default(),
             issuer,
@@ -190,7 +205,9 @@ impl App {
     pub fn events(settings: &Settings) -> Result<Events> {
         let events = match &settings.engines {
             Engines::Embedded { data_dir } => Events::open(&data_dir.join(EVENTS_FILE)),
-            Engines::Replica { database_url, .. } => Events::connect(database_url)?,
+            Engines::Replica { database_url, .. } => {
+                Events::connect(database_url, settings.analytics_url.as_deref())?
+            }
         };
         events.with_clickhouse(settings.clickhouse_url.as_ref())
     }
@@ -224,27 +241,11 @@ impl App {
 
     /// Says that this replica is there, and counts those that are.
     pub async fn register(&self, store: &Store) -> Result<()> {
-        let mut tx = store.begin().await?;
-        let there = tx.register_replica(&self.replica, PRESENT_MS).await?;
+        let mut tx = store.begin_reserved().await?;
+        let (there, before) = tx.register_replica(&self.replica, PRESENT_MS).await?;
         tx.commit().await?;
+        self.rank.store(u32::try_from(before).unwrap_or(0), Ordering::Relaxed);
         self.replicas.store(u32::try_from(there).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Commits, and then tells every cache what has changed: its own before this returns.
-    pub async fn commit(&self, tx: Tx) -> Result<()> {
-        let changed = traces::step("database.commit", tx.commit()).await?;
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let mut text = String::new();
-        for subject in &changed {
-            self.freshness.changed(subject);
-            text.push_str(&subject.to_string());
-            text.push('\n');
-        }
-        // A full queue loses nothing: the change log carries the same.
-        let _ = self.announcements.try_send(text);
         Ok(())
     }
 }

@@ -3,7 +3,9 @@
 //! A flag wins over the environment. A value that cannot be used stops the start, with the name of the
 //! variable, the fault and what is allowed; nothing is guessed.
 
+mod events;
 mod oidc;
+mod security;
 mod values;
 mod variables;
 
@@ -16,9 +18,13 @@ use url::Url;
 use crate::model::{Kept, Networks, OnOutage};
 use crate::secret::Plaintext;
 use crate::vault::{MasterKey, MasterKeys};
+use events::EventsConfig;
+pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
 use oidc::OidcConfig;
 pub use oidc::{OIDC_ONLY, Oidc};
-use values::{address, kept, near, number, secret, url};
+use security::SecurityConfig;
+pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
+use values::{address, near, number, secret, url};
 
 /// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
 #[derive(Args, Clone, Default)]
@@ -63,13 +69,6 @@ pub struct Config {
     /// Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8,fd00::/8` [default: none]
     #[arg(long, env = "KEYWARD_TRUSTED_PROXIES", global = true)]
     trusted_proxies: Option<String>,
-    /// Whether version 1 verifies keys for anybody who shows one: on or off [default: on]
-    #[arg(long, env = "KEYWARD_OPEN_VERIFICATION", global = true)]
-    open_verification: Option<String>,
-    /// How many keys that do not exist one address may show to version 1 in a minute; 0: any number
-    /// [default: 10000]
-    #[arg(long, env = "KEYWARD_UNKNOWN_KEYS_PER_MINUTE", global = true)]
-    unknown_keys_per_minute: Option<String>,
     /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
     #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
     drain_seconds: Option<String>,
@@ -85,7 +84,7 @@ pub struct Config {
     /// How to log: text or json [default: text]
     #[arg(long, env = "KEYWARD_LOG_FORMAT", global = true)]
     log_format: Option<String>,
-    /// The longest that a request waits for Redis, in milliseconds [default: 30]
+    /// The longest that a request waits for Redis, in milliseconds [default: 40]
     #[arg(long, env = "KEYWARD_REDIS_TIMEOUT_MS", global = true)]
     redis_timeout_ms: Option<String>,
     /// What every name in Redis begins with [default: kw:]
@@ -106,27 +105,13 @@ pub struct Config {
     /// How this replica's region is called in analytics [default: none]
     #[arg(long, env = "KEYWARD_REGION", global = true)]
     region: Option<String>,
-    /// How many days verifications are kept, and their sums
-    /// [default: raw=90,minute=90,hour=90,day=365,month=1095]
-    #[arg(long, env = "KEYWARD_VERIFICATIONS_KEPT", global = true)]
-    verifications_kept: Option<String>,
-    /// How many days checks of the standalone limiter are kept, and their sums
-    /// [default: raw=30,minute=7,hour=30,day=100,month=1095]
-    #[arg(long, env = "KEYWARD_RATELIMITS_KEPT", global = true)]
-    ratelimits_kept: Option<String>,
-    /// How many events may wait to be written before others are dropped [default: 100000]
-    #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
-    events_waiting: Option<String>,
-    /// A ClickHouse that events go to and are read from, such as `http://user:password@host:8123/keyward`; the same for
-    /// all replicas [default: none, they stay in the database]
-    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL", global = true, hide_env_values = true)]
-    clickhouse_url: Option<String>,
-    /// A file with the address of ClickHouse
-    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL_FILE", global = true)]
-    clickhouse_url_file: Option<PathBuf>,
     /// How many keys are cached [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
+    #[command(flatten)]
+    security: SecurityConfig,
+    #[command(flatten)]
+    events: EventsConfig,
     #[command(flatten)]
     oidc: OidcConfig,
 }
@@ -156,10 +141,6 @@ pub struct Settings {
     pub master_keys: Option<MasterKeys>,
     /// Absent: nobody's X-Forwarded-For is believed.
     pub trusted_proxies: Option<Networks>,
-    /// Whether version 1 verifies keys for anybody.
-    pub open_verification: bool,
-    /// 0: any number.
-    pub unknown_keys_per_minute: u64,
     pub drain_seconds: u64,
     /// Without a slash at the end, as the other.
     pub public_url: String,
@@ -176,9 +157,17 @@ pub struct Settings {
     /// Empty: none.
     pub region: String,
     pub events_waiting_max: usize,
+    pub events_waiting_bytes_max: usize,
     pub kept: Kept,
+    /// Approximate maximum size of single events in the database. Absent: none.
+    pub events_max_bytes: Option<u64>,
+    /// Free space of an embedded server's disk below which no events are written.
+    pub events_reserve_bytes: u64,
     /// Where events go, over http or https. Absent: they stay in the database.
     pub clickhouse_url: Option<Url>,
+    /// The database as a role that only reads events. Absent: `database_url` answers analytics queries too.
+    pub analytics_url: Option<String>,
+    pub security: Security,
     /// Absent: there is no single sign-on.
     pub oidc: Option<Oidc>,
 }
@@ -196,27 +185,18 @@ impl Settings {
     }
 }
 
-/// The variable that switches verification without a root key off.
-pub const OPEN_VERIFICATION: &str = "KEYWARD_OPEN_VERIFICATION";
 const LISTEN: &str = "127.0.0.1:3000";
 
 impl Config {
     /// Finds every fault before anything is opened. The error is one sentence.
     pub fn check(&self) -> Result<Settings, String> {
-        let listen = self.listen()?;
+        let (listen, engines) = (self.listen()?, self.engines()?);
+        let events = self.events.check(matches!(engines, Engines::Replica { .. }))?;
         Ok(Settings {
-            engines: self.engines()?,
+            engines,
             root_key: self.root_key()?,
             master_keys: self.master_keys()?,
             trusted_proxies: self.trusted_proxies()?,
-            open_verification: self.open_verification()?,
-            unknown_keys_per_minute: number(
-                "KEYWARD_UNKNOWN_KEYS_PER_MINUTE",
-                self.unknown_keys_per_minute.as_deref(),
-                10_000,
-                0,
-                1_000_000_000,
-            )?,
             drain_seconds: number(
                 "KEYWARD_DRAIN_SECONDS",
                 self.drain_seconds.as_deref(),
@@ -231,19 +211,12 @@ impl Config {
             redis_timeout_ms: number(
                 "KEYWARD_REDIS_TIMEOUT_MS",
                 self.redis_timeout_ms.as_deref(),
-                30,
+                40,
                 1,
                 10_000,
             )?,
             redis_prefix: self.redis_prefix()?,
-            database_connections_max: u32::try_from(number(
-                "KEYWARD_DATABASE_CONNECTIONS",
-                self.database_connections.as_deref(),
-                16,
-                2,
-                1000,
-            )?)
-            .unwrap_or(16),
+            database_connections_max: self.database_connections_max()?,
             database_grace_seconds: number(
                 "KEYWARD_DATABASE_GRACE_SECONDS",
                 self.database_grace_seconds.as_deref(),
@@ -267,9 +240,14 @@ impl Config {
                 86_400,
             )?,
             region: self.region()?,
-            events_waiting_max: self.events_waiting_max()?,
-            kept: kept(self.verifications_kept.as_deref(), self.ratelimits_kept.as_deref())?,
-            clickhouse_url: self.clickhouse_url()?,
+            events_waiting_max: events.waiting_max,
+            events_waiting_bytes_max: events.waiting_bytes_max,
+            kept: events.kept,
+            events_max_bytes: events.max_bytes,
+            events_reserve_bytes: events.reserve_bytes,
+            clickhouse_url: events.clickhouse_url,
+            analytics_url: events.analytics_url,
+            security: self.security.check()?,
             oidc: self.oidc.check()?,
             listen,
         })
@@ -354,14 +332,6 @@ impl Config {
         networks.map(Networks::new).map_err(|fault| format!("KEYWARD_TRUSTED_PROXIES: {fault}"))
     }
 
-    fn open_verification(&self) -> Result<bool, String> {
-        match self.open_verification.as_deref() {
-            None | Some("on") => Ok(true),
-            Some("off") => Ok(false),
-            Some(other) => Err(format!("{OPEN_VERIFICATION} is {other:?}: it must be on or off")),
-        }
-    }
-
     fn log_format(&self) -> Result<LogFormat, String> {
         match self.log_format.as_deref() {
             None | Some("text") => Ok(LogFormat::Text),
@@ -375,19 +345,10 @@ impl Config {
         text.parse().map_err(|fault| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {fault}"))
     }
 
-    fn events_waiting_max(&self) -> Result<usize, String> {
-        let (name, text) = ("KEYWARD_EVENTS_WAITING", self.events_waiting.as_deref());
-        let max = number(name, text, 100_000, 100, 10_000_000)?;
-        Ok(usize::try_from(max).unwrap_or(usize::MAX))
-    }
-
-    fn clickhouse_url(&self) -> Result<Option<Url>, String> {
-        let name = "KEYWARD_CLICKHOUSE_URL";
-        let given =
-            secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
-        let Some(text) = given else { return Ok(None) };
-        url(name, &text, &["http://", "https://"])?;
-        Url::parse(&text).map(Some).map_err(|e| format!("{name} is no address: {e}"))
+    fn database_connections_max(&self) -> Result<u32, String> {
+        let text = self.database_connections.as_deref();
+        let max = number("KEYWARD_DATABASE_CONNECTIONS", text, 16, 2, 1000)?;
+        Ok(u32::try_from(max).unwrap_or(16))
     }
 
     fn region(&self) -> Result<String, String> {

@@ -8,6 +8,8 @@ mod subjects;
 
 use std::convert::Infallible;
 
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::SqliteError;
 use thiserror::Error as ThisError;
 
 pub use codes::Code;
@@ -84,10 +86,24 @@ pub enum Error {
     CountersAway,
     #[error("the counters were reached too late, and counted nothing")]
     CountersLate,
+    /// Somebody may still be spending from it, so what is left is not known.
+    #[error("a credit lease of the key could not be seen closed")]
+    LeaseNotClosed,
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
     #[error("the database is not there, or not yet")]
     StoreUnopened,
+    /// Names what too many requests wait for.
+    #[error("too many requests wait for {0}; try again in a second")]
+    Busy(&'static str),
+    #[error("the credits of the key could not be debited in time")]
+    DebitTimeout,
+    /// Tells which replicas.
+    #[error(
+        "nothing was changed, for replicas that may rely on announcements could not be told: {0}; try again, or \
+        declare one that is gone for good gone with keyward replica forget"
+    )]
+    Unreached(String),
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
     #[error("ClickHouse failed: {0}")]
@@ -173,8 +189,12 @@ impl Error {
             | Self::CountersTimeout(_)
             | Self::CountersAway
             | Self::CountersLate
+            | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
             | Self::StoreUnopened
+            | Self::Busy(_)
+            | Self::DebitTimeout
+            | Self::Unreached(_)
             | Self::ClickHouseAway(_)
             | Self::Issuer(_) => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,
@@ -243,6 +263,12 @@ impl Error {
         self.code() == Code::ServiceUnavailable && !matches!(self, Self::Store(sqlx::Error::Tls(_)))
     }
 
+    /// Whether the statement waited in vain for a row that somebody else holds.
+    pub fn is_lock_timeout(&self) -> bool {
+        let code = |e: &dyn DatabaseError| e.code().is_some_and(|code| code == "55P03");
+        matches!(self, Self::Store(sqlx::Error::Database(e)) if code(&**e))
+    }
+
     /// Whether the statement named a row that is not there.
     pub fn points_nowhere(&self) -> bool {
         matches!(self, Self::Store(sqlx::Error::Database(e)) if e.is_foreign_key_violation())
@@ -268,11 +294,58 @@ pub fn is_outage(cause: &sqlx::Error) -> bool {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => true,
-        // Classes of SQLSTATE: connection, resources, operator intervention, a transaction undone
-        // for the sake of another one, busy SQLite.
-        sqlx::Error::Database(cause) => cause.code().is_some_and(|code| {
-            ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "5"
-        }),
+        sqlx::Error::Database(cause) => match cause.try_downcast_ref::<SqliteError>() {
+            Some(cause) => cause.code().is_some_and(|code| is_sqlite_outage(&code)),
+            None => cause.code().is_some_and(|code| is_postgres_outage(&code)),
+        },
         _ => false,
+    }
+}
+
+/// Whether an SQLSTATE says that Postgres, as it stands, cannot do what it could do before: its connections (class 08),
+/// resources (53, such as a full disk), an operator (57), its disk (58030), or that it follows another server (25006);
+/// or that it has undone a transaction for the sake of another one (40), did not wait for it (55P03), or ended one that
+/// rested for too long, in a process that was stopped (25P03).
+fn is_postgres_outage(code: &str) -> bool {
+    ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class))
+        || ["25006", "25P03", "55P03", "58030"].contains(&code)
+}
+
+/// Whether a result code of SQLite, extended or not, says that the file, as it stands, cannot be used: locked by
+/// another process (5, 6, 15), no memory (7), not writable (8), a failure of the disk (10), a full one (13), or a file
+/// that cannot be opened (14).
+fn is_sqlite_outage(code: &str) -> bool {
+    let primary = code.parse::<u32>().map(|code| code & 0xff);
+    matches!(primary, Ok(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_outages_are_told_from_refusals_by_their_primary_codes() {
+        // FULL, IOERR, IOERR_WRITE, IOERR_FSYNC, READONLY, READONLY_DBMOVED, CANTOPEN, BUSY, BUSY_SNAPSHOT, NOMEM.
+        for code in ["13", "10", "778", "1034", "8", "1032", "14", "5", "517", "7"] {
+            assert!(is_sqlite_outage(code), "{code}");
+        }
+        // ERROR, CONSTRAINT_UNIQUE, CONSTRAINT_CHECK, CORRUPT, TOOBIG, NOTADB.
+        for code in ["1", "2067", "275", "11", "18", "26", ""] {
+            assert!(!is_sqlite_outage(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn postgres_outages_are_told_from_refusals() {
+        let outages = [
+            "53100", "53200", "53300", "57P01", "57P03", "57014", "08006", "40P01", "25006",
+            "55P03", "58030",
+        ];
+        for code in outages {
+            assert!(is_postgres_outage(code), "{code}");
+        }
+        for code in ["23505", "22003", "42P01", "XX001", "25P02", "5", ""] {
+            assert!(!is_postgres_outage(code), "{code}");
+        }
     }
 }

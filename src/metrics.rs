@@ -105,8 +105,11 @@ pub struct Events {
 impl Events {
     fn new(registry: &mut Registry) -> Self {
         let written = family(registry, "events_written", "Events written, by kind");
-        let dropped =
-            family(registry, "events_dropped", "Events lost because too many waited, by kind");
+        let dropped = family(
+            registry,
+            "events_dropped",
+            "Events lost because too many waited, or the disk had too little room, by kind",
+        );
         let of = |kind| {
             let of = |family: &Family<[Label; 1], Counter>| {
                 family.get_or_create_owned(&[("kind", kind)])
@@ -150,6 +153,10 @@ pub struct Metrics {
     process: Process,
     requests: Family<[Label; 3], Counter>,
     state: StateGauges,
+    /// Open connections of clients.
+    pub connections: Gauge,
+    /// Those that were refused because there were too many.
+    pub connections_refused: Counter,
     pub verifications: Verifications,
     /// How long they took to be decided.
     pub verification_durations: Durations,
@@ -160,6 +167,8 @@ pub struct Metrics {
     pub change_delays: Durations,
     pub degraded_answers: DegradedAnswers,
     pub events: Events,
+    /// Costs that were admitted without the counters and never consumed in them.
+    pub local_costs_dropped: Counter,
     /// Calls to the counters that replicas share.
     pub counters_calls: Counter,
     /// Those that failed, or were not answered in time.
@@ -177,7 +186,7 @@ pub struct Metrics {
 pub struct State {
     pub database_is_reachable: bool,
     pub counters_are_reachable: bool,
-    /// For how long no change stream has been heard.
+    /// For how long it has not been proven that no change was missed.
     pub silence: Duration,
     /// Events that wait to be written.
     pub events_waiting: usize,
@@ -204,7 +213,7 @@ impl StateGauges {
             gauge(registry, "database_reachable", "1 while the database answers"),
             gauge(registry, "counters_reachable", "1 while the counters answer"),
         );
-        let help = "For how long no change stream has been heard";
+        let help = "For how long it has not been proven that no change was missed";
         registry.register("changes_silence_seconds", help, silence_seconds.clone());
         let connections = Family::<[Label; 1], Gauge>::default();
         let help = "Connections to the database, by whether they are in use";
@@ -245,6 +254,12 @@ impl Default for Metrics {
                 "Requests answered, by version, operation and status class",
             ),
             state: StateGauges::new(all),
+            connections: gauge(all, "connections", "Open connections of clients"),
+            connections_refused: counter(
+                all,
+                "connections_refused",
+                "Connections refused because there were too many",
+            ),
             verifications: Verifications::of(
                 &family(all, "verifications", "Verifications answered, by code"),
                 |code| [code],
@@ -277,6 +292,7 @@ impl Default for Metrics {
                 |policy| [policy],
             ),
             events: Events::new(all),
+            local_costs_dropped: counter(all, "local_costs_dropped", "Costs never sent to Redis"),
             counters_calls: counter(all, "counters_calls", "Calls to Redis for counters"),
             counters_failures: counter(
                 all,

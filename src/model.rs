@@ -3,12 +3,14 @@
 mod bound_query;
 mod delivered;
 mod events;
+mod names;
 mod overrides;
 mod people;
 
 pub use bound_query::{BoundQuery, Engine};
 pub use delivered::Delivered;
 pub use events::{EventKind, Kept, Retention, Unit};
+pub use names::{is_hidden, shown};
 pub use overrides::{Overrides, STARS_MAX};
 pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};
 
@@ -166,6 +168,9 @@ pub struct Purse {
     pub asked_by: String,
     /// Since when what it held can neither be spent nor be accounted for.
     pub withheld_at: Option<Timestamp>,
+    /// Whether it is known that nobody can spend from it any more. A withheld lease of another Redis generation is not:
+    /// somebody may still reach the Redis that holds it.
+    pub closed: bool,
 }
 
 impl Purse {
@@ -183,6 +188,14 @@ pub struct Account {
     pub purses: Vec<Purse>,
     /// The database's own time.
     pub now: Timestamp,
+}
+
+impl Account {
+    /// What is leased, as far as is known: what was debited for leases and is not known to be spent. What is withheld is
+    /// part of it.
+    pub fn leased(&self) -> i64 {
+        self.purses.iter().map(Purse::unspent).fold(0, i64::saturating_add)
+    }
 }
 
 /// Credits that a key cannot spend, because what held them is gone.

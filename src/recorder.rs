@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio::{join, select};
 
 use crate::app::App;
-use crate::domain::analytics::{delivering, writer};
+use crate::domain::analytics::{delivering, room, writer};
 use crate::error::Result;
 
 /// How often what has gathered is written: what a replica that is killed takes with it.
@@ -22,6 +22,9 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const SUM_UP_EVERY: Duration = Duration::from_secs(15);
 /// How often room is made for what is to come, and what is old is forgotten.
 const KEEP_EVERY: Duration = Duration::from_mins(10);
+
+/// How often single events are held against the room that they may take.
+const TRIM_EVERY: Duration = Duration::from_mins(1);
 
 /// The longest pause before ClickHouse is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -59,7 +62,7 @@ impl Recorder {
 async fn record(app: &App, stopped: Receiver<()>) {
     select! {
         () = write(app, stopped) => {}
-        ((), (), ()) = async { join!(sum_up(app), keep(app), deliver(app)) } => {}
+        ((), (), (), ()) = async { join!(sum_up(app), keep(app), trim(app), deliver(app)) } => {}
     }
     if let Err(e) = writer::write(app).await {
         tracing::warn!(error = %e, "the last events are lost: {e}");
@@ -88,6 +91,15 @@ async fn sum_up(app: &App) {
     }
 }
 
+async fn trim(app: &App) {
+    loop {
+        sleep(TRIM_EVERY).await;
+        if app.store.store().is_ok() {
+            told("delete the oldest events", room::trim(app).await);
+        }
+    }
+}
+
 /// Tries less often while it fails.
 async fn deliver(app: &App) {
     let mut pause = WRITE_EVERY;
@@ -107,6 +119,7 @@ async fn keep(app: &App) {
         sleep(WRITE_EVERY).await;
     }
     loop {
+        told("let the role for analytics queries read events", app.events.grant_analytics().await);
         told("look after the tables of events", writer::keep(app).await);
         sleep(KEEP_EVERY).await;
     }

@@ -20,8 +20,28 @@ pub enum Safeguard {
     Share,
     /// A call to Redis has an end.
     Timeout,
+    /// That end does not come while this process cannot run.
+    RunTime,
+    /// What is admitted without Redis is bounded by what was left, and consumed when it returns.
+    Charge,
     /// What could not be read is not taken for what does not exist.
     Absent,
+    /// A gap in the announcements is noticed.
+    Gap,
+    /// A change is committed only when every replica that relies on announcements has got one.
+    Reach,
+    /// The result of a change is announced. Without it the process ends after the commit, as if it had been killed.
+    Result,
+    /// Of a value in Redis whose format is of a later version nothing is known.
+    Format,
+    /// What is leased of a balance is bounded, over all replicas.
+    LeaseBound,
+    /// A lease that another Redis does not know is not closed.
+    ProvenClosed,
+    /// No answer about a lease is trusted once it has been reported.
+    Reported,
+    /// A lease is given back only when every replica has reported it that may know of it.
+    EveryReport,
 }
 
 #[cfg(debug_assertions)]
@@ -40,7 +60,17 @@ mod switch {
             "refill-once" => Safeguard::RefillOnce,
             "share" => Safeguard::Share,
             "timeout" => Safeguard::Timeout,
+            "run-time" => Safeguard::RunTime,
+            "charge" => Safeguard::Charge,
             "absent" => Safeguard::Absent,
+            "gap" => Safeguard::Gap,
+            "reach" => Safeguard::Reach,
+            "result" => Safeguard::Result,
+            "format" => Safeguard::Format,
+            "lease-bound" => Safeguard::LeaseBound,
+            "proven-closed" => Safeguard::ProvenClosed,
+            "reported" => Safeguard::Reported,
+            "every-report" => Safeguard::EveryReport,
             other => panic!("KEYWARD_SABOTAGE is {other:?}, which names no safeguard"),
         })
     });
@@ -49,6 +79,13 @@ mod switch {
         /// Whether a test has switched it off.
         pub fn is_off(self) -> bool {
             *OFF == Some(self)
+        }
+
+        /// Ends the process where a test has switched it off.
+        pub fn die(self) {
+            if self.is_off() {
+                std::process::abort();
+            }
         }
     }
 }
@@ -59,4 +96,7 @@ impl Safeguard {
     pub fn is_off(self) -> bool {
         false
     }
+
+    /// Never, in a release.
+    pub fn die(self) {}
 }

@@ -17,6 +17,7 @@ mod dashboard;
 mod doctor;
 mod namespaces;
 mod reported;
+mod serving;
 mod settings;
 mod vault;
 

@@ -55,11 +55,13 @@ pub struct Visitor<'a> {
     pub kw: &'a Keyward,
     pub cookies: BTreeMap<String, String>,
     pub csrf: String,
+    /// What it, or somebody on the way, says of where it is.
+    pub forwarded: Option<String>,
 }
 
 impl<'a> Visitor<'a> {
     pub fn of(kw: &'a Keyward) -> Self {
-        Self { kw, cookies: BTreeMap::new(), csrf: String::new() }
+        Self { kw, cookies: BTreeMap::new(), csrf: String::new(), forwarded: None }
     }
 
     /// The owner of the default workspace, signed in.
@@ -105,7 +107,10 @@ impl<'a> Visitor<'a> {
         signed_in
     }
 
-    fn request(&self, request: Builder, path: &str) -> Builder {
+    fn request(&self, mut request: Builder, path: &str) -> Builder {
+        if let Some(forwarded) = &self.forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
         let cookies: Vec<_> =
             self.cookies.iter().map(|(name, of)| format!("{name}={of}")).collect();
         request.uri(path).header("host", HOST).header("cookie", cookies.join("; "))

@@ -10,13 +10,11 @@ use futures_util::future::join_all;
 use keyward::clock::{Clock, Timestamp};
 use keyward::limiter::local::LocalCounters;
 use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{EXACT_MAX, Engine, Keyspace, Window};
+use keyward::limiter::{CounterGroup, EXACT_MAX, Engine, Keyspace, Window};
 use keyward::metrics::Metrics;
 use proptest::prelude::*;
 
 use crate::support::{NOON, random, redis_url};
-
-mod purses;
 
 const MINUTE: i64 = 60_000;
 
@@ -50,6 +48,11 @@ macro_rules! both_engines {
         }
     )*};
 }
+
+mod charges;
+mod formats;
+mod groups;
+mod purses;
 
 fn one(window: Window) -> Vec<Window> {
     vec![window]
@@ -296,10 +299,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn windows_of(step: &Step, keys: &Keyspace) -> Vec<Window> {
+    // Half of the counters belong to a group that has room for two of three.
+    let name = keys.group("key_0");
+    let group = CounterGroup { name, workspace: "ws_default".into(), live_max: 2 };
+    let group = Arc::new(group);
     let windows = step.windows.iter().map(|(which, limit, cost)| {
         let duration = DURATIONS[usize::from(which % 3)];
         let key = keys.window(&format!("key_{which}"), duration, "requests");
-        Window::new(key, *limit, duration, *cost)
+        let window = Window::new(key, *limit, duration, *cost);
+        if which % 2 == 0 { window.in_group(group.clone()) } else { window }
     });
     windows.collect()
 }

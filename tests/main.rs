@@ -5,16 +5,20 @@ mod support;
 
 mod cli;
 mod dashboard;
+mod debits;
+mod dependencies;
 mod events {
     mod buffer;
     mod delivering;
     mod kept;
     mod ratelimits;
+    mod room;
     mod sums;
     mod verifications;
 }
 mod invalidation;
 mod layers;
+mod leases;
 mod limiter;
 mod metrics;
 mod questions;
@@ -93,8 +97,10 @@ mod v2 {
     mod allowed_networks;
     mod authentication;
     mod idempotency;
+    mod names;
     mod paths;
     mod recoverable_keys;
+    mod strict_grants;
 
     mod analytics {
         mod get_ratelimits;

@@ -236,7 +236,10 @@ both! {
             assert!(after[&sum] > before[&sum], "{sum}");
         }
         assert_eq!(by("keyward_cache_loads_total{cache=\"views\"}"), 1);
-        assert!(after["keyward_database_connections{state=\"idle\"}"] >= 1.0);
+        // What runs in the background may use any of them just then.
+        let connections =
+            |state| after[&format!("keyward_database_connections{{state=\"{state}\"}}")];
+        assert!(connections("idle") + connections("used") >= 1.0);
         assert!(after["keyward_changes_silence_seconds"] < 5.0);
     }
 

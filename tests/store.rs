@@ -1,9 +1,10 @@
 //! The database: one suite over both engines.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::clock::Timestamp;
+use keyward::clock::{Stopwatch, Timestamp};
 use keyward::error::{Code, Result};
 use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
 use keyward::model::{
@@ -56,20 +57,22 @@ mod keys;
 mod ratelimits;
 mod rbac;
 mod root_keys;
+mod schema_migration;
+mod writer;
 
 /// Runs a statement that no function of the store does.
 async fn execute(store: &Store, sql: &'static str) {
     match store {
-        Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-        Store::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+        Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
     }
 }
 
 async fn count(store: &Store, table: &'static str) -> i64 {
     let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
     match store {
-        Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-        Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
     }
 }
 
@@ -185,8 +188,8 @@ both_stores! {
         assert_eq!((first.unwrap(), second.unwrap(), other.unwrap()), (true, false, true));
         let sql = "SELECT name FROM workspaces WHERE id = 'ws_1'";
         let name: String = match &store {
-            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(name, ODD);
     }

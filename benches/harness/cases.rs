@@ -15,11 +15,20 @@ pub enum Group {
     Versions,
     /// The standalone limiter, exact and from memory.
     Quick,
+    /// What an embedded server writes to its file.
+    Writing,
 }
 
 impl Group {
-    pub const ALL: [Self; 6] =
-        [Self::Memory, Self::Redis, Self::Several, Self::Hot, Self::Versions, Self::Quick];
+    pub const ALL: [Self; 7] = [
+        Self::Memory,
+        Self::Redis,
+        Self::Several,
+        Self::Hot,
+        Self::Versions,
+        Self::Quick,
+        Self::Writing,
+    ];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -29,6 +38,7 @@ impl Group {
             Self::Hot => "One key that everybody asks for: with credits, against without",
             Self::Versions => "Verification through version 1, against version 2",
             Self::Quick => "Counted in Redis a moment later (`async`), against at once",
+            Self::Writing => "Written to the file of an embedded server, against plain keys",
         }
     }
 }
@@ -71,6 +81,10 @@ pub enum KeySet {
     HotLimit,
     /// A single key.
     HotCredits,
+    /// With credits and no limits.
+    Credits,
+    /// No keys but the API in which every request creates one.
+    Creations,
 }
 
 /// What no run uses up: the cost of counting is measured, never that of refusing.
@@ -81,7 +95,7 @@ pub const PERMISSIONS: [&str; 3] = ["documents.read", "documents.write", "docume
 pub const ROLE: &str = "editor";
 
 impl KeySet {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Plain,
         Self::Permitted,
         Self::OneLimit,
@@ -92,6 +106,8 @@ impl KeySet {
         Self::QuickIdentifiers,
         Self::HotLimit,
         Self::HotCredits,
+        Self::Credits,
+        Self::Creations,
     ];
 
     pub fn name(self) -> &'static str {
@@ -106,6 +122,8 @@ impl KeySet {
             Self::QuickIdentifiers => "quick-identifiers",
             Self::HotLimit => "hot-limit",
             Self::HotCredits => "hot-credits",
+            Self::Credits => "credits",
+            Self::Creations => "creations",
         }
     }
 
@@ -152,7 +170,9 @@ impl KeySet {
             | Self::FiveLimits
             | Self::FiveLimitsAndCredits
             | Self::HotLimit
-            | Self::HotCredits => (r#"{"key":""#, r#""}"#),
+            | Self::HotCredits
+            | Self::Credits => (r#"{"key":""#, r#""}"#),
+            Self::Creations => (r#"{"apiId":""#, r#"","prefix":"prod","name":"bench"}"#),
         }
     }
 
@@ -164,12 +184,19 @@ impl KeySet {
 
     /// What the body of every right answer holds.
     pub fn marker(self) -> &'static str {
-        if self.is_made() { r#""code":"VALID""# } else { r#""success":true"# }
+        match self {
+            Self::Creations => r#""keyId":"key_"#,
+            _ if self.is_made() => r#""code":"VALID""#,
+            _ => r#""success":true"#,
+        }
     }
 
     /// Whether the server has to know them.
     pub fn is_made(self) -> bool {
-        !matches!(self, Self::Identifiers | Self::FewIdentifiers | Self::QuickIdentifiers)
+        !matches!(
+            self,
+            Self::Identifiers | Self::FewIdentifiers | Self::QuickIdentifiers | Self::Creations
+        )
     }
 
     pub fn limits(self) -> usize {
@@ -178,26 +205,29 @@ impl KeySet {
             | Self::Permitted
             | Self::Identifiers
             | Self::FewIdentifiers
-            | Self::QuickIdentifiers => 0,
+            | Self::QuickIdentifiers
+            | Self::Credits
+            | Self::Creations => 0,
             Self::OneLimit | Self::HotLimit | Self::HotCredits => 1,
             Self::FiveLimits | Self::FiveLimitsAndCredits => 5,
         }
     }
 
     pub fn has_credits(self) -> bool {
-        matches!(self, Self::FiveLimitsAndCredits | Self::HotCredits)
+        matches!(self, Self::FiveLimitsAndCredits | Self::HotCredits | Self::Credits)
     }
 
     /// How many keys there are, where a case usually has so many.
     pub fn count(self, usual: usize) -> usize {
         match self {
-            Self::HotLimit | Self::HotCredits => 1,
+            Self::HotLimit | Self::HotCredits | Self::Creations => 1,
             Self::FewIdentifiers | Self::QuickIdentifiers => usual.min(100),
             Self::Plain
             | Self::Permitted
             | Self::OneLimit
             | Self::FiveLimits
             | Self::FiveLimitsAndCredits
+            | Self::Credits
             | Self::Identifiers => usual,
         }
     }
@@ -212,7 +242,12 @@ pub struct Case {
     pub keys: KeySet,
     /// Whether what happens is written down; else nearly all of it is dropped.
     pub is_recorded: bool,
+    /// How many connections are kept busy.
+    pub connections: usize,
 }
+
+/// How many connections a case keeps busy, unless it says otherwise.
+const CONNECTIONS: usize = 64;
 
 impl Case {
     /// Whether the others of its group are divided by it: the first one.
@@ -237,11 +272,12 @@ impl Case {
 
 pub const VERIFY: &str = "/v2/keys.verifyKey";
 const VERIFY_V1: &str = "/v1/keys.verifyKey";
+const CREATE: &str = "/v2/keys.createKey";
 const LIMIT: &str = "/v2/ratelimit.limit";
 const LIMIT_V1: &str = "/v1/ratelimits.limit";
 
 /// The ceilings come first in their group.
-pub const CASES: [Case; 24] = [
+pub const CASES: [Case; 28] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
     verify("verify cached, replica", Group::Memory, Place::Replica, KeySet::Plain),
@@ -286,27 +322,60 @@ pub const CASES: [Case; 24] = [
     v1("v1 verify, one limit", Group::Versions, VERIFY_V1, KeySet::OneLimit),
     v1("v1 limit, exact", Group::Quick, LIMIT_V1, KeySet::FewIdentifiers),
     v1("v1 limit, async", Group::Quick, LIMIT_V1, KeySet::QuickIdentifiers),
+    verify("verify, plain keys, embedded", Group::Writing, Place::Embedded, KeySet::Plain),
+    writing("verify, keys with credits, embedded", VERIFY, KeySet::Credits, CONNECTIONS),
+    writing("verify, keys with credits, 4 clients, embedded", VERIFY, KeySet::Credits, 4),
+    writing("creating keys, 16 clients, embedded", CREATE, KeySet::Creations, 16),
 ];
 
 const fn ceiling(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
-    Case { name, group, place: Place::Ceiling, path, keys, is_recorded: true }
+    Case {
+        name,
+        group,
+        place: Place::Ceiling,
+        path,
+        keys,
+        is_recorded: true,
+        connections: CONNECTIONS,
+    }
 }
 
 const fn verify(name: &'static str, group: Group, place: Place, keys: KeySet) -> Case {
-    Case { name, group, place, path: VERIFY, keys, is_recorded: true }
+    Case { name, group, place, path: VERIFY, keys, is_recorded: true, connections: CONNECTIONS }
 }
 
 const fn unrecorded(name: &'static str, place: Place) -> Case {
     let (group, keys) = (Group::Memory, KeySet::Plain);
-    Case { name, group, place, path: VERIFY, keys, is_recorded: false }
+    Case { name, group, place, path: VERIFY, keys, is_recorded: false, connections: CONNECTIONS }
 }
 
 const fn limit(name: &'static str, group: Group, place: Place) -> Case {
-    Case { name, group, place, path: LIMIT, keys: KeySet::Identifiers, is_recorded: true }
+    Case {
+        name,
+        group,
+        place,
+        path: LIMIT,
+        keys: KeySet::Identifiers,
+        is_recorded: true,
+        connections: CONNECTIONS,
+    }
+}
+
+const fn writing(name: &'static str, path: &'static str, keys: KeySet, connections: usize) -> Case {
+    let (group, place) = (Group::Writing, Place::Embedded);
+    Case { name, group, place, path, keys, is_recorded: true, connections }
 }
 
 const fn v1(name: &'static str, group: Group, path: &'static str, keys: KeySet) -> Case {
-    Case { name, group, place: Place::Replica, path, keys, is_recorded: true }
+    Case {
+        name,
+        group,
+        place: Place::Replica,
+        path,
+        keys,
+        is_recorded: true,
+        connections: CONNECTIONS,
+    }
 }
 
 /// The cases whose name holds `only`, each with the ceiling of its group: a figure without its

@@ -171,9 +171,10 @@ pub fn check(address: SocketAddr, case: &Case, key: &str) -> Outcome<()> {
     };
     let has_credits = data["credits"].is_number();
     let owes_credits = case.keys.has_credits() && case.place != Place::Ceiling;
-    let is_right = match case.keys.is_made() {
-        true => data["valid"] == true && data["code"] == "VALID",
-        false => data["success"] == true,
+    let is_right = match case.keys {
+        KeySet::Creations => data["keyId"].is_string(),
+        keys if keys.is_made() => data["valid"] == true && data["code"] == "VALID",
+        _ => data["success"] == true,
     };
     if status == 200 && is_right && limits == case.keys.limits() && has_credits == owes_credits {
         return Ok(());

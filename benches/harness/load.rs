@@ -11,7 +11,6 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const CONNECTIONS: usize = 64;
 /// Bounds the warm-up: more than that only a server needs that hardly answers.
 const WARM_UP_KEYS_PER_SECOND: usize = 5_000;
 /// Other work, in cores, from which on a run counts as disturbed.
@@ -232,7 +231,13 @@ fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Ou
     let script = lab.folder.path().join("post.lua");
     fs::write(&script, include_str!("../post.lua")).map_err(|e| format!("post.lua: {e}"))?;
     let output = pinned(lab.cores.load, Path::new("wrk"))
-        .args(["-t1", &format!("-c{CONNECTIONS}"), &format!("-d{seconds}s"), "--timeout", "5s"])
+        .args([
+            "-t1",
+            &format!("-c{}", case.connections),
+            &format!("-d{seconds}s"),
+            "--timeout",
+            "5s",
+        ])
         .arg("-s")
         .arg(&script)
         .arg(format!("http://{}{}", server.address, case.path))

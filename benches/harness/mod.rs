@@ -208,6 +208,7 @@ fn make_keys(
             Some((server, api_id)) if set.is_made() => {
                 client::make_keys(server.address, api_id, *set, set.count(count))?
             }
+            Some((_, api_id)) if *set == KeySet::Creations => vec![api_id.clone()],
             _ => (0..set.count(count)).map(|n| format!("prod_{n:022x}")).collect(),
         };
         let file = lab.folder.path().join(format!("{}-{}.keys", place.name(), set.name()));

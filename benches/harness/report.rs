@@ -220,7 +220,7 @@ fn targets(summaries: &[Summary], cold_starts: &[Starts]) -> Vec<Target> {
         if let Some(base) = base {
             targets.extend(ratio_targets(summary, base));
         }
-        if summary.case.group != Group::Memory {
+        if summary.case.group != Group::Memory && summary.case.has_redis() {
             // Requests that are under way when the load ends are counted by Redis only.
             targets.push(Target::at_most(
                 format!("{}: Redis calls for a request", summary.case.name),
@@ -268,6 +268,15 @@ fn ratio_targets(summary: &Summary, base: &Summary) -> Vec<Target> {
         ],
         (Group::Versions, KeySet::Plain) => {
             vec![Target::at_least(format!("{name}: throughput of version 2"), throughput, 1.0)]
+        }
+        (Group::Writing, KeySet::Credits) if summary.case.connections == base.case.connections => {
+            vec![Target::at_least(format!("{name}: throughput of plain keys"), throughput, 0.5)]
+        }
+        (Group::Writing, KeySet::Credits) => {
+            vec![Target::at_most(format!("{name}: p99 ms"), summary.p99_us / 1e3, 10.0)]
+        }
+        (Group::Writing, KeySet::Creations) => {
+            vec![Target::at_most(format!("{name}: p99 ms"), summary.p99_us / 1e3, 25.0)]
         }
         (Group::Quick, _) => {
             vec![Target::at_least(format!("{name}: throughput of exact"), throughput, 1.0)]

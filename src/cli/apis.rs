@@ -7,7 +7,7 @@ use super::{Api, ApiUpdate, Done, Failure, Switch};
 use crate::config::Settings;
 use crate::domain::apis::{self, PREFIX_MAX, is_prefix};
 use crate::id::{ApiId, WorkspaceId};
-use crate::model::{self, ApiSettings, Networks};
+use crate::model::{self, ApiSettings, Networks, shown};
 
 pub async fn run(settings: Settings, out: Out, command: Api) -> Done {
     match command {
@@ -71,7 +71,7 @@ fn line(api: &model::Api) -> String {
         settings.delete_protection.then(|| "delete protection".to_owned()),
         settings.allowed_networks.as_ref().map(|n| format!("from {}", n.texts().join(","))),
     ];
-    let name = [api.id.to_string(), api.name.clone()];
+    let name = [api.id.to_string(), shown(&api.name)];
     name.into_iter().chain(set.into_iter().flatten()).collect::<Vec<_>>().join("  ")
 }
 

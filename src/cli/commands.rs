@@ -18,7 +18,7 @@ use crate::config::{Engines, Settings};
 use crate::domain::ratelimits::namespaces;
 use crate::domain::{audit, credits, migrations, people, root_keys, vault};
 use crate::id::{KeyId, WorkspaceId};
-use crate::model::{self, Withheld};
+use crate::model::{self, Withheld, is_hidden, shown};
 use crate::rpc;
 use crate::store::{StoredEntry, WantedEntries};
 use crate::vault::file;
@@ -34,8 +34,20 @@ pub struct Out {
 
 impl Out {
     pub fn tell(self, text: &str, value: &Value) {
-        if self.json { print(&value.to_string()) } else { print(text) }
+        if self.json { print(&escaped(value)) } else { print(text) }
     }
+}
+
+/// As JSON, in which what changes how text is shown is escaped, too. It can stand in strings only.
+fn escaped(value: &Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        match is_hidden(c) {
+            true => text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}"))),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 /// A reader that has seen enough, such as `head`, is no failure.
@@ -45,8 +57,8 @@ fn print(text: &str) {
 
 pub async fn app(settings: Settings) -> Result<App, Failure> {
     let store = open(&settings).await?;
-    // What would be announced is in the change log too, which every replica reads.
-    let (app, _announcements) = App::new(settings, Clock::System)?;
+    // Nothing runs beside a command: it sends its announcements itself.
+    let (app, _) = App::new(settings, Clock::System)?;
     app.store.open(store);
     Ok(app)
 }
@@ -86,7 +98,7 @@ pub async fn root_key(settings: Settings, out: Out, command: RootKey) -> Done {
 
 fn line(key: &model::RootKey) -> String {
     let state = if key.revoked_at.is_some() { "revoked" } else { "active" };
-    let name = key.name.as_deref().unwrap_or("-");
+    let name = shown(key.name.as_deref().unwrap_or("-"));
     format!("{}  {}…  {state}  {name}  {}", key.id, key.start, key.permissions.join(" "))
 }
 
@@ -152,7 +164,7 @@ pub async fn migration(settings: Settings, out: Out, command: Migration) -> Done
         Migration::List { workspace } => {
             let all = migrations::list(&app, &WorkspaceId::from(workspace)).await?;
             let line = |known: &model::Migration| {
-                let name = known.name.as_deref().unwrap_or("-");
+                let name = shown(known.name.as_deref().unwrap_or("-"));
                 format!("{}  {}  {name}", known.id, known.algorithm.as_str())
             };
             let lines: Vec<_> = all.iter().map(line).collect();
@@ -184,10 +196,10 @@ pub async fn audit(settings: Settings, out: Out, command: Audit) -> Done {
 }
 
 fn audit_line(entry: &StoredEntry) -> String {
-    let actor = entry.actor_name.as_deref().unwrap_or(&entry.actor_id);
+    let actor = shown(entry.actor_name.as_deref().unwrap_or(&entry.actor_id));
     let targets: Vec<Value> = serde_json::from_str(&entry.targets).unwrap_or_default();
     let ids = targets.iter().filter_map(|target| target["id"].as_str());
-    let ids = ids.collect::<Vec<_>>().join(" ");
+    let ids = shown(&ids.collect::<Vec<_>>().join(" "));
     let address = entry.remote_address.as_deref().unwrap_or("-");
     let at = jiff::Timestamp::from_millisecond(entry.at.0).unwrap_or_default();
     format!("{}  {at}  {}  {actor}  {address}  {ids}", entry.id, entry.event)
@@ -256,6 +268,7 @@ pub async fn namespace(settings: Settings, out: Out, command: Namespace) -> Done
 fn namespace_line(namespace: &model::Namespace) -> String {
     let model::Namespace { id, name, on_outage, deleted_at, .. } = namespace;
     let state = if deleted_at.is_some() { "deleted" } else { "active" };
+    let name = shown(name);
     format!("{id}  {}  {state}  {name}", on_outage.as_str())
 }
 

@@ -52,7 +52,8 @@ async fn findings(config: &Config) -> Vec<Finding> {
         }
     }
     if let Ok(listen) = config.listen() {
-        findings.extend(server(listen).await);
+        let metrics_listen = config.check().ok().and_then(|found| found.security.metrics_listen);
+        findings.extend(server(listen, metrics_listen).await);
     }
     findings
 }
@@ -70,10 +71,10 @@ fn variables() -> Finding {
 }
 
 /// What the server at the address says of itself, if there is one.
-async fn server(listen: SocketAddr) -> Vec<Finding> {
+async fn server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
     let asked = async {
         let ready = ask(listen, "/readyz").await?;
-        let metrics = ask(listen, "/metrics").await?;
+        let metrics = ask(metrics_listen.unwrap_or(listen), "/metrics").await?;
         Ok::<_, std::io::Error>((ready, metrics))
     };
     let told = timeout(SERVER_TIMEOUT, asked).await;
@@ -96,6 +97,11 @@ fn readiness(listen: SocketAddr, ready: &str) -> Finding {
     match status.as_str() {
         "ready" => Finding::ok("server", found),
         "draining" => Finding::warning("server", found, "it was told to stop, and will"),
+        "starting" => Finding::warning(
+            "server",
+            found,
+            "it has not reached its database yet: look at the checks of the database above",
+        ),
         "degraded" => Finding::warning(
             "server",
             found,
@@ -119,7 +125,7 @@ fn dropped(metrics: &str) -> Finding {
         (sum("keyward_events_written_total{"), sum("keyward_events_dropped_total{"));
     let found = format!("since its start the server wrote {written} events and dropped {dropped}");
     if dropped > 0.0 {
-        let todo = "analytics lack them: look whether the database was away, or raise KEYWARD_EVENTS_WAITING";
+        let todo = "analytics lack them: look whether the database was away, or raise KEYWARD_EVENTS_WAITING or KEYWARD_EVENTS_WAITING_BYTES";
         return Finding::warning("dropped-events", found, todo);
     }
     Finding::ok("dropped-events", found)

@@ -6,6 +6,7 @@ mod commands;
 mod doctor;
 mod log;
 mod open;
+mod replicas;
 mod serve;
 
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Config;
-use crate::model::{Algorithm, OnOutage};
+use crate::model::{Algorithm, OnOutage, shown};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
 #[derive(Parser)]
@@ -40,6 +41,9 @@ enum Command {
     /// Credits that a lost Redis holds back
     #[command(subcommand)]
     Credits(Credits),
+    /// Replicas that have registered, and those that are gone
+    #[command(subcommand)]
+    Replica(Replica),
     /// Workspaces: each owns its APIs, keys and root keys
     #[command(subcommand)]
     Workspace(Workspace),
@@ -108,6 +112,14 @@ enum Credits {
         #[arg(long, conflicts_with = "key")]
         all: bool,
     },
+}
+
+#[derive(Subcommand)]
+enum Replica {
+    /// List the replicas that have registered, and whether changes that cannot be announced wait for them
+    List,
+    /// Declare a replica gone, so that no change waits for it. Only when it does not serve any more
+    Forget { id: String },
 }
 
 #[derive(Subcommand)]
@@ -286,7 +298,9 @@ pub fn main() -> ExitCode {
         Err(Failure::Use(sentence)) => (2, sentence),
         Err(Failure::Run(sentence)) => (1, sentence),
     };
-    eprintln!("keyward: {sentence}");
+    // It may quote a name.
+    let lines: Vec<_> = sentence.lines().map(shown).collect();
+    eprintln!("keyward: {}", lines.join("\n"));
     ExitCode::from(code)
 }
 
@@ -307,13 +321,19 @@ async fn run(cli: Cli) -> Done {
             log.stop();
             served
         }
-        Some(Command::Migrate) => commands::migrate(settings, out).await,
+        Some(Command::Migrate) => {
+            let log = log::start(&settings)?;
+            let migrated = commands::migrate(settings, out).await;
+            log.stop();
+            migrated
+        }
         Some(Command::RootKey(command)) => {
             Box::pin(commands::root_key(settings, out, command)).await
         }
         Some(Command::Credits(command)) => {
             Box::pin(commands::credits(settings, out, command)).await
         }
+        Some(Command::Replica(command)) => Box::pin(replicas::run(settings, out, command)).await,
         Some(Command::Workspace(Workspace::Create { name })) => {
             Box::pin(commands::create_workspace(settings, out, &name)).await
         }

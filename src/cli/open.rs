@@ -14,6 +14,7 @@ use crate::domain::root_keys::{self, FirstStart};
 use crate::domain::{people, vault};
 use crate::error::Error;
 use crate::secret::Plaintext;
+use crate::store::inspect::Schema;
 use crate::store::{Store, Unmigrated};
 use crate::vault::{MasterKeys, file};
 
@@ -57,16 +58,23 @@ pub async fn open(settings: &Settings) -> Result<Store, Unopened> {
         make(data_dir)?;
     }
     let store = App::open_store(settings).await.map_err(|error| unopened(settings, &error))?;
+    migrate(settings, &store).await?;
+    Ok(store)
+}
+
+/// Brings both schemas up to date, however long that takes.
+async fn migrate(settings: &Settings, store: &Store) -> Result<(), Unopened> {
     store.migrate().await.map_err(|fault| unmigrated(&fault))?;
     let events = App::events(settings).map_err(|error| unopened(settings, &error))?;
     events.migrate().await.map_err(|fault| unmigrated(&fault))?;
     events.close().await;
-    Ok(store)
+    Ok(())
 }
 
-/// Opens the store of a server that starts. `None`: its Postgres is away; see [`until_it_is_there`].
+/// Opens the store of a server that starts. `None`: its Postgres is away, or has a schema that is to be brought up to
+/// date, which may take long; see [`until_it_is_there`].
 pub async fn at_start(app: &App) -> Result<Option<Beginning>, Unopened> {
-    match attempt(app, PATIENCE).await {
+    match attempt(app, PATIENCE, Upgrade::Later).await {
         Ok(first) => Ok(Some(first)),
         Err(Unopened::Away(cause)) if is_replica(app) => {
             tracing::warn!("starting without the database: {cause}");
@@ -76,10 +84,10 @@ pub async fn at_start(app: &App) -> Result<Option<Beginning>, Unopened> {
     }
 }
 
-/// Opens the store of a server whose Postgres was away when it started, as soon as that is back.
+/// Opens the store of a server that started without it, as soon as that is possible.
 pub async fn until_it_is_there(app: &App) -> Beginning {
     loop {
-        match attempt(app, CONNECT_TIMEOUT).await {
+        match attempt(app, CONNECT_TIMEOUT, Upgrade::Now).await {
             Ok(first) => return first,
             Err(Unopened::Away(cause)) => {
                 tracing::warn!("{cause}");
@@ -97,21 +105,53 @@ fn is_replica(app: &App) -> bool {
     matches!(app.settings.engines, Engines::Replica { .. })
 }
 
+/// Whether an attempt may bring a schema that is in use up to date, which may take long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Upgrade {
+    Now,
+    Later,
+}
+
 /// One attempt, which waits for Postgres itself no longer than `patience`.
-async fn attempt(app: &App, patience: Duration) -> Result<Beginning, Unopened> {
-    let Engines::Replica { database_url, .. } = &app.settings.engines else {
-        return open_to_requests(app).await;
+async fn attempt(app: &App, patience: Duration, upgrade: Upgrade) -> Result<Beginning, Unopened> {
+    let settings = &app.settings;
+    let Engines::Replica { database_url, .. } = &settings.engines else {
+        let store = open(settings).await?;
+        return let_requests_in(app, store).await;
     };
-    let away = |error: Error| unopened(&app.settings, &error);
-    Store::reach(database_url, patience).await.map_err(away)?;
-    tokio::time::timeout(READY_TIMEOUT, open_to_requests(app))
-        .await
-        .unwrap_or_else(|_| Err(away(Error::StoreTimeout(READY_TIMEOUT.as_secs()))))
+    Store::reach(database_url, patience).await.map_err(|error| unopened(settings, &error))?;
+    let store = within(settings, connect(settings, upgrade)).await?;
+    migrate(settings, &store).await?;
+    within(settings, let_requests_in(app, store)).await
+}
+
+/// Postgres has let a connection in, so what is asked of it is answered soon or not at all.
+async fn within<T>(
+    settings: &Settings,
+    attempt: impl Future<Output = Result<T, Unopened>>,
+) -> Result<T, Unopened> {
+    let late = || Err(unopened(settings, &Error::StoreTimeout(READY_TIMEOUT.as_secs())));
+    tokio::time::timeout(READY_TIMEOUT, attempt).await.unwrap_or_else(|_| late())
+}
+
+async fn connect(settings: &Settings, upgrade: Upgrade) -> Result<Store, Unopened> {
+    let away = |error: Error| unopened(settings, &error);
+    let store = App::open_store(settings).await.map_err(away)?;
+    if upgrade == Upgrade::Later {
+        let events = App::events(settings).map_err(away)?;
+        let schemas = [store.schema().await.map_err(away)?, events.schema().await.map_err(away)?];
+        events.close().await;
+        if schemas.iter().any(Schema::is_older) {
+            store.close().await;
+            let cause = "its schema is of an older keyward, and is brought up to date first";
+            return Err(Unopened::Away(cause.to_owned()));
+        }
+    }
+    Ok(store)
 }
 
 /// Requests are let in last, to a database that is whole.
-async fn open_to_requests(app: &App) -> Result<Beginning, Unopened> {
-    let store = open(&app.settings).await?;
+async fn let_requests_in(app: &App, store: Store) -> Result<Beginning, Unopened> {
     let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
         .await
         .map_err(|error| sorted(error.is_outage(), error.to_string()))?;

@@ -24,6 +24,8 @@ use crate::{http, recorder, stream};
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
 /// or find them idle, where that is too short.
 const GO_BACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// For how long it tries to sign off after that.
+const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(settings: Settings) -> Done {
@@ -32,7 +34,11 @@ pub async fn serve(settings: Settings) -> Done {
         Engines::Embedded { data_dir } => Some(lock(data_dir)?),
         Engines::Replica { .. } => None,
     };
-    let listener = listen(settings.listen).await?;
+    let listener = listen("KEYWARD_LISTEN", settings.listen).await?;
+    let metrics_listener = match settings.security.metrics_listen {
+        Some(address) => Some(listen("KEYWARD_METRICS_LISTEN", address).await?),
+        None => None,
+    };
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.listening_on(address), Clock::System)?;
     let app = Arc::new(app);
@@ -44,6 +50,9 @@ pub async fn serve(settings: Settings) -> Done {
         .map_err(|e| Failure::Run(format!("cannot start the thread that records events: {e}")))?;
     if first.is_none() {
         tasks.spawn(open_later(app.clone(), address));
+    }
+    if let Some(listener) = metrics_listener {
+        tasks.spawn(http::serve_metrics(app.clone(), listener));
     }
     http::serve(app.clone(), listener, told_to_stop()).await;
     tasks.shutdown().await;
@@ -62,14 +71,16 @@ async fn go_back(app: &App) {
     if app.redis.is_none() {
         return;
     }
-    let going = async {
-        credits::go_back(app).await?;
-        credits::sign_off(app).await
-    };
-    match tokio::time::timeout(GO_BACK_TIMEOUT, going).await {
+    match tokio::time::timeout(GO_BACK_TIMEOUT, credits::go_back(app)).await {
         Ok(Ok(())) => {}
         Ok(Err(e)) => tracing::warn!(error = %e, "some credits stay in their purses: {e}"),
         Err(_) => tracing::warn!("some credits stay in their purses: it took too long"),
+    }
+    // Whatever came of that: others would wait for this replica.
+    match tokio::time::timeout(SIGN_OFF_TIMEOUT, credits::sign_off(app)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::warn!(error = %e, "cannot sign off: {e}"),
+        Err(_) => tracing::warn!("cannot sign off: it took too long"),
     }
 }
 
@@ -98,10 +109,10 @@ fn lock(data_dir: &Path) -> Result<File, Failure> {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+async fn listen(variable: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|e| {
         Failure::Run(format!(
-            "cannot listen on {address}: {e}; stop what listens there, or set KEYWARD_LISTEN to \
+            "cannot listen on {address}: {e}; stop what listens there, or set {variable} to \
             another address"
         ))
     })

@@ -91,6 +91,12 @@ impl OidcConfig {
             secret(CLIENT_SECRET, self.client_secret.as_ref(), self.client_secret_file.as_deref())?;
         let Some(issuer) = &self.issuer else { return self.without_issuer(secret.is_some()) };
         check_issuer(issuer)?;
+        if self.default_role()?.is_some() && self.allowed_domains.is_none() {
+            return Err(format!(
+                "{DEFAULT_ROLE} is set and {ALLOWED_DOMAINS} is not: everybody who has an account at the issuer \
+                would become a member; set both, or neither"
+            ));
+        }
         Ok(Some(Oidc {
             issuer: issuer.clone(),
             client_id: graphic(CLIENT_ID, self.client_id.clone())?,
@@ -311,6 +317,8 @@ mod tests {
             ),
             (OidcConfig { default_role: some("owner"), ..whole() }, "none, viewer or admin"),
             (OidcConfig { only: some("on"), ..whole() }, "true or false"),
+            (OidcConfig { default_role: some("viewer"), ..whole() }, ALLOWED_DOMAINS),
+            (OidcConfig { default_role: some("admin"), ..whole() }, ALLOWED_DOMAINS),
         ] {
             assert!(fault(&config).contains(words), "{}", fault(&config));
         }
@@ -319,7 +327,8 @@ mod tests {
             OidcConfig { scopes: Some("openid ".repeat(20)), ..whole() },
             OidcConfig { name: Some("ü".repeat(40)), ..whole() },
             OidcConfig { allowed_domains: Some("a.com,".repeat(99) + "B.com"), ..whole() },
-            OidcConfig { default_role: some("admin"), ..whole() },
+            OidcConfig { default_role: some("admin"), allowed_domains: some("a.com"), ..whole() },
+            OidcConfig { default_role: some("none"), ..whole() },
             OidcConfig { only: some("true"), ..whole() },
         ] {
             assert!(config.check().is_ok());

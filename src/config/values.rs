@@ -97,6 +97,15 @@ pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
     }
 }
 
+/// What is on or off, and off where nothing is said.
+pub fn on_or_off(name: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        None | Some("off") => Ok(false),
+        Some("on") => Ok(true),
+        Some(other) => Err(format!("{name} is {other:?}: it must be on or off")),
+    }
+}
+
 pub fn number(
     name: &str,
     value: Option<&str>,

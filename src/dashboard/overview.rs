@@ -8,6 +8,7 @@ use super::shell::{Section, Shell, may};
 use super::visit::{InWorkspace, Visit};
 use super::words::{count, curl};
 use super::{Answer, page, see};
+use crate::domain::analytics::room;
 use crate::domain::health::{self, Health, Late};
 use crate::domain::people::{self, SIZE_MAX};
 use crate::domain::permission::Action;
@@ -26,6 +27,8 @@ struct Page {
     health: Health,
     /// Events that this server dropped since its start.
     dropped: Option<String>,
+    /// Whether this server leaves events out for want of room on its disk.
+    is_disk_short: bool,
     late: Option<Late>,
     ranges: Vec<(&'static str, &'static str, bool)>,
     /// Absent: it cannot be read now.
@@ -77,6 +80,7 @@ pub async fn page_of(asked: InWorkspace) -> Answer {
     };
     let dropped = health::dropped_events(app);
     page(&Page {
+        is_disk_short: room::shortage(&app.settings).is_some(),
         late: health::late_events(app),
         dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
         ranges: range.offered(),

@@ -59,7 +59,6 @@ impl Visit {
         let trusted = app.settings.trusted_proxies.as_ref();
         let origin = Origin {
             address: address::of_client(trusted, headers),
-            is_shared: address::is_shared(trusted, headers),
             user_agent: user_agent(headers),
         };
         let session = cookie(headers, SESSION);

@@ -1,6 +1,6 @@
 //! Who asks: a root key or a person, in which workspace, with what rights, and from where.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,9 +72,20 @@ impl Authority {
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     pub address: Option<IpAddr>,
-    /// Whether that may be the address of a proxy, behind which others are too.
-    pub is_shared: bool,
     pub user_agent: Option<Box<str>>,
+}
+
+/// Who has one address of a network of IPv6 has all of this prefix.
+const V6_NETWORK: u128 = !0 << 64;
+
+impl Origin {
+    /// What attempts are counted by: an address of IPv4, or a network of IPv6. `None`: nobody knows who asks.
+    pub fn network(&self) -> Option<IpAddr> {
+        Some(match self.address?.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & V6_NETWORK).into(),
+        })
+    }
 }
 
 /// Who asks.

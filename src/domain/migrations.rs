@@ -2,6 +2,7 @@
 
 use super::audit::{self, Actor, Target};
 use super::caller::Caller;
+use super::names;
 use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
@@ -46,6 +47,7 @@ async fn add(
     algorithm: Algorithm,
     name: Option<String>,
 ) -> Result<Migration> {
+    names::check("name", name.as_deref().unwrap_or_default())?;
     let now = app.clock.now();
     let (id, workspace_id) = (MigrationId::random(), workspace.clone());
     let migration = Migration { id, workspace_id, name, algorithm, created_at: now };

@@ -67,6 +67,7 @@ codes! {
     RequestBodyTooLarge "request_body_too_large" 413 "Request Entity Too Large",
     QueryExecutionTimeout "query_execution_timeout" 422 "Unprocessable Entity",
     QueryMemoryLimitExceeded "query_memory_limit_exceeded" 422 "Unprocessable Entity",
+    QueryRowsLimitExceeded "query_rows_limit_exceeded" 422 "Unprocessable Entity",
     TooManyRequests "too_many_requests" 429 "Too Many Requests",
     QueryQuotaExceeded "query_quota_exceeded" 429 "Too Many Requests",
     UnexpectedError "unexpected_error" 500 "Internal Server Error",

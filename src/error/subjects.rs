@@ -155,6 +155,8 @@ pub enum QueryFault {
     Timeout,
     /// It took too much memory, or its answer is too large.
     Memory,
+    /// Its joins give too many rows.
+    Rows,
     /// The workspace has asked too much.
     Quota,
 }
@@ -169,6 +171,7 @@ impl QueryFault {
             Self::Forgotten => Code::QueryRangeExceedsRetention,
             Self::Timeout => Code::QueryExecutionTimeout,
             Self::Memory => Code::QueryMemoryLimitExceeded,
+            Self::Rows => Code::QueryRowsLimitExceeded,
             Self::Quota => Code::QueryQuotaExceeded,
         }
     }

@@ -1,16 +1,15 @@
-//! The server: what listens, which paths there are, and how it stops.
+//! The server: which paths there are. What listens, and how it stops, is in `connections`.
 
+mod connections;
 mod patience;
+mod security_txt;
 #[cfg(feature = "otel")]
 mod traced;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::future::ready;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -20,12 +19,7 @@ use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
 use tower::Service as _;
 
 use crate::app::App;
@@ -33,14 +27,8 @@ use crate::dashboard::Dashboard;
 use crate::domain::health;
 use crate::error::{Code, Error};
 use crate::id::RequestId;
-use crate::request::PEER;
 use crate::rpc::{self, Answer, Endpoint, Verb, Version as _, reply};
-use patience::{Patience, Watched};
-
-/// How long requests in flight may take to finish when the server stops.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is read of a request's head.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
+pub use connections::{serve, serve_metrics};
 
 /// Every path: the operations by their table, and what else there is by a router. An operation is one
 /// look into a map; a router with its layers of futures costs a verification a tenth of its time.
@@ -133,11 +121,14 @@ fn counted(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body> {
 }
 
 fn others(app: Arc<App>) -> Router {
-    Router::new()
+    let has_metrics = app.settings.security.metrics_listen.is_none();
+    let router = Router::new();
+    let router = if has_metrics { router.route("/metrics", get(metrics)) } else { router };
+    router
         .route("/v2/liveness", get(liveness))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readiness))
-        .route("/metrics", get(metrics))
+        .route("/.well-known/security.txt", get(security_txt::answer))
         .route("/openapi.json", get(openapi))
         .route("/v1/openapi.json", get(openapi_v1))
         .route("/errors/{name}", get(error_page))
@@ -157,16 +148,20 @@ async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
     )
 }
 
-/// 503 only while draining: a balancer must not drop every replica because Redis is away.
+/// 503 until the store has been opened, and while draining. Not otherwise: a balancer must not drop every replica
+/// because Redis is away.
 async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
     let health = health::health(&app).await;
     let draining = app.draining.load(Ordering::Relaxed);
-    let status = match (draining, health.database && health.counters) {
-        (true, _) => "draining",
-        (false, true) => "ready",
-        (false, false) => "degraded",
+    let (status, code) = if draining {
+        ("draining", StatusCode::SERVICE_UNAVAILABLE)
+    } else if app.store.store().is_err() {
+        ("starting", StatusCode::SERVICE_UNAVAILABLE)
+    } else if health.database && health.counters {
+        ("ready", StatusCode::OK)
+    } else {
+        ("degraded", StatusCode::OK)
     };
-    let code = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let word = |there: bool| if there { "ok" } else { "away" };
     let (database, counters) = (word(health.database), word(health.counters));
     reply::json(code, &json!({ "status": status, "database": database, "counters": counters }))
@@ -233,71 +228,4 @@ fn error_html(code: Code) -> String {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Serves until `stop` completes, then as long as the balancer needs to notice, then until every
-/// request in flight has been answered.
-pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let paths = Paths::new(app.clone());
-    let connections = GracefulShutdown::new();
-    let drained = async {
-        stop.await;
-        app.draining.store(true, Ordering::Relaxed);
-        tracing::info!(
-            seconds = app.settings.drain_seconds,
-            "draining for {} s",
-            app.settings.drain_seconds
-        );
-        tokio::time::sleep(Duration::from_secs(app.settings.drain_seconds)).await;
-    };
-    tokio::pin!(drained);
-    loop {
-        tokio::select! {
-            () = &mut drained => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => accept(stream, peer, paths.clone(), &connections),
-                Err(e) => {
-                    // Out of file descriptors, mostly: those in use will be given back.
-                    tracing::warn!(error = %e, "cannot accept a connection: {e}");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-    }
-    drop(listener);
-    if tokio::time::timeout(FINISH_TIMEOUT, connections.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not finish within {} s", FINISH_TIMEOUT.as_secs());
-    }
-}
-
-fn accept(stream: TcpStream, peer: SocketAddr, paths: Paths, connections: &GracefulShutdown) {
-    let _ = stream.set_nodelay(true);
-    let patience = Patience::new();
-    let stream = Watched { stream: TokioIo::new(stream), patience: patience.clone() };
-    let waiting = patience.clone();
-    let service = hyper::service::service_fn(move |request: axum::http::Request<Incoming>| {
-        patience.busy();
-        let answer = paths.answer(request.map(Body::new));
-        let patience = patience.clone();
-        answer.map(move |answer| {
-            patience.rest();
-            Ok::<_, Infallible>(answer)
-        })
-    });
-    // Without writev: copying a small answer behind its head costs less than handing over two pieces.
-    // Without pipeline_flush, with which hyper drops its answer to a head that it cannot read.
-    let connection = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .writev(false)
-        .serve_connection(stream, service);
-    let connection = connections.watch(connection);
-    tokio::spawn(PEER.scope(peer, async move {
-        tokio::select! {
-            biased;
-            ended = connection => if let Err(e) = ended {
-                tracing::debug!(error = %e, "a connection broke: {e}");
-            },
-            () = waiting.runs_out() => tracing::debug!("a connection kept us waiting"),
-        }
-    }));
 }

@@ -5,6 +5,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::groups::GroupPeriod;
+
 /// Names behind a prefix, so that a Redis can be shared.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
@@ -20,6 +22,16 @@ impl Keyspace {
     /// of it: a changed limit keeps the count.
     pub fn window(&self, owner: &str, duration_ms: i64, name: &str) -> String {
         format!("{}w:{{{owner}}}:{duration_ms}:{name}", self.prefix)
+    }
+
+    /// The group of the ad-hoc counters of a key.
+    pub fn group(&self, key: &str) -> String {
+        format!("{}g:{{{key}}}", self.prefix)
+    }
+
+    /// The estimate of how many counters the groups of a workspace have, for one of its periods.
+    pub fn group_period(&self, period: &GroupPeriod) -> String {
+        format!("{}e:{{{}}}:{}", self.prefix, period.workspace, period.suffix())
     }
 
     /// A window of the standalone limiter. The identifier, which may be long, is there by 128 bits of
@@ -40,7 +52,17 @@ impl Keyspace {
         format!("{}p:{{{key}}}:{epoch}", self.prefix)
     }
 
-    /// The channel on which replicas tell each other what has changed.
+    /// What is written to find out whether Redis can be written.
+    pub fn probe(&self) -> String {
+        format!("{}probe", self.prefix)
+    }
+
+    /// The stream in which replicas tell each other what changes.
+    pub fn feed(&self) -> String {
+        format!("{}feed", self.prefix)
+    }
+
+    /// The channel on which replicas that know no feed are told what has changed.
     pub fn channel(&self) -> String {
         format!("{}changes", self.prefix)
     }

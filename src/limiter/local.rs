@@ -1,15 +1,17 @@
 //! The counters of one process, forgotten when it ends: those of an embedded server, and those of a replica
 //! while Redis is away.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
 use super::window::{Cell, admits};
-use super::{Counted, Engine, Taken, Window};
+use super::{Counted, CounterGroup, Engine, GroupChange, Taken, Window};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
+use crate::id::WorkspaceId;
 
 const SHARDS: usize = 64;
 /// A shard is swept when it has twice as many entries as after the last sweep, and at least these.
@@ -25,6 +27,20 @@ pub struct LocalCounters {
 struct Shard {
     entries: HashTable<Entry>,
     sweep_at: usize,
+    groups: HashMap<String, Group>,
+}
+
+/// The live counters of a group: a hash of the name of each, and when it expires.
+struct Group {
+    workspace: WorkspaceId,
+    expires_ms: HashMap<u64, i64>,
+}
+
+impl Group {
+    fn retain_live(&mut self, now: Timestamp) -> usize {
+        self.expires_ms.retain(|_, expires_ms| *expires_ms > now.0);
+        self.expires_ms.len()
+    }
 }
 
 /// A key with its hash, which is worked out once for each take.
@@ -82,13 +98,35 @@ impl LocalCounters {
         self.take(windows, now, false)
     }
 
+    /// Gives back what was taken from a window with this number. A counter of nothing is forgotten.
+    pub fn give_back(&self, key: &str, number: i64, cost: i64) {
+        let name = self.name(key);
+        let mut shard = self.shards[name.shard()].lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |entry: &Entry| *entry.key == *name.key;
+        let Ok(mut entry) = shard.entries.find_entry(name.hash, is_it) else { return };
+        let cell = &mut entry.get_mut().cell;
+        if cell.number == number {
+            cell.count = (cell.count - cost).max(0);
+        } else if cell.number == number + 1 {
+            cell.before = (cell.before - cost).max(0);
+        }
+        if cell.count == 0 && cell.before == 0 {
+            entry.remove();
+        }
+    }
+
     fn take(&self, windows: &[Window], now: Timestamp, may_take: bool) -> Taken {
         let names: Vec<_> = windows.iter().map(|window| self.name(&window.key)).collect();
-        let mut locked = Locked::lock(self, names.iter().copied());
+        let group = windows.iter().find_map(|window| window.group.as_deref());
+        let group = group.map(|group| (group, self.name(&group.name)));
+        let touched = names.iter().copied().chain(group.map(|(_, name)| name));
+        let mut locked = Locked::lock(self, touched);
 
         let mut cells: Vec<Cell> = Vec::with_capacity(names.len());
         let mut counted = Vec::with_capacity(names.len());
         let mut taken = may_take;
+        let mut created = 0;
+        let mut renewed = Vec::new();
         for (window, name) in windows.iter().zip(&names) {
             // Two windows of one name in one take count on each other.
             let known = names[..cells.len()].iter().rposition(|known| known.key == name.key);
@@ -97,8 +135,20 @@ impl LocalCounters {
             let effective = cell.effective(now.0, window.duration_ms);
             taken &= admits(window, effective);
             counted.push(Counted { effective, number: cell.number });
+            if window.group.is_some() && window.cost > 0 {
+                let last = locked.cell(*name).map_or(i64::MIN, |cell| cell.number);
+                created += usize::from(last < cell.number - 1);
+                if last < cell.number {
+                    renewed.push((name.hash, cell.expires_ms(window.duration_ms)));
+                }
+            }
             cell.count += window.cost;
             cells.push(cell);
+        }
+        let mut change = GroupChange::None;
+        if let Some((group, name)) = group.filter(|_| taken) {
+            change = locked.grow(group, name, created, renewed, now);
+            taken = change != GroupChange::Full;
         }
         if taken {
             for ((window, name), cell) in windows.iter().zip(&names).zip(cells) {
@@ -107,7 +157,24 @@ impl LocalCounters {
                 }
             }
         }
-        Taken { taken, windows: counted, purse: None }
+        Taken { taken, windows: counted, purse: None, group: change }
+    }
+
+    /// How many live counters the groups of each workspace have. What has expired is forgotten.
+    pub fn count_groups(&self) -> HashMap<WorkspaceId, u64> {
+        let now = self.clock.now();
+        let mut totals = HashMap::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.groups.retain(|_, group| {
+                let live = group.retain_live(now);
+                if live > 0 {
+                    *totals.entry(group.workspace.clone()).or_default() += live as u64;
+                }
+                live > 0
+            });
+        }
+        totals
     }
 }
 
@@ -130,6 +197,28 @@ impl<'a> Locked<'a> {
 
     fn cell(&mut self, name: Name<'_>) -> Option<Cell> {
         Some(self.shard(name).find(name)?.cell)
+    }
+
+    /// Adds counters to a group, unless it would have too many that are live.
+    fn grow(
+        &mut self,
+        group: &CounterGroup,
+        name: Name<'_>,
+        created: usize,
+        renewed: Vec<(u64, i64)>,
+        now: Timestamp,
+    ) -> GroupChange {
+        if renewed.is_empty() {
+            return GroupChange::None;
+        }
+        let new = || Group { workspace: group.workspace.clone(), expires_ms: HashMap::new() };
+        let groups = &mut self.shard(name).groups;
+        let known = groups.entry(group.name.clone()).or_insert_with(new);
+        if created > 0 && known.retain_live(now) + created > usize::from(group.live_max) {
+            return GroupChange::Full;
+        }
+        known.expires_ms.extend(renewed);
+        GroupChange::Grown
     }
 
     fn put(&mut self, name: Name<'_>, cell: Cell, expires_ms: i64, now: Timestamp) {

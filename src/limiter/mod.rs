@@ -5,16 +5,20 @@
 //! windows. One suite of tests runs over both, and a property test drives both with the same sequence.
 //! Purses are in Redis only: where there is one process, or no Redis, the bank itself is debited.
 
+mod groups;
 mod keyspace;
 pub mod local;
 mod quick;
 pub mod redis;
 mod window;
 
+pub use groups::{CounterGroup, GROUP_LIVE_MAX, GROUP_WINDOW_MAX_MS, GroupChange, GroupTotals};
 pub use keyspace::Keyspace;
-pub use quick::Quick;
+pub use quick::{Quick, Quickly};
 
 use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
 
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -32,6 +36,8 @@ pub struct Window {
     limit: i64,
     duration_ms: i64,
     cost: i64,
+    /// The group that bounds how many counters like this one are live.
+    group: Option<Arc<CounterGroup>>,
 }
 
 impl Window {
@@ -45,13 +51,13 @@ impl Window {
             window::exact(cost)
         };
         let duration_ms = duration_ms.clamp(1, DURATION_MAX_MS);
-        Self { key: key.into(), limit: exact_limit, duration_ms, cost }
+        Self { key: key.into(), limit: exact_limit, duration_ms, cost, group: None }
     }
 
-    /// The same window with what falls to one of so many replicas, rounded up.
-    pub fn share_of(&self, replicas: u32) -> Self {
-        let replicas = i64::from(replicas.max(1));
-        Self { limit: (self.limit + replicas - 1) / replicas, ..self.clone() }
+    /// The same window, whose counter belongs to a group. All windows of one take that are in a group
+    /// are in the same one.
+    pub fn in_group(self, group: Arc<CounterGroup>) -> Self {
+        Self { group: Some(group), ..self }
     }
 
     /// The same window, from which nothing is taken.
@@ -73,6 +79,26 @@ impl Window {
     /// The end of the window that `now` falls into.
     fn reset(&self, now: Timestamp) -> Timestamp {
         Timestamp((now.0 / self.duration_ms + 1).saturating_mul(self.duration_ms))
+    }
+}
+
+/// A replica's place in the order of all replicas, by which limits are divided among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaRank {
+    pub rank: u32,
+    pub replicas: u32,
+}
+
+impl ReplicaRank {
+    /// Returns this replica's share of an amount: the same for all, and one more for as many replicas as there are units
+    /// left over. Which ones depends on the counter, so that small limits do not all fall to one replica. The shares of
+    /// all replicas add up to the amount.
+    pub fn share_of(self, amount: i64, counter: &str) -> i64 {
+        let (amount, replicas) = (amount.max(0), i64::from(self.replicas.max(1)));
+        let hash: [u8; 32] = Sha256::digest(counter).into();
+        let offset = i64::from(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]));
+        let rank = (i64::from(self.rank) + offset) % replicas;
+        amount / replicas + i64::from(rank < amount % replicas)
     }
 }
 
@@ -123,6 +149,8 @@ pub struct Taken {
     pub taken: bool,
     pub windows: Vec<Counted>,
     pub purse: Option<Purse>,
+    /// What it did to the group that its windows belong to.
+    pub group: GroupChange,
 }
 
 /// A window as it was found.
@@ -212,8 +240,11 @@ pub enum Closed {
         /// What was spent from it in all.
         spent: i64,
     },
-    /// There is no such purse in this Redis, and from now on there cannot be.
-    Unknown,
+    /// This Redis is of the generation that the lease was made in, and does not have it: from now on there cannot be
+    /// such a lease.
+    Missing,
+    /// This Redis is of another generation: another one may still have the lease, and others may be spending from it.
+    Elsewhere,
     /// It is in use, and was left open.
     Busy,
 }
@@ -227,4 +258,35 @@ pub trait Engine {
         windows: &[Window],
         now: Option<Timestamp>,
     ) -> impl Future<Output = Result<Taken>> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_all_replicas_add_up_to_the_amount() {
+        for replicas in [1, 2, 3, 7, 50] {
+            for amount in [0, 1, 2, 6, 49, 50, 51, 1_000, EXACT_MAX] {
+                for counter in ["a", "b", "kw:w:{key_1}:60000:requests"] {
+                    let share = |rank| ReplicaRank { rank, replicas }.share_of(amount, counter);
+                    let (least, most) = (share(0).min(share(1)), share(0).max(share(1)));
+                    assert!(most - least <= 1);
+                    assert_eq!((0..replicas).map(share).sum::<i64>(), amount);
+                }
+            }
+        }
+        assert_eq!(ReplicaRank { rank: 0, replicas: 0 }.share_of(-3, "a"), 0);
+    }
+
+    #[test]
+    fn the_last_unit_falls_to_different_replicas_for_different_counters() {
+        let holder = |counter: &str| {
+            (0..3).find(|rank| ReplicaRank { rank: *rank, replicas: 3 }.share_of(1, counter) == 1)
+        };
+        let holders: std::collections::HashSet<_> =
+            (0..20).map(|n| holder(&format!("counter {n}"))).collect();
+
+        assert_eq!(holders.len(), 3);
+    }
 }

@@ -1,16 +1,18 @@
 //! Windows that are answered from memory and counted in Redis a moment later: quick rather than exact.
 //!
 //! An answer is given from memory only while this process has heard from Redis of the window within
-//! [`FRESH_MS`]; else Redis is asked, as for an exact answer. What was taken goes there with the next batch, which
-//! brings back what all replicas have taken. So a replica knows at once what it has taken itself, and of the others
+//! [`FRESH_MS`]; else Redis is asked, as for an exact answer, by one caller for all who ask for the window meanwhile.
+//! What was taken goes there with the next batch, which brings back what all replicas have taken. So a replica knows at once what it has taken itself, and of the others
 //! all but what they took since their last batches: that is the whole of its error.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
 use super::window::admits;
-use super::{Counted, EXACT_MAX, Window};
+use super::{Counted, EXACT_MAX, Taken, Window};
 use crate::clock::Stopwatch;
 
 const SHARDS: usize = 64;
@@ -19,9 +21,104 @@ const FRESH_MS: i64 = 250;
 
 /// What is known of windows that were asked for lately.
 pub struct Quick {
-    shards: Vec<Mutex<HashMap<Arc<str>, Known>>>,
+    shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
     watch: Stopwatch,
+}
+
+#[derive(Default)]
+struct Shard {
+    known: HashMap<Arc<str>, Known>,
+    /// Windows for which Redis is being asked, and whether it did not reply.
+    asked: HashMap<Arc<str>, watch::Receiver<bool>>,
+}
+
+/// What memory says of a request.
+pub enum Quickly<'a> {
+    /// How the window was found, and whether it was taken from.
+    Decided { counted: Counted, taken: bool },
+    /// Too little is known: this caller asks Redis.
+    Unknown(Asking<'a>),
+    /// Too little is known, and another caller asks Redis.
+    Asked(Asked),
+}
+
+/// Another caller's question to Redis.
+pub struct Asked(watch::Receiver<bool>);
+
+impl Asked {
+    /// Waits until it is over. Returns whether memory is to be asked again; else Redis did not reply in time.
+    pub async fn wait(mut self) -> bool {
+        let is_missed = self.0.changed().await.is_ok() && *self.0.borrow();
+        !is_missed
+    }
+}
+
+/// The right to ask Redis of a window, for all who wait. Dropping it lets another caller ask.
+pub struct Asking<'a> {
+    quick: &'a Quick,
+    key: Arc<str>,
+    /// Taken here before and not sent yet; goes along, so that it counts.
+    carried: i64,
+    outcome: watch::Sender<bool>,
+}
+
+impl Asking<'_> {
+    /// What to ask Redis for; the window itself comes last.
+    pub fn windows(&self, window: &Window) -> Vec<Window> {
+        let carried = Window::new(self.key.clone(), EXACT_MAX, window.duration_ms, self.carried);
+        let carried = (self.carried > 0).then_some(carried);
+        carried.into_iter().chain([window.clone()]).collect()
+    }
+
+    /// Redis has told how it found the window. Returns what that means for the window alone.
+    pub fn learn(mut self, window: &Window, taken: &Taken) -> Taken {
+        let counted = taken.windows.last().copied();
+        let counted = counted.unwrap_or(Counted { effective: 0, number: 0 });
+        let carried = if taken.taken { 0 } else { std::mem::take(&mut self.carried) };
+        let mut shard = self.quick.shard(&self.key);
+        shard.give_back(&self.key, carried);
+        // What it carried stands in its own window, even where nothing was taken.
+        let found = Counted { effective: counted.effective - carried, ..counted };
+        shard.learn(window, found, taken.taken, self.quick.watch.elapsed_ms(), self.carried);
+        self.carried = 0;
+        drop(shard);
+        Taken { taken: taken.taken, windows: vec![counted], purse: None, group: taken.group }
+    }
+
+    /// Redis has not replied in time: everybody decides without it.
+    pub fn miss(self) {
+        self.outcome.send_replace(true);
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.quick.shard(&self.key);
+        shard.asked.remove(&self.key);
+        shard.give_back(&self.key, self.carried);
+    }
+}
+
+impl Shard {
+    /// What was to be sent has not been consumed, as far as is known.
+    fn give_back(&mut self, key: &str, carried: i64) {
+        if let Some(known) = self.known.get_mut(key).filter(|_| carried > 0) {
+            known.sent -= carried;
+            known.pending += carried;
+            known.is_asked = true;
+        }
+    }
+
+    fn learn(&mut self, window: &Window, found: Counted, taken: bool, at_ms: i64, sent: i64) {
+        let cost = if taken { window.cost } else { 0 };
+        let counted = Counted { effective: found.effective.saturating_add(cost), ..found };
+        let duration_ms = window.duration_ms;
+        let new = Known { duration_ms, counted, at_ms, pending: 0, sent: 0, is_asked: false };
+        let known = self.known.entry(window.key.clone()).or_insert(new);
+        (known.duration_ms, known.counted, known.at_ms) = (duration_ms, counted, at_ms);
+        known.sent -= sent;
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,39 +154,43 @@ impl Default for Quick {
 }
 
 impl Quick {
-    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
         let shard = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0) % SHARDS;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from a window by what is known of it: how it was found, and whether it was taken from. `None`: too
-    /// little is known.
-    pub fn take(&self, window: &Window) -> Option<(Counted, bool)> {
+    /// Takes from a window by what is known of it.
+    pub fn take(&self, window: &Window) -> Quickly<'_> {
         let mut shard = self.shard(&window.key);
-        let known = shard.get_mut(&window.key)?;
-        let is_fresh = self.watch.elapsed_ms() - known.at_ms <= FRESH_MS;
-        if !is_fresh || known.duration_ms != window.duration_ms {
-            return None;
+        let asked = shard.asked.get(&window.key).cloned();
+        let is_fresh = |known: &Known| {
+            self.watch.elapsed_ms() - known.at_ms <= FRESH_MS
+                && known.duration_ms == window.duration_ms
+        };
+        let mut carried = 0;
+        if let Some(known) = shard.known.get_mut(&window.key) {
+            known.is_asked = true;
+            if is_fresh(known) {
+                let effective = known.effective();
+                let counted = Counted { effective, number: known.counted.number };
+                let taken = admits(window, effective);
+                if taken {
+                    known.pending += window.cost;
+                }
+                return Quickly::Decided { counted, taken };
+            }
+            // What is under way with a batch comes back with it.
+            if known.sent == 0 && asked.is_none() {
+                carried = std::mem::take(&mut known.pending);
+                known.sent = carried;
+            }
         }
-        known.is_asked = true;
-        let counted = Counted { effective: known.effective(), number: known.counted.number };
-        let taken = admits(window, counted.effective);
-        if taken {
-            known.pending += window.cost;
+        if let Some(asked) = asked {
+            return Quickly::Asked(Asked(asked));
         }
-        Some((counted, taken))
-    }
-
-    /// Redis has told how it found a window, and has taken from it or not.
-    pub fn learn(&self, window: &Window, counted: Counted, taken: bool) {
-        let cost = if taken { window.cost } else { 0 };
-        let effective = counted.effective.saturating_add(cost);
-        let (at_ms, duration_ms) = (self.watch.elapsed_ms(), window.duration_ms);
-        let counted = Counted { effective, ..counted };
-        let mut shard = self.shard(&window.key);
-        let new = Known { duration_ms, counted, at_ms, pending: 0, sent: 0, is_asked: false };
-        let known = shard.entry(window.key.clone()).or_insert(new);
-        (known.duration_ms, known.counted, known.at_ms) = (duration_ms, counted, at_ms);
+        let (outcome, asked) = watch::channel(false);
+        shard.asked.insert(window.key.clone(), asked);
+        Quickly::Unknown(Asking { quick: self, key: window.key.clone(), carried, outcome })
     }
 
     /// What is to be sent: windows that take, whatever their limit, what was taken from them here. Those that nobody
@@ -99,7 +200,7 @@ impl Quick {
         let mut due = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.retain(|key, known| {
+            shard.known.retain(|key, known| {
                 if known.is_asked && known.sent == 0 {
                     known.is_asked = false;
                     known.sent = std::mem::take(&mut known.pending);
@@ -116,8 +217,10 @@ impl Quick {
     pub fn sent(&self, window: &Window, counted: Option<Counted>) {
         let at_ms = self.watch.elapsed_ms();
         let mut shard = self.shard(&window.key);
-        let Some(known) = shard.get_mut(&window.key) else { return };
-        let sent = std::mem::take(&mut known.sent);
+        let Some(known) = shard.known.get_mut(&window.key) else { return };
+        // Not all that is under way: a caller who asks Redis may carry the rest.
+        let sent = window.cost;
+        known.sent -= sent;
         match counted {
             Some(counted) => {
                 let effective = counted.effective.saturating_add(sent);
@@ -133,6 +236,7 @@ impl Quick {
 
 #[cfg(test)]
 mod tests {
+    use super::super::GroupChange;
     use super::*;
 
     fn window(limit: i64, cost: i64) -> Window {
@@ -143,38 +247,96 @@ mod tests {
         Counted { effective, number: 1 }
     }
 
+    /// Asks for a window of which nothing is known, as Redis found it.
+    fn learn(quick: &Quick, window: &Window, found: Counted, taken: bool) {
+        let Quickly::Unknown(asking) = quick.take(window) else { panic!("it is known") };
+        asking.learn(
+            window,
+            &Taken { taken, windows: vec![found], purse: None, group: GroupChange::None },
+        );
+    }
+
+    fn decided(quick: &Quick, window: &Window) -> Option<(i64, bool)> {
+        match quick.take(window) {
+            Quickly::Decided { counted, taken } => Some((counted.effective, taken)),
+            Quickly::Unknown(_) | Quickly::Asked(_) => None,
+        }
+    }
+
+    fn taken(taken: bool, found: &[Counted]) -> Taken {
+        Taken { taken, windows: found.to_vec(), purse: None, group: GroupChange::None }
+    }
+
     #[test]
-    fn nothing_is_said_of_a_window_that_redis_has_not_told_of() {
+    fn take_decides_when_redis_has_told_of_the_window() {
         let quick = Quick::default();
 
-        assert_eq!(quick.take(&window(10, 1)), None);
-        quick.learn(&window(10, 1), counted(0), true);
-        assert_eq!(quick.take(&window(10, 1)), Some((counted(1), true)));
-        assert_eq!(quick.take(&Window::new("a", 10, 1000, 1)), None);
+        assert_eq!(decided(&quick, &window(10, 1)), None);
+        learn(&quick, &window(10, 1), counted(0), true);
+        assert_eq!(decided(&quick, &window(10, 1)), Some((1, true)));
+        assert_eq!(decided(&quick, &Window::new("a", 10, 1000, 1)), None);
+    }
+
+    #[tokio::test]
+    async fn take_lets_one_caller_ask_redis_when_the_window_is_unknown() {
+        let quick = Quick::default();
+        let Quickly::Unknown(asking) = quick.take(&window(10, 1)) else { panic!("it is known") };
+        let Quickly::Asked(first) = quick.take(&window(10, 1)) else { panic!("nobody asks") };
+        let Quickly::Asked(second) = quick.take(&window(10, 1)) else { panic!("nobody asks") };
+
+        drop(asking);
+        assert!(first.wait().await, "the next caller asks");
+        let Quickly::Unknown(asking) = quick.take(&window(10, 1)) else { panic!("it is known") };
+        assert!(second.wait().await);
+        let Quickly::Asked(third) = quick.take(&window(10, 1)) else { panic!("nobody asks") };
+        asking.miss();
+
+        assert!(!third.wait().await, "nobody waits for a Redis that does not reply");
+    }
+
+    #[test]
+    fn costs_that_were_not_sent_go_along_when_redis_is_asked_again() {
+        for is_taken in [true, false] {
+            let quick = Quick::default();
+            learn(&quick, &window(10, 1), counted(0), true);
+            assert_eq!(decided(&quick, &window(10, 3)), Some((1, true)));
+            quick.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MS - 1;
+
+            let Quickly::Unknown(asking) = quick.take(&window(10, 5)) else { panic!("fresh") };
+            assert_eq!(asking.windows(&window(10, 5)), [window(EXACT_MAX, 3), window(10, 5)]);
+            assert_eq!(quick.due(), [], "they are under way");
+            let told = asking.learn(&window(10, 5), &taken(is_taken, &[counted(1), counted(4)]));
+
+            assert_eq!(told, taken(is_taken, &[counted(4)]));
+            let expected = if is_taken { 9 } else { 4 };
+            assert_eq!(decided(&quick, &window(10, 0)), Some((expected, true)));
+            let due: Vec<_> = quick.due().iter().map(|window| window.cost).collect();
+            assert_eq!(due, [if is_taken { 0 } else { 3 }]);
+        }
     }
 
     #[test]
     fn what_was_taken_here_counts_whether_it_was_sent_or_not() {
         let quick = Quick::default();
-        quick.learn(&window(10, 1), counted(0), true);
+        learn(&quick, &window(10, 1), counted(0), true);
 
-        let taken = (0..20).filter(|_| quick.take(&window(10, 1)).is_some_and(|(_, t)| t)).count();
+        let taken = (0..20).filter(|_| decided(&quick, &window(10, 1)).is_some_and(|(_, t)| t));
+        assert_eq!(taken.count(), 9);
         let due = quick.due();
-        let refused = quick.take(&window(10, 1));
+        let refused = decided(&quick, &window(10, 1));
         // Another replica has taken three meanwhile.
         quick.sent(&due[0], Some(counted(4)));
 
-        assert_eq!(taken, 9);
         assert_eq!(due, [window(EXACT_MAX, 9)]);
-        assert_eq!(refused, Some((counted(10), false)));
-        assert_eq!(quick.take(&window(14, 1)), Some((counted(13), true)));
+        assert_eq!(refused, Some((10, false)));
+        assert_eq!(decided(&quick, &window(14, 1)), Some((13, true)));
     }
 
     #[test]
     fn what_was_sent_in_vain_is_sent_again() {
         let quick = Quick::default();
-        quick.learn(&window(10, 1), counted(0), false);
-        quick.take(&window(10, 4));
+        learn(&quick, &window(10, 1), counted(0), false);
+        decided(&quick, &window(10, 4));
 
         let first = quick.due();
         assert!(quick.due().is_empty(), "it is under way");

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_0_admits_not_even_a_look() {
-        let window = Window { key: "".into(), limit: 0, duration_ms: MINUTE, cost: 0 };
+        let window = Window::new("", 0, MINUTE, 0);
 
         assert!(!admits(&window, 0));
     }

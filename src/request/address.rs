@@ -35,12 +35,6 @@ pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAd
     Some(client)
 }
 
-/// Whether the request came through a proxy that nobody has said to trust, so that its clients cannot be told
-/// apart.
-pub fn is_shared(trusted: Option<&Networks>, headers: &HeaderMap) -> bool {
-    trusted.is_none() && headers.contains_key(FORWARDED_FOR)
-}
-
 /// With a port or without.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -66,6 +60,17 @@ mod tests {
     async fn a_stranger_is_who_it_is_whatever_it_says() {
         assert_eq!(client("203.0.113.9:1", &["198.51.100.1"]).await, "203.0.113.9");
         assert_eq!(client("[::ffff:203.0.113.9]:1", &[]).await, "203.0.113.9");
+    }
+
+    #[tokio::test]
+    async fn header_means_nothing_when_no_proxy_is_trusted() {
+        let mut headers = HeaderMap::new();
+        headers.insert(FORWARDED_FOR, "198.51.100.1".parse().expect("a header"));
+        let peer = "10.0.0.1:1".parse().expect("an address");
+
+        let found = PEER.scope(peer, async { of_client(None, &headers) }).await;
+
+        assert_eq!(found, Some([10, 0, 0, 1].into()));
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::domain::keys::Patch;
-use crate::model::Meta;
+use crate::model::{Meta, is_hidden};
 
 /// What characters a text may have.
 pub trait Alphabet: Send + Sync + 'static {
@@ -45,6 +45,18 @@ impl Alphabet for Anything {
     const PATTERN: &'static str = "^[^\\u0000]*$";
     fn has(c: char) -> bool {
         c != '\0'
+    }
+}
+
+/// Anything but what changes how the text around it is shown: what people read as a name.
+#[derive(Debug)]
+pub struct Printable;
+
+impl Alphabet for Printable {
+    const PATTERN: &'static str =
+        "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]*$";
+    fn has(c: char) -> bool {
+        !is_hidden(c)
     }
 }
 

@@ -48,7 +48,8 @@ pub mod prelude {
     pub use serde_json::{Value, json};
 
     pub use super::bounds::{
-        ExternalId, Given, Id, IdLetters, Int, List, Nullable, Object, Slug, SlugLetters, Text,
+        ExternalId, Given, Id, IdLetters, Int, List, Nullable, Object, Printable, Slug,
+        SlugLetters, Text,
     };
     pub use super::{Needs, Operation, Verb, example};
     pub use crate::app::App;

@@ -1,7 +1,7 @@
 //! Replies: what operations answer with, before a version words it.
 
 use axum::body::Body;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Collected};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -207,6 +207,8 @@ pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
+    // It may hold a key, or what only its caller may know.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

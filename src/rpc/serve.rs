@@ -88,9 +88,8 @@ async fn answer<V: Version, O: Operation>(
     traces::workspace(&authority.value.workspace_id);
     let trusted = app.settings.trusted_proxies.as_ref();
     let address = address::of_client(trusted, &head.headers);
-    let is_shared = address::is_shared(trusted, &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
-    let origin = Origin { address, is_shared, user_agent };
+    let origin = Origin { address, user_agent };
     let body = match O::VERB {
         Verb::Get => query::body::<O>(head.uri.query().unwrap_or_default()),
         Verb::Post => {

@@ -205,7 +205,8 @@ where
 
     /// Whether no row of this name has been made since `stamp`.
     fn is_still_absent(&self, name: &K, stamp: Stamp) -> bool {
-        let places: Vec<_> = (self.newcomer)(name).iter().map(Place::of).collect();
+        let own = (self.newcomer)(name);
+        let places: Vec<_> = own.iter().chain([&Subject::NewKeys]).map(Place::of).collect();
         self.freshness.is_fresh(stamp, &places)
     }
 }

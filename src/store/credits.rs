@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, Refill, Withheld};
+use crate::model::{Account, Credits, Purse, Refill};
 
 #[async_trait]
 pub trait CreditReads: Send {
@@ -17,19 +18,12 @@ pub trait CreditReads: Send {
     ) -> Result<Vec<(KeyId, i64)>>;
     /// Of these keys, the purses that the bank knows.
     async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
-    /// Withheld purses of which this replica has not said what it knows.
-    async fn purses_to_account(&mut self, replica: &str, max: i64) -> Result<Vec<(KeyId, i64)>>;
-    /// Withheld purses of which every replica has that may have spent from them: all but those that fell
-    /// silent `silent_ms` before the purse was made.
-    async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>>;
-    /// The ledger of what is withheld, oldest first; of one key, where it is named.
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
-    /// How many credits are withheld, over all keys.
-    async fn units_withheld(&mut self) -> Result<i64>;
     /// Of these keys, the accounts of those that are metered, with the purses in use.
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>>;
     /// The bank's account of a key, whosever it is. `None`: no such key, or it is not metered.
     async fn account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// All leases of a key, whether or not it is metered.
+    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Purse>>;
     /// The replicas that have said that they are there, with how many milliseconds ago, the last one first; up to `max`.
     async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>>;
 }
@@ -39,33 +33,37 @@ pub trait CreditWrites: CreditReads {
     /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
     /// not metered.
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// The credits of those of these keys that are metered, held until the transaction ends, with the database's own
+    /// time. `keys` are in order.
+    async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>>;
     /// Sets balance and refill, under a version that no purse has had.
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()>;
     /// Keeps a refill for a key that has no credits to refill.
     async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()>;
     /// Writes balance, version and period, and leaves the refill alone.
     async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
+    /// As [`CreditWrites::move_credits`], for several keys.
+    async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()>;
     /// Writes the purse, new or known.
     async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()>;
     /// Forgets a purse: it has been settled.
     async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()>;
-    /// Forgets all purses of a key: whatever is in them has become void.
-    async fn drop_purses(&mut self, key: &KeyId) -> Result<()>;
-    /// Adds what a replica knows of a purse: so much was spent from it, at least.
-    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()>;
+    /// Nothing of what is in the leases of a key comes back. Those that somebody may still spend from stay known,
+    /// withheld.
+    async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()>;
     /// Says of purses in use what was spent from them, and that they were asked about now.
     async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// As [`CreditWrites::tell_of_purse`], for the last time.
-    async fn account_for_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        replica: &str,
-        spent: i64,
-    ) -> Result<()>;
-    /// Says that a replica is there. How many have said so within the last `within_ms`, this one included.
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64>;
-    /// Forgets replicas that have been silent for a day, unless somebody may wait for their word.
+    /// Says that a replica is there. How many have said so within the last `within_ms`, this one included, and how
+    /// many of those have a lower id.
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<(i64, i64)>;
+    /// Whether a replica is registered; nobody counts it out until the transaction ends.
+    async fn hold_registration(&mut self, id: &str) -> Result<bool>;
+    /// Ends the registration of replicas that have been silent for so long.
+    async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()>;
+    /// Numbers those whose registration has ended: they know of no lease with a higher number. Not in the transaction
+    /// that ended it.
+    async fn count_out_replicas(&mut self) -> Result<()>;
+    /// Forgets replicas that have been silent for a day, unless a lease is left that they may know of.
     async fn prune_replicas(&mut self) -> Result<()>;
     async fn drop_replica(&mut self, id: &str) -> Result<()>;
 }

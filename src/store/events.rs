@@ -12,7 +12,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres, Sqlite, SqlitePool};
+use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
@@ -21,7 +21,8 @@ pub use sums::*;
 use super::clickhouse::{self, ClickHouse};
 use super::deliveries::{DeliveryReads, DeliveryWrites};
 use super::recent::RecentReads;
-use super::{Inner, Unmigrated, parts, postgres, sqlite};
+use super::schema::{self, Plan};
+use super::{Unmigrated, parts, postgres, sqlite};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::model::{Delivered, EventKind, Retention, Unit};
@@ -77,9 +78,9 @@ pub enum Tables {
 }
 
 impl Events {
-    /// In the Postgres at `url`.
-    pub fn connect(url: &str) -> Result<Self> {
-        let [write, read, ask] = postgres::event_pools(url)?;
+    /// In the Postgres at `url`; `analytics_url` is the same as the role for analytics queries, if there is one.
+    pub fn connect(url: &str, analytics_url: Option<&str>) -> Result<Self> {
+        let [write, read, ask] = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
         Ok(Self::of(Tables::Postgres { write, read, ask }))
     }
 
@@ -104,25 +105,28 @@ impl Events {
         self.clickhouse.as_ref()
     }
 
-    /// Brings the schema up to date. Several replicas may call it at once.
+    /// Brings the schema up to date. Several replicas may call it at once, and others use it meanwhile.
     pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
-        let done = match &self.tables {
+        if self.schema().await.is_ok_and(|schema| schema.is_current()) {
+            return Ok(());
+        }
+        match &self.tables {
             Tables::Postgres { write, .. } => {
-                let mut migrator = Migrator::with_migrations(POSTGRES.iter().cloned().collect());
-                migrator.dangerous_set_table_name(format!("{SCHEMA}._sqlx_migrations"));
-                migrator.create_schema(SCHEMA);
-                migrator.run(write).await
+                let table = format!("{SCHEMA}._sqlx_migrations");
+                let plan = Plan { table, schema: Some(SCHEMA), ..Plan::of(&POSTGRES) };
+                schema::postgres::migrate(&write.connect_options(), &plan).await
             }
-            Tables::Sqlite { write, .. } => SQLITE.run(write).await,
-        };
-        done.map_err(Unmigrated::from)
+            Tables::Sqlite { write, .. } => {
+                schema::sqlite::migrate(&write.connect_options(), &Plan::of(&SQLITE)).await
+            }
+        }
     }
 
     pub async fn begin(&self) -> Result<EventTx> {
-        Ok(EventTx(match &self.tables {
-            Tables::Postgres { write, .. } => Inner::Postgres(postgres::begin(write).await?),
-            Tables::Sqlite { write, .. } => Inner::Sqlite(sqlite::begin(write).await?),
-        }))
+        Ok(match &self.tables {
+            Tables::Postgres { write, .. } => EventTx::Postgres(postgres::begin(write).await?),
+            Tables::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
+        })
     }
 
     /// What reads events, wherever they are.
@@ -236,29 +240,36 @@ impl DerefMut for OwnReader {
 }
 
 /// A transaction on events. Dropped, it is undone.
-pub struct EventTx(Inner);
+pub enum EventTx {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
 
 impl EventTx {
     pub async fn commit(self) -> Result<()> {
-        self.0.commit().await
+        match self {
+            Self::Postgres(tx) => tx.commit().await?,
+            Self::Sqlite(tx) => tx.commit().await?,
+        }
+        Ok(())
     }
 }
 
 impl Deref for EventTx {
     type Target = dyn EventWrites;
     fn deref(&self) -> &Self::Target {
-        match &self.0 {
-            Inner::Postgres(tx) => &**tx,
-            Inner::Sqlite(tx) => &**tx,
+        match self {
+            Self::Postgres(tx) => &**tx,
+            Self::Sqlite(tx) => &**tx,
         }
     }
 }
 
 impl DerefMut for EventTx {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        match &mut self.0 {
-            Inner::Postgres(tx) => &mut **tx,
-            Inner::Sqlite(tx) => &mut **tx,
+        match self {
+            Self::Postgres(tx) => &mut **tx,
+            Self::Sqlite(tx) => &mut **tx,
         }
     }
 }

@@ -5,13 +5,16 @@
 //! subjects has changed since. A load that was under way when a change arrived carries the smaller
 //! number, so whatever it puts back into a cache is stale on arrival: an invalidation cannot lose.
 //!
-//! A replica that has heard nothing from any change stream for five seconds trusts nothing older
-//! than that; one whose database has been away for longer than the grace period trusts nothing.
+//! What is older than five seconds is trusted only while this process can prove that it knows every
+//! change of before: by its own reading of the change log, or by announcements without a gap. The
+//! latter count while the database is away, for the grace period, and not for what somebody is about
+//! to change ([`Intents`]).
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::intents::Intents;
 use crate::clock::Stopwatch;
 use crate::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
 
@@ -31,12 +34,14 @@ pub enum Subject {
     Namespace(NamespaceId),
     /// A namespace that did not exist before: by the fingerprint of its workspace and its name.
     NewNamespace(u64),
+    /// Keys that did not exist before: so many at once that one row of the change log stands for all.
+    NewKeys,
     /// Whatever anybody may have read: where it cannot be said who has asked in vain for what is there again.
     All,
 }
 
 /// How [`Subject::All`] is written.
-const ALL: &str = "all";
+pub const ALL: &str = "all";
 
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,6 +55,7 @@ impl std::fmt::Display for Subject {
             Self::RootKey(id) => write!(f, "root_key:{id}"),
             Self::Namespace(id) => write!(f, "namespace:{id}"),
             Self::NewNamespace(fingerprint) => write!(f, "new_namespace:{fingerprint:016x}"),
+            Self::NewKeys => f.write_str("new_keys"),
             Self::All => f.write_str(ALL),
         }
     }
@@ -65,9 +71,13 @@ impl Place {
         Self::of_text(&subject.to_string())
     }
 
-    fn of_text(subject: &str) -> Self {
+    pub(super) fn of_text(subject: &str) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(subject);
         Self((hash & 0xffff) as u16)
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
     }
 }
 
@@ -78,8 +88,8 @@ pub struct Stamp {
     at_ms: i64,
 }
 
-/// How long a replica that hears of no change trusts what it has read.
-const DEAF_MS: i64 = 5_000;
+/// How long what was read is trusted without a proof that it has not changed.
+const UNPROVEN_MS: i64 = 5_000;
 
 /// How long ago the database must have answered to count as there: four readings of the change log.
 const NEAR_MS: i64 = 2_000;
@@ -93,10 +103,17 @@ pub struct Freshness {
     changed: Box<[AtomicU64]>,
     /// Everything read before this change is stale.
     all_changed: AtomicU64,
-    /// When a change stream was last heard, in milliseconds of `watch`.
-    heard_ms: AtomicI64,
-    /// When the database last answered, likewise.
+    /// Changes that somebody is about to commit.
+    pub intents: Intents,
+    /// Whatever was committed before this moment is known by reading the change log; in milliseconds of
+    /// `watch`, as all that follow.
+    log_ms: AtomicI64,
+    /// Whatever was committed before this moment is known by announcements without a gap.
+    feed_ms: AtomicI64,
+    /// When the database last answered.
     database_ms: AtomicI64,
+    /// From when on the grace period counts: when this replica was last registered.
+    registered_ms: AtomicI64,
     /// How long what is cached is good without the database.
     grace_ms: i64,
 }
@@ -108,8 +125,11 @@ impl Freshness {
             last: AtomicU64::new(0),
             changed: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(),
             all_changed: AtomicU64::new(0),
-            heard_ms: AtomicI64::new(0),
+            intents: Intents::default(),
+            log_ms: AtomicI64::new(0),
+            feed_ms: AtomicI64::new(0),
             database_ms: AtomicI64::new(0),
+            registered_ms: AtomicI64::new(0),
             grace_ms,
         }
     }
@@ -130,7 +150,7 @@ impl Freshness {
             return self.everything_changed();
         }
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.changed[usize::from(Place::of_text(subject).0)].fetch_max(number, Ordering::SeqCst);
+        self.changed[Place::of_text(subject).index()].fetch_max(number, Ordering::SeqCst);
     }
 
     /// Changes may have been missed: nothing read so far is to be trusted.
@@ -139,21 +159,38 @@ impl Freshness {
         self.all_changed.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// A change stream is alive.
-    pub fn heard(&self) {
-        self.heard_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
+    /// What time it is for the proofs below: to be asked before what proves something begins.
+    pub fn now_ms(&self) -> i64 {
+        self.watch.elapsed_ms()
     }
 
-    /// The database has answered; that is a change stream too.
+    /// The change log has been read: every change that was committed before `at_ms` is known. `registered_ms`: when
+    /// this replica was last registered, as the database says.
+    pub fn proved_by_log(&self, at_ms: i64, registered_ms: i64) {
+        self.log_ms.fetch_max(at_ms, Ordering::SeqCst);
+        self.registered_ms.fetch_max(registered_ms, Ordering::SeqCst);
+        self.heard_database();
+    }
+
+    /// The announcements have been read without a gap: every change that was committed before `at_ms` is known, or
+    /// its intent is.
+    pub fn proved_by_feed(&self, at_ms: i64) {
+        self.feed_ms.fetch_max(at_ms, Ordering::SeqCst);
+    }
+
+    /// The database has answered.
     pub fn heard_database(&self) {
-        self.heard();
         self.database_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
     }
 
-    /// For how long no change stream has been heard.
+    /// For how long it has not been proven that no change was missed.
     pub fn silence(&self) -> Duration {
-        let heard = u64::try_from(self.heard_ms.load(Ordering::SeqCst)).unwrap_or(0);
-        self.watch.elapsed().saturating_sub(Duration::from_millis(heard))
+        let proven = u64::try_from(self.proven_ms()).unwrap_or(0);
+        self.watch.elapsed().saturating_sub(Duration::from_millis(proven))
+    }
+
+    fn proven_ms(&self) -> i64 {
+        self.log_ms.load(Ordering::SeqCst).max(self.feed_ms.load(Ordering::SeqCst))
     }
 
     /// Whether the database has answered within the last seconds.
@@ -164,22 +201,28 @@ impl Freshness {
 
     /// Whether what was read at `stamp` from `places` may still be used.
     pub fn is_fresh(&self, stamp: Stamp, places: &[Place]) -> bool {
-        self.unchanged(stamp, places) && self.is_trusted(stamp)
+        self.unchanged(stamp, places) && self.is_trusted(stamp, places)
     }
 
     fn unchanged(&self, stamp: Stamp, places: &[Place]) -> bool {
         self.last.load(Ordering::SeqCst) == stamp.change
             || (self.all_changed.load(Ordering::SeqCst) <= stamp.change
                 && places.iter().all(|place| {
-                    self.changed[usize::from(place.0)].load(Ordering::SeqCst) <= stamp.change
+                    self.changed[place.index()].load(Ordering::SeqCst) <= stamp.change
                 }))
     }
 
-    fn is_trusted(&self, stamp: Stamp) -> bool {
+    fn is_trusted(&self, stamp: Stamp, places: &[Place]) -> bool {
         let now = self.watch.elapsed_ms();
-        now - stamp.at_ms <= DEAF_MS
-            || (now - self.heard_ms.load(Ordering::SeqCst) <= DEAF_MS
-                && now - self.database_ms.load(Ordering::SeqCst) <= self.grace_ms)
+        if now - self.log_ms.load(Ordering::SeqCst) <= NEAR_MS {
+            return true;
+        }
+        if self.intents.concern(places) {
+            return false;
+        }
+        now - stamp.at_ms <= UNPROVEN_MS
+            || (now - self.proven_ms() <= UNPROVEN_MS
+                && now - self.registered_ms.load(Ordering::SeqCst) <= self.grace_ms)
     }
 }
 
@@ -223,5 +266,47 @@ mod tests {
 
         assert!(!freshness.is_fresh(before, &[]));
         assert!(freshness.is_fresh(freshness.stamp(), &[]));
+    }
+
+    #[test]
+    fn what_is_old_is_trusted_only_with_a_proof_and_only_for_the_grace_without_the_database() {
+        let freshness = Freshness::new(20_000);
+        let stamp = Stamp { change: 0, at_ms: -60_000 };
+        let trusts = || freshness.is_fresh(stamp, &[Place::of(&key("a"))]);
+        let back = |log, feed, registered| {
+            freshness.log_ms.store(log, Ordering::SeqCst);
+            freshness.feed_ms.store(feed, Ordering::SeqCst);
+            freshness.registered_ms.store(registered, Ordering::SeqCst);
+        };
+
+        back(0, -60_000, -60_000);
+        assert!(trusts(), "the log has just been read");
+        back(-60_000, 0, -10_000);
+        assert!(trusts(), "announcements came without a gap");
+        back(-60_000, 0, -30_000);
+        assert!(!trusts(), "the grace is over");
+        back(-60_000, -6_000, -10_000);
+        assert!(!trusts(), "nothing proves it");
+        back(-4_000, -60_000, -4_000);
+        assert!(trusts(), "the log was read within five seconds");
+    }
+
+    #[test]
+    fn what_somebody_is_about_to_change_is_unknown_without_the_database_until_the_result_comes() {
+        let freshness = Freshness::new(900_000);
+        let stamp = Stamp { change: 0, at_ms: -60_000 };
+        let trusts = |id| freshness.is_fresh(stamp, &[Place::of(&key(id))]);
+        freshness.intents.open(7, "key:a\n");
+        freshness.intents.open(8, "key:a\n");
+        assert!(trusts("a"), "the change log is read");
+
+        freshness.log_ms.store(-60_000, Ordering::SeqCst);
+        assert!(!trusts("a") && trusts("b"));
+        freshness.intents.close(7);
+        assert!(!trusts("a"));
+        freshness.intents.close(8);
+        assert!(trusts("a"), "it was not committed");
+        freshness.intents.open(9, ALL);
+        assert!(!trusts("b"));
     }
 }

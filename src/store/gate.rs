@@ -1,6 +1,7 @@
 //! The store as requests meet it: behind a gate that opens once.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::{Reader, Store, Tx};
 use crate::error::{Error, Result};
@@ -28,6 +29,11 @@ impl Gate {
 
     pub async fn begin(&self) -> Result<Tx> {
         self.store()?.begin().await
+    }
+
+    /// As [`Store::begin_within`].
+    pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
+        self.store()?.begin_within(within).await
     }
 
     /// Waits for what is under way and closes every connection.

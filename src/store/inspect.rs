@@ -31,6 +31,11 @@ impl Schema {
         self.pending.is_empty() && self.foreign.is_none()
     }
 
+    /// Whether there is one, to which migrations are to be applied that may take long.
+    pub fn is_older(&self) -> bool {
+        self.applied > 0 && !self.pending.is_empty() && self.foreign.is_none()
+    }
+
     fn of(known: &Migrator, applied: &[(i64, Vec<u8>)]) -> Self {
         let is_known = |(version, checksum): &(i64, Vec<u8>)| {
             known.iter().any(|m| m.version == *version && *m.checksum == *checksum)
@@ -75,22 +80,23 @@ const TRIPS: usize = 5;
 impl Store {
     /// Connects to Postgres to look and not to write; fails within three seconds when it is not there.
     pub async fn connect_to_look(url: &str) -> Result<Self> {
-        Ok(Self::Postgres(postgres::connect_to_look(url).await?))
+        let pool = postgres::connect_to_look(url).await?;
+        Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 
     /// Opens the file to look and not to write. It must be there.
     pub async fn open_to_look(path: &Path) -> Result<Self> {
         let pool = sqlite::open_to_look(path);
         pool.acquire().await?;
-        Ok(Self::Sqlite(pool))
+        Ok(Self::Sqlite { pool, writer: None })
     }
 
     pub async fn schema(&self) -> Result<Schema> {
         match self {
-            Self::Postgres(pool) => {
+            Self::Postgres { pool, .. } => {
                 postgres_schema(pool, "_sqlx_migrations", &super::POSTGRES).await
             }
-            Self::Sqlite(pool) => sqlite_schema(pool, &super::SQLITE).await,
+            Self::Sqlite { pool, .. } => sqlite_schema(pool, &super::SQLITE).await,
         }
     }
 
@@ -100,8 +106,8 @@ impl Store {
         for _ in 0..TRIPS {
             let began = Stopwatch::new();
             match self {
-                Self::Postgres(pool) => query("SELECT 1").execute(pool).await.map(drop)?,
-                Self::Sqlite(pool) => query("SELECT 1").execute(pool).await.map(drop)?,
+                Self::Postgres { pool, .. } => query("SELECT 1").execute(pool).await.map(drop)?,
+                Self::Sqlite { pool, .. } => query("SELECT 1").execute(pool).await.map(drop)?,
             }
             shortest = shortest.min(began.elapsed());
         }
@@ -110,7 +116,7 @@ impl Store {
 
     /// The server, where there is one.
     pub async fn server(&self) -> Result<Option<PostgresServer>> {
-        let Self::Postgres(pool) = self else { return Ok(None) };
+        let Self::Postgres { pool, .. } = self else { return Ok(None) };
         let sql = "
             SELECT current_setting('server_version') AS version,
                 CAST(current_setting('server_version_num') AS BIGINT) AS version_number,
@@ -126,8 +132,8 @@ impl Store {
     /// What SQLite finds wrong with the file. Postgres is not asked: it looks after its own.
     pub async fn faults(&self) -> Result<Vec<String>> {
         match self {
-            Self::Postgres(_) => Ok(Vec::new()),
-            Self::Sqlite(pool) => quick_check(pool).await,
+            Self::Postgres { .. } => Ok(Vec::new()),
+            Self::Sqlite { pool, .. } => quick_check(pool).await,
         }
     }
 }

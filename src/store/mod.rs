@@ -6,10 +6,13 @@
 //! compile. What a request names is looked up within its workspace; only a root key and a key are
 //! found by their hashes, whosever they are. What has been found is then changed by its id.
 
+pub mod analytics_role;
 mod audit;
 pub mod cache;
+mod changes;
 pub mod clickhouse;
 mod credits;
+mod database;
 pub mod deliveries;
 pub mod events;
 pub mod freshness;
@@ -17,6 +20,7 @@ mod gate;
 mod holdings;
 mod identities;
 pub mod inspect;
+mod intents;
 mod keys;
 mod migrations;
 mod parts;
@@ -24,43 +28,52 @@ mod people;
 mod postgres;
 pub mod questions;
 mod ratelimits;
+pub mod raw_events;
 mod rbac;
 pub mod recent;
 mod restores;
 mod root_keys;
 mod rows;
+mod schema;
 mod sqlite;
 mod tx;
 mod vault;
+mod withheld;
+mod writer;
 
-use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::migrate::Migrator;
 
 use crate::clock::Timestamp;
-use crate::error::{self, Result};
+use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
 pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
+pub use changes::{
+    Change, ChangeReads, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
+};
 pub use credits::{CreditReads, CreditWrites};
+pub use database::Store;
 pub use events::Events;
 pub use holdings::HoldingReads;
 pub use identities::{IdentityReads, IdentityWrites};
+pub use intents::Intent;
 pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites, StoredMigration};
 pub use people::{PeopleReads, PeopleWrites};
-pub use postgres::EVENT_CONNECTIONS;
+pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
 pub use restores::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
 pub use vault::{VaultReads, VaultWrites};
+pub use withheld::{Unreported, WithheldReads, WithheldWrites};
+pub use writer::QUEUE_MAX as WRITER_QUEUE_MAX;
 
 pub use gate::Gate;
-use tx::Inner;
+pub use schema::Unmigrated;
 pub use tx::{Reader, Tx};
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
@@ -81,17 +94,6 @@ pub struct StoredKey {
     pub workspace_enabled: bool,
     /// From where it may be used, as its API is set. Absent: from anywhere.
     pub allowed_networks: Option<Networks>,
-}
-
-/// A row of the change log.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct Change {
-    pub seq: i64,
-    /// The database's own time, in unix milliseconds.
-    pub at: i64,
-    pub subject: String,
-    /// When it was read, by the same clock.
-    pub now: i64,
 }
 
 /// Which page of a list is read.
@@ -129,6 +131,7 @@ pub enum Owner<'a> {
 #[async_trait]
 pub trait Reads:
     AuditReads
+    + ChangeReads
     + CreditReads
     + HoldingReads
     + IdentityReads
@@ -140,6 +143,7 @@ pub trait Reads:
     + RestoreReads
     + RootKeyReads
     + VaultReads
+    + WithheldReads
 {
     /// All of a workspace but the deleted ones, by id.
     async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
@@ -192,6 +196,11 @@ pub trait Reads:
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
     /// As [`Reads::key`], for any workspace.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
+    /// As [`Reads::key_by_hash`], for a replica that may spend from the key's lease. Where the replica is not registered
+    /// at that moment, the number of the lease is 0, which none has.
+    async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>>;
+    /// Whether a key is there, and not deleted.
+    async fn has_key(&mut self, id: &KeyId) -> Result<bool>;
     /// What a root key's request of this name asked for, and what it was answered, sealed.
     async fn kept_reply(
         &mut self,
@@ -200,16 +209,13 @@ pub trait Reads:
     ) -> Result<Option<(String, String)>>;
     /// The database's own time.
     async fn now(&mut self) -> Result<Timestamp>;
-    /// A page of the change log after `seq`, oldest first.
-    async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>>;
-    /// The first and the last row number of the change log.
-    async fn changes_range(&mut self) -> Result<(i64, i64)>;
 }
 
 #[async_trait]
 pub trait Writes:
     Reads
     + AuditWrites
+    + ChangeWrites
     + CreditWrites
     + IdentityWrites
     + MigrationWrites
@@ -219,6 +225,7 @@ pub trait Writes:
     + RestoreWrites
     + RootKeyWrites
     + VaultWrites
+    + WithheldWrites
 {
     /// Whether it was made: false when there is one of this id.
     async fn insert_workspace(
@@ -262,7 +269,6 @@ pub trait Writes:
         owner: Owner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()>;
-    async fn insert_changes(&mut self, subjects: &[String]) -> Result<()>;
     /// Keeps a reply, unless there is one of this name; whether there was none.
     async fn keep_reply(
         &mut self,
@@ -271,113 +277,6 @@ pub trait Writes:
         request: &str,
         sealed: &str,
     ) -> Result<bool>;
-    /// Forgets changes and replies of more than a day ago.
-    async fn prune_changes(&mut self) -> Result<()>;
-}
-
-/// Why a schema could not be brought up to date.
-#[derive(Debug, thiserror::Error)]
-pub enum Unmigrated {
-    #[error(
-        "the database's schema (version {0}) is newer than this keyward knows: use a newer keyward"
-    )]
-    Newer(i64),
-    #[error(
-        "version {0} of the database's schema was made by another keyward than this one: \
-        use the one that made it, or a newer one"
-    )]
-    Other(i64),
-    #[error("cannot bring the database's schema up to date: {0}")]
-    Failed(MigrateError),
-}
-
-impl From<MigrateError> for Unmigrated {
-    fn from(error: MigrateError) -> Self {
-        match error {
-            MigrateError::VersionMissing(version) => Self::Newer(version),
-            MigrateError::VersionMismatch(version) => Self::Other(version),
-            other => Self::Failed(other),
-        }
-    }
-}
-
-impl Unmigrated {
-    /// Whether the database went out of reach, as against a schema that this keyward cannot use.
-    pub fn is_outage(&self) -> bool {
-        match self {
-            Self::Failed(MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _)) => {
-                error::is_outage(e)
-            }
-            Self::Failed(_) | Self::Newer(_) | Self::Other(_) => false,
-        }
-    }
-}
-
-/// The database: Postgres, or one SQLite file.
-#[derive(Debug, Clone)]
-pub enum Store {
-    Postgres(PgPool),
-    Sqlite(SqlitePool),
-}
-
-impl Store {
-    /// Waits until Postgres lets a connection in; fails at once where it refuses one.
-    pub async fn reach(url: &str, within: Duration) -> Result<()> {
-        Ok(postgres::reach(url, within).await?)
-    }
-
-    /// Connects to Postgres; fails within three seconds when it is not there.
-    pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
-        Ok(Self::Postgres(postgres::connect(url, connections_max).await?))
-    }
-
-    /// Opens the file, and makes it when there is none.
-    pub async fn open(path: &Path) -> Result<Self> {
-        Ok(Self::Sqlite(sqlite::open(path).await?))
-    }
-
-    /// Brings the schema up to date. Several replicas may call it at once.
-    pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
-        let done = match self {
-            Self::Postgres(pool) => POSTGRES.run(pool).await,
-            Self::Sqlite(pool) => SQLITE.run(pool).await,
-        };
-        done.map_err(Unmigrated::from)
-    }
-
-    /// A connection that only reads.
-    pub async fn read(&self) -> Result<Reader> {
-        Ok(match self {
-            Self::Postgres(pool) => Reader::Postgres(pool.acquire().await?),
-            Self::Sqlite(pool) => Reader::Sqlite(pool.acquire().await?),
-        })
-    }
-
-    pub async fn begin(&self) -> Result<Tx> {
-        let inner = match self {
-            Self::Postgres(pool) => Inner::Postgres(postgres::begin(pool).await?),
-            Self::Sqlite(pool) => Inner::Sqlite(sqlite::begin(pool).await?),
-        };
-        Ok(Tx::new(inner))
-    }
-
-    /// How many connections are in use, and how many are not.
-    pub fn connections(&self) -> (u32, u32) {
-        let (all, idle) = match self {
-            Self::Postgres(pool) => (pool.size(), pool.num_idle()),
-            Self::Sqlite(pool) => (pool.size(), pool.num_idle()),
-        };
-        let idle = u32::try_from(idle).unwrap_or(all).min(all);
-        (all - idle, idle)
-    }
-
-    /// Waits for what is under way and closes every connection.
-    pub async fn close(&self) {
-        match self {
-            Self::Postgres(pool) => pool.close().await,
-            Self::Sqlite(pool) => pool.close().await,
-        }
-    }
 }
 
 /// How long a statement may run, and a transaction may idle, before Postgres ends it. It bounds how

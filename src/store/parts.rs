@@ -12,7 +12,7 @@ const DAY_MS: i64 = 86_400_000;
 /// How far ahead parts are made: a server that cannot make any for a day still writes into its own.
 const AHEAD_MS: i64 = 2 * DAY_MS;
 /// Any number that nothing else in the database locks.
-const LOCK: i64 = 5_120_773_401;
+pub const LOCK: i64 = 5_120_773_401;
 
 /// A table in parts, how many days each holds, and how many days are kept.
 struct Parted {
@@ -95,10 +95,15 @@ impl Parted {
 
     /// Absent: it is none of these parts.
     fn start(&self, name: &str) -> Option<i64> {
-        let day = name.strip_prefix(&self.table)?.strip_prefix("_p")?;
-        let day = Date::strptime("%Y%m%d", day).ok()?;
-        Some(day.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
+        day_of(&self.table, name)
     }
+}
+
+/// When the first day of a table's part begins. Absent: its name is none of such a part.
+pub fn day_of(table: &str, part: &str) -> Option<i64> {
+    let day = part.strip_prefix(table)?.strip_prefix("_p")?;
+    let day = Date::strptime("%Y%m%d", day).ok()?;
+    Some(day.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgPool, Postgres, Transaction};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -48,6 +48,24 @@ macro_rules! now_ms {
         "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
     };
 }
+/// The number below which every transaction has ended.
+macro_rules! transactions_ended_below {
+    () => {
+        "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+    };
+}
+/// The number of the next transaction.
+macro_rules! next_transaction {
+    () => {
+        "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+    };
+}
+/// The last position of the change log that was given out; what holds it may not be committed.
+macro_rules! last_position {
+    () => {
+        "(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM changes_seq_seq)"
+    };
+}
 /// Whether a text holds another one.
 macro_rules! contains {
     ($text:literal, $part:literal) => {
@@ -64,6 +82,24 @@ macro_rules! held {
 macro_rules! locked {
     ($select:expr) => {
         concat!($select, " FOR UPDATE")
+    };
+}
+/// As `locked!`, while others may insert what refers to these rows.
+macro_rules! locked_but_key {
+    ($select:expr) => {
+        concat!($select, " FOR NO KEY UPDATE")
+    };
+}
+/// As `locked!`, without those rows that somebody else holds.
+macro_rules! claimed {
+    ($select:expr) => {
+        concat!($select, " FOR UPDATE SKIP LOCKED")
+    };
+}
+/// A number higher than that of any lease, and of any replica that was counted out.
+macro_rules! next_number {
+    () => {
+        "nextval('lease_numbers')"
     };
 }
 
@@ -135,17 +171,20 @@ pub const EVENT_CONNECTIONS: u32 = EVENT_WRITERS + EVENT_READERS + EVENT_QUESTIO
 /// How long a statement about events may run: summing up what has gathered in an outage takes its time.
 const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Connections that write events, such that only read them, and such that answer questions. They are made when they are
-/// first needed.
-pub fn event_pools(url: &str) -> sqlx::Result<[PgPool; 3]> {
+/// Connections that write events, such that only read them, and such that answer questions, which may be those of
+/// another role. They are made when they are first needed.
+pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[PgPool; 3]> {
     let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
-    let options = options(url)?.options([
-        ("search_path", SCHEMA),
-        // A query over many parts looks costly, and is done in less time than it takes to compile.
-        ("jit", "off"),
-        ("statement_timeout", timeout_ms.as_str()),
-        ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
-    ]);
+    let on_events = |url| {
+        Ok::<_, sqlx::Error>(options(url)?.options([
+            ("search_path", SCHEMA),
+            // A query over many parts looks costly, and is done in less time than it takes to compile.
+            ("jit", "off"),
+            ("statement_timeout", timeout_ms.as_str()),
+            ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
+        ]))
+    };
+    let (options, asking) = (on_events(url)?, on_events(analytics_url)?);
     let pool = |connections_max, options| {
         PgPoolOptions::new()
             .max_connections(connections_max)
@@ -153,11 +192,12 @@ pub fn event_pools(url: &str) -> sqlx::Result<[PgPool; 3]> {
             .idle_timeout(Duration::from_mins(10))
             .connect_lazy_with(options)
     };
-    let reading = options.clone().options([("default_transaction_read_only", "on")]);
+    let only_reading =
+        |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
     Ok([
-        pool(EVENT_WRITERS, options),
-        pool(EVENT_READERS, reading.clone()),
-        pool(EVENT_QUESTIONS, reading),
+        pool(EVENT_WRITERS, options.clone()),
+        pool(EVENT_READERS, only_reading(options)),
+        pool(EVENT_QUESTIONS, only_reading(asking)),
     ])
 }
 
@@ -172,6 +212,19 @@ pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
         .await
 }
 
+/// How many connections only the change feed and the presence of the replica use, so that they work when all others
+/// are in use or wait for locks.
+pub const RESERVED_CONNECTIONS: u32 = 2;
+
+/// The reserved connections. They are opened when they are first needed.
+pub fn reserved_pool(url: &str) -> sqlx::Result<PgPool> {
+    Ok(PgPoolOptions::new()
+        .max_connections(RESERVED_CONNECTIONS)
+        .acquire_timeout(Duration::from_secs(3))
+        .test_before_acquire(false)
+        .connect_lazy_with(options(url)?))
+}
+
 /// Connections on which nothing can be written.
 pub async fn connect_to_look(url: &str) -> sqlx::Result<PgPool> {
     PgPoolOptions::new()
@@ -184,4 +237,15 @@ pub async fn connect_to_look(url: &str) -> sqlx::Result<PgPool> {
 #[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]
 pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     pool.begin().await
+}
+
+/// Begins a transaction none of whose statements waits longer than this for a lock.
+#[expect(clippy::disallowed_methods, reason = "this is what Store::begin_within calls")]
+pub async fn begin_within(
+    pool: &PgPool,
+    within: Duration,
+) -> sqlx::Result<Transaction<'static, Postgres>> {
+    // One round trip.
+    let sql = format!("BEGIN; SET LOCAL lock_timeout = {}", within.as_millis().max(1));
+    pool.begin_with(AssertSqlSafe(sql)).await
 }

@@ -35,6 +35,24 @@ macro_rules! now_ms {
         "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
     };
 }
+/// The number below which every transaction has ended; here they come one after the other.
+macro_rules! transactions_ended_below {
+    () => {
+        "0"
+    };
+}
+/// The number of the next transaction; here they come one after the other.
+macro_rules! next_transaction {
+    () => {
+        "0"
+    };
+}
+/// The last position of the change log.
+macro_rules! last_position {
+    () => {
+        "COALESCE((SELECT MAX(seq) FROM changes), 0)"
+    };
+}
 /// Whether a text holds another one.
 macro_rules! contains {
     ($text:literal, $part:literal) => {
@@ -51,6 +69,25 @@ macro_rules! held {
 macro_rules! locked {
     ($select:expr) => {
         $select
+    };
+}
+/// As `locked!`.
+macro_rules! locked_but_key {
+    ($select:expr) => {
+        $select
+    };
+}
+/// As `locked!`: nobody else holds anything.
+macro_rules! claimed {
+    ($select:expr) => {
+        $select
+    };
+}
+/// A number higher than that of any lease, and of any replica that was counted out.
+macro_rules! next_number {
+    () => {
+        "(SELECT 1 + MAX(COALESCE((SELECT MAX(number) FROM purses), 0),
+            COALESCE((SELECT MAX(gone) FROM replicas), 0)))"
     };
 }
 
@@ -83,15 +120,19 @@ mod queries;
 
 type Connection = sqlx::SqliteConnection;
 
-/// Nothing that has been acknowledged is lost, power cut included: that is what `FULL` is for.
-pub async fn open(path: &Path) -> sqlx::Result<SqlitePool> {
-    let options = SqliteConnectOptions::new()
+/// How the file is opened. Nothing that has been acknowledged is lost, power cut included: that is what `FULL` is for.
+pub fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
-        .busy_timeout(Duration::from_secs(5));
+        .busy_timeout(Duration::from_secs(5))
+}
+
+/// Connections that read. What writes is the [`Writer`](super::writer::Writer).
+pub async fn open(options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
     SqlitePoolOptions::new()
         .max_connections(8)
         .acquire_timeout(Duration::from_secs(5))
@@ -140,7 +181,7 @@ pub fn event_pools(path: &Path) -> [SqlitePool; 3] {
 
 /// Takes the write lock at once: a transaction that reads first and wants it later fails when
 /// another one was faster, however long it is ready to wait.
-#[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]
+#[expect(clippy::disallowed_methods, reason = "this is what Events::begin calls")]
 pub async fn begin(pool: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlite>> {
     pool.begin_with("BEGIN IMMEDIATE").await
 }

@@ -6,6 +6,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Postgres, Sqlite, Transaction};
 
 use super::freshness::Subject;
+use super::writer::WriterTransaction;
 use super::{Reads, Writes};
 use crate::error::Result;
 
@@ -38,12 +39,14 @@ impl DerefMut for Reader {
 pub struct Tx {
     inner: Inner,
     changed: Vec<Subject>,
+    /// The position of the first row in the change log, once it is there.
+    logged: Option<i64>,
 }
 
 /// A transaction of either engine.
 pub(super) enum Inner {
     Postgres(Transaction<'static, Postgres>),
-    Sqlite(Transaction<'static, Sqlite>),
+    Sqlite(WriterTransaction),
 }
 
 impl Inner {
@@ -58,7 +61,7 @@ impl Inner {
 
 impl Tx {
     pub(super) fn new(inner: Inner) -> Self {
-        Self { inner, changed: Vec::new() }
+        Self { inner, changed: Vec::new(), logged: None }
     }
 
     /// Says that a cache may hold something that this transaction makes untrue.
@@ -66,13 +69,24 @@ impl Tx {
         self.changed.push(subject);
     }
 
+    /// What this transaction makes untrue.
+    pub fn changes(&self) -> &[Subject] {
+        &self.changed
+    }
+
+    /// Writes what has changed into the change log; the position of the first row. `None`: nothing has.
+    pub async fn log_changes(&mut self) -> Result<Option<i64>> {
+        if self.logged.is_none() && !self.changed.is_empty() {
+            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
+            self.logged = Some(self.insert_changes(&subjects).await?);
+        }
+        Ok(self.logged)
+    }
+
     /// Commits, the change log included, and gives back what has changed. The caller tells the
     /// caches, its own first.
     pub async fn commit(mut self) -> Result<Vec<Subject>> {
-        if !self.changed.is_empty() {
-            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
-            self.insert_changes(&subjects).await?;
-        }
+        self.log_changes().await?;
         self.inner.commit().await?;
         Ok(self.changed)
     }

@@ -169,7 +169,7 @@ fn runs(command: &mut Command) {
 fn a_postgres_is_dumped_while_replicas_serve_and_restored_on_another_server() {
     let _turn = alone();
     let (first, second) = (engines::directory(), engines::directory());
-    let (here, there) = (Postgres::start(first.path()), Postgres::start(second.path()));
+    let (here, there) = (Postgres::start(first.path(), || 0), Postgres::start(second.path(), || 0));
     let (redis, empty) = (Redis::start(), Redis::start());
     let dump = first.path().join("keyward.dump");
     let server = Server::start(replica(&here, &redis));

@@ -10,16 +10,25 @@ mod backup;
 #[path = "../support/client.rs"]
 mod client;
 mod cluster;
+mod embedded;
 #[path = "../nemesis/servers.rs"]
 #[expect(dead_code, reason = "the other binary uses the rest")]
 mod engines;
 mod faults;
+mod feed;
+mod full;
 mod import;
+mod leases;
+mod limits;
+#[path = "../nemesis/proxy.rs"]
+#[expect(dead_code, reason = "the other binary uses the rest")]
+mod proxy;
 mod replicas;
 mod rolling;
 mod servers;
 mod slow;
 mod starts;
+mod upgrades;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

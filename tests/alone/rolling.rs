@@ -44,6 +44,34 @@ impl Replicas {
             .env("KEYWARD_LOG", "error");
         Server::start(command)
     }
+
+    /// Stops one server after the other and starts it again, while so many clients call; how many answers each got.
+    fn restart_each<const N: usize>(
+        &self,
+        mut servers: [Option<Server>; N],
+        drain_seconds: u8,
+        clients: usize,
+        call: impl Fn(&AtomicBool, usize) -> usize + Sync,
+    ) -> Vec<usize> {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (call, stop) = (&call, &stop);
+            let clients: Vec<_> =
+                (0..clients).map(|number| scope.spawn(move || call(stop, number))).collect();
+            for server in &mut servers {
+                std::thread::sleep(Duration::from_millis(500));
+                let stopping = server.take().unwrap();
+                let address = stopping.address;
+                stopping.signal("TERM");
+                assert_eq!(stopping.wait(), Some(0));
+                *server = Some(self.start(address, drain_seconds));
+                // A balancer notices it.
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().map(|client| client.join().expect("no request failed")).collect()
+        })
+    }
 }
 
 fn free_address() -> SocketAddr {
@@ -101,31 +129,13 @@ fn a_rolling_restart_behind_a_balancer_fails_no_request() {
     let _turn = alone();
     let replicas = Replicas::new();
     let addresses = [free_address(), free_address()];
-    let mut servers = addresses.map(|address| Some(replicas.start(address, 2)));
+    let servers = addresses.map(|address| Some(replicas.start(address, 2)));
     let address = free_address();
     let _balancer = Balancer::start(address, addresses);
     let key = new_key(address);
-    let stop = AtomicBool::new(false);
 
-    let answered: Vec<usize> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let (key, stop) = (&key, &stop);
-                scope.spawn(move || call_until(stop, address, key, number))
-            })
-            .collect();
-        for (server, address) in servers.iter_mut().zip(addresses) {
-            std::thread::sleep(Duration::from_millis(500));
-            let stopping = server.take().unwrap();
-            stopping.signal("TERM");
-            assert_eq!(stopping.wait(), Some(0));
-            *server = Some(replicas.start(address, 2));
-            // The balancer notices it.
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        stop.store(true, Ordering::Relaxed);
-        clients.into_iter().map(|client| client.join().expect("no request failed")).collect()
-    });
+    let answered = replicas
+        .restart_each(servers, 2, CLIENTS, |stop, number| call_until(stop, address, &key, number));
 
     assert!(answered.iter().all(|answered| *answered > 100), "{answered:?}");
 }
@@ -217,4 +227,46 @@ impl HalfSent {
         self.stream.read_to_string(&mut answer).expect("an answer, and then the end");
         answer
     }
+}
+
+/// How many programs keep a connection to one of three replicas, with no balancer between.
+const KEEPING_CLIENTS: usize = 24;
+
+#[test]
+fn a_rolling_restart_of_three_replicas_fails_no_request_on_a_kept_connection() {
+    let _turn = alone();
+    let replicas = Replicas::new();
+    let addresses = [free_address(), free_address(), free_address()];
+    let servers = addresses.map(|address| Some(replicas.start(address, 3)));
+    let key = new_key(addresses[0]);
+
+    let answered = replicas.restart_each(servers, 3, KEEPING_CLIENTS, |stop, number| {
+        keep_calling(stop, addresses, &key, number)
+    });
+
+    assert!(answered.iter().all(|answered| *answered > 5), "{answered:?}");
+}
+
+/// Verifies the key again and again, over a connection that is kept for as long as the server lets it, with a rest of
+/// between 5 and 900 ms. Only a replica that does not listen is left for the next one.
+fn keep_calling(stop: &AtomicBool, addresses: [SocketAddr; 3], key: &str, number: usize) -> usize {
+    let rest = Duration::from_millis(5 + 39 * number as u64);
+    let mut at = number % addresses.len();
+    let mut client = Client::of(addresses[at]);
+    let mut answered = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match client.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key })) {
+            Ok(answer) => {
+                assert_eq!(answer.status, 200, "client {number}: {}", answer.body);
+                answered += 1;
+                std::thread::sleep(rest);
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+                at = (at + 1) % addresses.len();
+                client = Client::of(addresses[at]);
+            }
+            Err(e) => panic!("request {answered} of client {number}: {e}"),
+        }
+    }
+    answered
 }

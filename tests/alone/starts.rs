@@ -47,14 +47,14 @@ fn mended(proxy: Proxy) -> Proxy {
     proxy
 }
 
-/// Fails unless the server listens within a second and refuses what needs the database.
+/// Fails unless the server listens within a second, is not ready, and refuses what needs the database.
 fn starts_away(command: Command) -> Server {
     let began = Stopwatch::new();
     let server = Server::launch(command, Stdio::inherit());
     let (status, ready) = get(server.address, "/readyz").unwrap();
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    assert_eq!(status, 200);
-    assert!(ready.contains("\"degraded\"") && ready.contains("\"database\":\"away\""), "{ready}");
+    assert_eq!(status, 503);
+    assert!(ready.contains("\"starting\"") && ready.contains("\"database\":\"away\""), "{ready}");
     until_told(&server, "keyward_database_reachable 0");
     for root_key in [ROOT_KEY, "a_root_key_that_nobody_knows"] {
         let (status, answer) = server.v2(root_key, "keys.verifyKey", &json!({ "key": "x" }));

@@ -47,7 +47,9 @@ fn a_verification_is_among_the_events_by_the_id_of_its_request() {
     server.wait();
 
     let document = include_str!("../../docs/operating.md");
-    let shown = document.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut queries =
+        document.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let shown = queries.find(|sql| sql.contains("req_…")).unwrap();
     let id = answer["meta"]["requestId"].as_str().unwrap();
     let sql = shown.replace("keyward_events.", "").replace("req_…", id);
     let url = format!("sqlite://{}", data.path().join("keyward-events.db").display());

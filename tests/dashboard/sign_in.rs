@@ -98,6 +98,22 @@ both! {
         assert_eq!((refused.status.as_u16(), other.status.as_u16()), (429, 422));
     }
 
+    async fn an_address_is_not_told_by_a_header_when_no_proxy_is_trusted(kw) {
+        let mut stranger = Visitor::of(&kw);
+        let here = "203.0.113.9:1".parse().unwrap();
+
+        for at in 0..50 {
+            stranger.forwarded = Some(format!("198.51.100.{at}"));
+            let email = format!("nobody{at}@example.com");
+            let tried = PEER.scope(here, stranger.sign_in(&email, "another password")).await;
+            assert_eq!(tried.status, 422, "{at}");
+        }
+        stranger.forwarded = Some("198.51.100.99".into());
+        let refused = PEER.scope(here, stranger.sign_in("one@example.com", "another one")).await;
+
+        assert_eq!(refused.status, 429);
+    }
+
     async fn a_session_ends_when_nobody_uses_it_for_hours(kw) {
         let mut owner = Visitor::owner(&kw).await;
 

@@ -47,7 +47,7 @@ impl House {
     }
 
     async fn close(&self, purse: &str) -> Closed {
-        self.redis.close(purse, Duration::ZERO, Some(NOON)).await.unwrap()
+        self.redis.close(purse, self.life, Duration::ZERO, Some(NOON)).await.unwrap()
     }
 }
 
@@ -124,8 +124,8 @@ async fn a_purse_that_is_not_there_is_closed_all_the_same_and_accounts_for_nothi
     let house = house().await;
     let purse = house.keys.purse("key_a", 1);
 
-    assert_eq!(house.close(&purse).await, Closed::Unknown);
-    assert_eq!(house.close(&purse).await, Closed::Unknown);
+    assert_eq!(house.close(&purse).await, Closed::Missing);
+    assert_eq!(house.close(&purse).await, Closed::Missing);
     let late = house.take(&purse, 1, house.fill(0, 5, 0)).await;
     assert_eq!((late.0, late.1), (false, PurseState::Closed));
 }
@@ -137,8 +137,9 @@ async fn a_purse_in_use_is_left_open_and_a_resting_one_is_closed() {
     house.take(&purse, 2, house.fill(0, 7, 1)).await;
     let minute = Duration::from_mins(1);
 
-    let in_use = house.redis.close(&purse, minute, Some(NOON.plus_ms(MINUTE - 1))).await.unwrap();
-    let resting = house.redis.close(&purse, minute, Some(NOON.plus_ms(MINUTE))).await.unwrap();
+    let close = async |at| house.redis.close(&purse, house.life, minute, Some(at)).await.unwrap();
+    let in_use = close(NOON.plus_ms(MINUTE - 1)).await;
+    let resting = close(NOON.plus_ms(MINUTE)).await;
 
     assert_eq!(in_use, Closed::Busy);
     assert_eq!(resting, Closed::Settled { spent: 2 });
@@ -172,7 +173,7 @@ async fn a_purse_that_is_lost_is_never_there_again() {
         house.take(&purse, 10, house.fill(100, 50, 850)).await,
         (false, PurseState::Missing, 0)
     );
-    assert_eq!(house.close(&purse).await, Closed::Unknown);
+    assert_eq!(house.close(&purse).await, Closed::Missing);
 }
 
 #[tokio::test]
@@ -239,6 +240,38 @@ async fn every_purse_carries_a_lifetime() {
     assert!(open > 0 && closed > 0, "{open} {closed}");
 }
 
+#[tokio::test]
+async fn close_returns_elsewhere_and_changes_nothing_when_generation_differs() {
+    let house = house().await;
+    let [known, unknown] = [1, 2].map(|epoch| house.keys.purse("key_a", epoch));
+    house.take(&known, 2, house.fill(0, 7, 1)).await;
+
+    for lease in [&known, &unknown] {
+        let closed = house.redis.close(lease, house.life + 1, Duration::ZERO, Some(NOON)).await;
+        assert_eq!(closed.unwrap(), Closed::Elsewhere);
+    }
+
+    assert_eq!(house.take(&known, 1, None).await, (true, PurseState::Enough, 4));
+    assert_eq!(house.take(&unknown, 1, house.fill(0, 7, 1)).await, (true, PurseState::Enough, 6));
+}
+
+#[tokio::test]
+async fn lease_lives_a_day_longer_than_its_period_and_32_days_without_one() {
+    const DAY: i64 = 86_400_000;
+    let house = house().await;
+    let fill = |ends| Fill { ends, ..house.fill(0, 5, 0) };
+    let ends = [NOON.plus_ms(MINUTE), NOON.plus_ms(31 * DAY), FOREVER, NOON.plus_ms(-MINUTE)];
+    let lifetimes = [DAY + MINUTE, 32 * DAY, 32 * DAY, DAY];
+    for (epoch, (ends, lifetime)) in (1..).zip(ends.into_iter().zip(lifetimes)) {
+        let lease = house.keys.purse("key_a", epoch);
+        house.take(&lease, 1, fill(ends)).await;
+
+        let found = lifetime_ms(&lease).await;
+
+        assert!((lifetime - MINUTE..=lifetime).contains(&found), "{found} of {lifetime}");
+    }
+}
+
 /// A step of the property test.
 #[derive(Debug, Clone)]
 enum Step {
@@ -291,7 +324,7 @@ async fn run(house: &House, purse: &str, steps: Vec<Step>) -> Result<(), TestCas
     let mut settled: Option<(i64, i64)> = None;
     let settle = |granted: i64, closed: Closed| match closed {
         Closed::Settled { spent } => (granted - spent, 0),
-        Closed::Unknown | Closed::Busy => (0, granted),
+        Closed::Missing | Closed::Elsewhere | Closed::Busy => (0, granted),
     };
     for (at, step) in steps.into_iter().enumerate() {
         let mut takes = Vec::new();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::fleet::ROOT_KEY;
-use crate::record::{Act, Answer, Asked, Change, KeyFacts, KeyNo};
+use crate::record::{Act, Answer, Asked, Change, KeyFacts, KeyNo, Withdrawal};
 
 /// How long a caller rests between two requests: the databases share the cores with everything here.
 const REST: Duration = Duration::from_millis(8);
@@ -73,6 +73,10 @@ impl<'a> Caller<'a> {
         Self { shared, random, clients, acts: Vec::new() }
     }
 
+    pub fn replicas(&self) -> usize {
+        self.clients.len()
+    }
+
     pub fn any_replica(&mut self) -> usize {
         self.random.random_range(0..self.clients.len())
     }
@@ -106,6 +110,9 @@ impl<'a> Caller<'a> {
                 if keys[*key].credits.is_some() {
                     body["credits"] = json!({ "cost": cost });
                 }
+                if let Some(permission) = &keys[*key].permission {
+                    body["permissions"] = json!(permission);
+                }
                 ("keys.verifyKey", body)
             }
             Asked::Limit { counter, limit, duration_ms, cost } => {
@@ -119,9 +126,10 @@ impl<'a> Caller<'a> {
             }
             Asked::Credits { key, change } => {
                 let (operation, value) = match change {
-                    Change::Set(value) => ("set", value),
-                    Change::Increment(value) => ("increment", value),
-                    Change::Decrement(value) => ("decrement", value),
+                    Change::Set(value) => ("set", Some(value)),
+                    Change::Unlimit => ("set", None),
+                    Change::Increment(value) => ("increment", Some(value)),
+                    Change::Decrement(value) => ("decrement", Some(value)),
                 };
                 let body = json!({ "keyId": id(key), "operation": operation, "value": value });
                 ("keys.updateCredits", body)
@@ -133,7 +141,22 @@ impl<'a> Caller<'a> {
                 ("keys.updateKey", json!({ "keyId": id(key), "enabled": false }))
             }
             Asked::Delete { key } => ("keys.deleteKey", json!({ "keyId": id(key) })),
+            Asked::Withdraw { key, what } => withdrawal(&keys[*key], *what),
+            Asked::Override { counter } => {
+                let (namespace, identifier) =
+                    counter.split_once('/').unwrap_or(("nemesis", counter));
+                let body = json!({
+                    "namespace": namespace, "identifier": identifier, "limit": 0, "duration": 60_000
+                });
+                ("ratelimit.setOverride", body)
+            }
         }
+    }
+
+    /// Makes what a key needs, which is not written down; whether it was acknowledged.
+    pub fn make(&mut self, replica: usize, operation: &str, body: &Value) -> bool {
+        let told = self.clients[replica].v2(ROOT_KEY, operation, body);
+        told.is_ok_and(|told| told.status == 200)
     }
 
     /// Makes a key. `None`: not acknowledged.
@@ -145,6 +168,14 @@ impl<'a> Caller<'a> {
         });
         if let Some(remaining) = facts.credits {
             body["credits"] = json!({ "remaining": remaining });
+        }
+        match (&facts.role, &facts.permission) {
+            (Some(role), _) => body["roles"] = json!([role]),
+            (None, Some(permission)) => body["permissions"] = json!([permission]),
+            (None, None) => {}
+        }
+        if let Some(identity) = &facts.identity {
+            body["externalId"] = json!(identity);
         }
         if let Some(amount) = facts.refill {
             body["credits"]["refill"] = json!({ "interval": "daily", "amount": amount });
@@ -171,4 +202,25 @@ impl<'a> Caller<'a> {
         self.acts.push(Act { replica, asked, sent, received, answer });
         made
     }
+}
+
+fn withdrawal(facts: &KeyFacts, what: Withdrawal) -> (&'static str, Value) {
+    match what {
+        Withdrawal::Permission => {
+            let permissions = [&facts.permission];
+            ("keys.removePermissions", json!({ "keyId": facts.id, "permissions": permissions }))
+        }
+        Withdrawal::Role => ("permissions.deleteRole", json!({ "role": facts.role })),
+        Withdrawal::IdentityLimit => {
+            let limits = identity_limits(Withdrawal::LIMIT_AFTER);
+            let body = json!({ "identity": facts.identity, "ratelimits": limits });
+            ("identities.updateIdentity", body)
+        }
+        Withdrawal::Reroll => ("keys.rerollKey", json!({ "keyId": facts.id, "expiration": 0 })),
+    }
+}
+
+/// The limits of an identity.
+pub fn identity_limits(limit: i64) -> Value {
+    json!([{ "name": "identity", "limit": limit, "duration": 60_000, "autoApply": true }])
 }

@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 
 use crate::client::Client;
 use crate::fleet::{Fleet, ROOT_KEY};
-use crate::record::{Ending, KeyFacts};
+use crate::record::{Answer, Asked, Ending, KeyFacts};
 use crate::servers::block_on;
 
 /// Of keys with at most so much left, all is spent at the end.
@@ -36,7 +36,7 @@ pub fn of(fleet: &Fleet, keys: &[KeyFacts]) -> Vec<Ending> {
         ending.released = Some(spend_one(&mut client, &keys[ending.key]));
         if ending.released.is_some_and(|left| left <= DRAINED_MAX) {
             let one = i64::from(ending.released > Some(0));
-            ending.drained = Some(one + drain(&mut client, &keys[ending.key]));
+            ending.drained = drain(&mut client, &keys[ending.key]).map(|drained| one + drained);
         }
     }
     endings
@@ -87,32 +87,37 @@ fn ask_for(client: &mut Client, facts: &KeyFacts) -> Ending {
 
 /// What is left before one is spent, by the word of who spends it.
 fn spend_one(client: &mut Client, facts: &KeyFacts) -> i64 {
-    let request = json!({ "key": facts.key });
     loop {
-        let told = client.v2(ROOT_KEY, "keys.verifyKey", &request).expect("an answer");
-        let body: Value = serde_json::from_str(&told.body).unwrap_or(Value::Null);
-        let credits = body["data"]["credits"].as_i64().unwrap_or(0);
-        match body["data"]["code"].as_str() {
-            Some("VALID") => return credits + 1,
-            Some("RATE_LIMITED") => std::thread::sleep(Duration::from_millis(100)),
-            _ => return credits,
+        let told = spend(client, facts);
+        match told.code.as_str() {
+            "VALID" => return told.credits.unwrap_or(0) + 1,
+            "RATE_LIMITED" => std::thread::sleep(Duration::from_millis(100)),
+            _ if told.status == 200 => return told.credits.unwrap_or(0),
+            _ => std::thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-/// Spends one after the other until there is nothing left; how many there were. Limits are waited for.
-fn drain(client: &mut Client, facts: &KeyFacts) -> i64 {
-    let request = json!({ "key": facts.key });
-    let mut drained = 0;
+/// Spends one after the other until there is nothing left; how many there were. Limits are waited for. `None`: of some
+/// nobody knows whether they were spent.
+fn drain(client: &mut Client, facts: &KeyFacts) -> Option<i64> {
+    let (mut drained, mut is_known) = (0, true);
     loop {
-        let told = client.v2(ROOT_KEY, "keys.verifyKey", &request).expect("an answer");
-        let body: Value = serde_json::from_str(&told.body).unwrap_or(Value::Null);
-        match body["data"]["code"].as_str() {
-            Some("VALID") => drained += 1,
-            Some("RATE_LIMITED") => std::thread::sleep(Duration::from_millis(100)),
-            _ => return drained,
+        let told = spend(client, facts);
+        is_known &= told.status == 200 && !told.degraded;
+        match told.code.as_str() {
+            "VALID" => drained += 1,
+            "RATE_LIMITED" => std::thread::sleep(Duration::from_millis(100)),
+            _ if told.status == 200 => return is_known.then_some(drained),
+            _ => std::thread::sleep(Duration::from_millis(100)),
         }
     }
+}
+
+fn spend(client: &mut Client, facts: &KeyFacts) -> Answer {
+    let request = json!({ "key": facts.key });
+    let told = client.v2(ROOT_KEY, "keys.verifyKey", &request).expect("an answer");
+    Answer::read(told.status, &told.body, &Asked::Verify { key: 0, cost: 1 })
 }
 
 /// The events of the audit log by their targets, oldest first.

@@ -3,13 +3,16 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keyward::clock::Stopwatch;
 
 use crate::proxy::{Proxy, Way};
 use crate::schedule::{Fault, Kind, REPLICAS};
-use crate::servers::{self, Postgres, Redis};
+use crate::servers::{self, Postgres, Redis, TableLock};
 use crate::support::process::{free_port, get, keyward, signal};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
@@ -22,6 +25,8 @@ pub struct Replica {
     /// How far its clock is from the machine's.
     skew_seconds: i64,
     settings: Vec<(String, String)>,
+    /// Another version than this one.
+    pub program: Option<PathBuf>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -47,7 +52,16 @@ impl Replica {
         let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let log = directory.join(format!("replica-{name}.log"));
-        Self { address, redis, postgres, skew_seconds: 0, settings, log, child: None }
+        Self {
+            address,
+            redis,
+            postgres,
+            skew_seconds: 0,
+            settings,
+            program: None,
+            log,
+            child: None,
+        }
     }
 
     /// A setting that counts from the next start.
@@ -56,16 +70,30 @@ impl Replica {
         self.settings.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
 
+    fn command(&self) -> Command {
+        let Some(program) = &self.program else { return keyward() };
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+        command
+    }
+
+    /// What it says when it is started and cannot serve.
+    pub fn refusal(&self) -> String {
+        let mut command = self.command();
+        command.arg("serve").env("KEYWARD_LISTEN", self.address.to_string());
+        let output = command.envs(self.settings.clone()).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     pub fn start(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log);
-        let mut command = keyward();
+        let mut command = self.command();
         command.arg("serve").env("KEYWARD_LISTEN", self.address.to_string());
         for (name, value) in &self.settings {
             command.env(name, value);
         }
-        if self.skew_seconds != 0 {
-            set_clock(&mut command, self.skew_seconds);
-        }
+        servers::set_clock(&mut command, self.skew_seconds);
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -92,6 +120,18 @@ impl Replica {
         }
     }
 
+    /// Has it finish what it has begun, and end.
+    pub fn stop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        signal(child.id(), "TERM");
+        let ended = child.wait().expect("it ends");
+        assert!(ended.success(), "{ended}");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     pub fn signal(&self, name: &str) {
         signal(self.child.as_ref().expect("it runs").id(), name);
     }
@@ -103,17 +143,35 @@ impl Drop for Replica {
     }
 }
 
-/// Has a process see a clock on the wall that is wrong by so much; its timers stay right.
-fn set_clock(command: &mut Command, skew_seconds: i64) {
-    let library = std::env::var("FAKETIME_LIBRARY").unwrap_or_else(|_| {
-        panic!("FAKETIME_LIBRARY is not set: run ./test, which finds where libfaketime is")
-    });
-    let preload = if cfg!(target_os = "macos") { "DYLD_INSERT_LIBRARIES" } else { "LD_PRELOAD" };
-    command
-        .env(preload, library)
-        .env("FAKETIME", format!("{skew_seconds:+}s"))
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .env("DONT_FAKE_MONOTONIC", "1");
+/// Stops a process for 60 ms, lets it run for 60, and so on until it is dropped.
+pub struct Stalls {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stalls {
+    pub fn of(pid: u32) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let flag = is_over.clone();
+        let thread = std::thread::spawn(move || {
+            while !flag.load(Ordering::Relaxed) {
+                for name in ["STOP", "CONT"] {
+                    signal(pid, name);
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+            }
+        });
+        Self { is_over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 pub struct Fleet {
@@ -123,6 +181,9 @@ pub struct Fleet {
     follower: Redis,
     /// The way on which the follower hears of its master.
     link: Proxy,
+    lock: Option<TableLock>,
+    /// What stops Redis again and again.
+    stalls: Option<Stalls>,
     /// Removed last.
     directory: tempfile::TempDir,
 }
@@ -130,20 +191,36 @@ pub struct Fleet {
 impl Fleet {
     /// Starts everything and waits until it is ready. The last replica's clock is wrong.
     pub fn start(skew_seconds: i64) -> Self {
+        let mut fleet = Self::prepare(REPLICAS);
+        fleet.replicas[REPLICAS - 1].skew_seconds = skew_seconds;
+        fleet.replicas.iter_mut().for_each(Replica::start);
+        fleet.replicas.iter().for_each(Replica::await_ready);
+        fleet
+    }
+
+    /// So many replicas, which wait to be started.
+    pub fn prepare(replicas: usize) -> Self {
+        Self::prepare_ahead(replicas, || 0)
+    }
+
+    /// As [`Fleet::prepare`], with servers whose clocks are ahead of the machine's by so many seconds.
+    pub fn prepare_ahead(replicas: usize, ahead_seconds: impl FnOnce() -> i64) -> Self {
         let directory = servers::directory();
-        let postgres = Postgres::start(directory.path());
-        let (master, follower) = (Redis::start(directory.path()), Redis::start(directory.path()));
+        let mut ahead = 0;
+        let postgres = Postgres::start(directory.path(), || {
+            ahead = ahead_seconds();
+            ahead
+        });
+        let redis = || Redis::start(directory.path(), ahead);
+        let (master, follower) = (redis(), redis());
         let link = Proxy::to(master.address());
         follower.follow(link.address);
         let replica = |name| {
             let database = (&*postgres.url(), postgres.address());
             Replica::new(directory.path(), name, database, master.address())
         };
-        let mut replicas: Vec<_> = (0..REPLICAS).map(replica).collect();
-        replicas[REPLICAS - 1].skew_seconds = skew_seconds;
-        replicas.iter_mut().for_each(Replica::start);
-        replicas.iter().for_each(Replica::await_ready);
-        Self { replicas, postgres, master, follower, link, directory }
+        let replicas = (0..replicas).map(replica).collect();
+        Self { replicas, postgres, master, follower, link, lock: None, stalls: None, directory }
     }
 
     /// What the replicas have logged.
@@ -183,6 +260,12 @@ impl Fleet {
             }
             Kind::RestartRedis | Kind::WipeRedis => self.master.kill(),
             Kind::StopRedis => self.master.signal("STOP"),
+            Kind::StallRedis => self.stalls = Some(Stalls::of(self.master.pid())),
+            Kind::DemoteRedis => {
+                self.master.await_follower();
+                self.follower.promote();
+                self.master.follow(self.follower.address());
+            }
             Kind::FailOver => {
                 // A follower that never heard of anything would be an empty Redis, which is another fault.
                 self.master.await_follower();
@@ -190,6 +273,20 @@ impl Fleet {
             }
             Kind::KillPostgres => self.postgres.kill(),
             Kind::StopPostgres => self.postgres.signal("STOP"),
+            Kind::SlowPostgres(r) => {
+                let by = Way::Slow(Duration::from_millis(15));
+                self.replicas[r].postgres.set(by, by);
+            }
+            Kind::LockPostgres => self.lock = Some(TableLock::take(self.postgres.url())),
+            Kind::CutFeed(r) => self.replicas[r].redis.cut_feed(),
+            Kind::FlushScripts => {
+                self.master.ask("SCRIPT FLUSH").expect("it forgets them");
+            }
+            Kind::FillRedis => {
+                self.master.ask("CONFIG SET maxmemory 1").expect("it is set");
+            }
+            Kind::SplitRedis(r) => self.split(r),
+            Kind::ReplaceReplica(r) => self.replicas[r].stop(),
         }
     }
 
@@ -197,10 +294,21 @@ impl Fleet {
         match fault.kind {
             Kind::KillReplica(r) => self.replicas[r].start(),
             Kind::StopReplica(r) => self.replicas[r].signal("CONT"),
-            Kind::CutRedis(r) | Kind::HoleRedis(r) | Kind::SlowRedis(r) => {
+            Kind::CutRedis(r) | Kind::HoleRedis(r) | Kind::SlowRedis(r) | Kind::CutFeed(r) => {
                 self.replicas[r].redis.mend();
             }
-            Kind::CutPostgres(r) | Kind::HolePostgres(r) => self.replicas[r].postgres.mend(),
+            Kind::CutPostgres(r) | Kind::HolePostgres(r) | Kind::SlowPostgres(r) => {
+                self.replicas[r].postgres.mend();
+            }
+            Kind::LockPostgres => self.lock = None,
+            Kind::FlushScripts => {}
+            Kind::FillRedis => {
+                self.master.ask("CONFIG SET maxmemory 0").expect("it is set");
+            }
+            Kind::ReplaceReplica(r) => {
+                self.replicas[r].start();
+                self.replicas[r].await_ready();
+            }
             Kind::Isolate(r) => {
                 self.replicas[r].redis.mend();
                 self.replicas[r].postgres.mend();
@@ -211,10 +319,40 @@ impl Fleet {
                 self.master.restart();
             }
             Kind::StopRedis => self.master.signal("CONT"),
-            Kind::FailOver => self.fail_over(),
+            Kind::StallRedis => self.stalls = None,
+            Kind::DemoteRedis => {
+                std::mem::swap(&mut self.master, &mut self.follower);
+                for replica in &self.replicas {
+                    replica.redis.lead_new_to(self.master.address());
+                }
+                self.link.lead_to(self.master.address());
+                self.follower.follow(self.link.address);
+            }
+            Kind::FailOver | Kind::SplitRedis(_) => self.fail_over(),
             Kind::KillPostgres => self.postgres.restart(),
             Kind::StopPostgres => self.postgres.signal("CONT"),
         }
+    }
+
+    /// The follower, which has all that its master had, is promoted, and led to from all replicas but one.
+    pub fn split(&mut self, behind: usize) {
+        self.master.await_follower();
+        self.link.set(Way::Hole, Way::Hole);
+        self.follower.promote();
+        for (replica, _) in self.replicas.iter().zip(0..).filter(|(_, number)| *number != behind) {
+            replica.redis.lead_to(self.follower.address());
+        }
+    }
+
+    /// Runs a script in Redis, which is to do what a program does that there is not yet.
+    pub fn run_in_redis(&self, script: &str) {
+        let told = self.master.ask(&format!("EVAL \"{script}\" 0")).expect("it runs");
+        assert!(!told.starts_with('-'), "{told}");
+    }
+
+    /// Ends that: the old master is killed, and the promoted one is everybody's.
+    pub fn unite(&mut self) {
+        self.fail_over();
     }
 
     /// The follower, which is behind, takes the master's place and address.

@@ -9,13 +9,27 @@ use keyward::clock::{Clock, Timestamp};
 use crate::caller::Shared;
 use crate::fleet::Fleet;
 use crate::record::{Done, Run};
-use crate::schedule::{Fault, faults, is_known};
+use crate::schedule::{Fault, REPLICAS, faults, is_known};
 use crate::{alone, check, ending, load, report};
 
 /// How long the load lasts, when nothing else is said.
 const LENGTH: Duration = Duration::from_secs(40);
 /// How far the clock of the last replica is from the others'.
 const SKEW_SECONDS: i64 = 300;
+
+/// Whether everything is to last longer.
+pub fn is_long() -> bool {
+    setting::<String>("KEYWARD_NEMESIS_LONG").is_some()
+}
+
+/// Holds a run against every promise, and tells of it.
+pub fn judge(test: &str, fleet: &Fleet, run: &Run) {
+    let findings = check::all(run);
+    let length = run.acts.iter().map(|act| act.received).max().unwrap_or_default();
+    tell(&report::text(&format!("./test --test nemesis {test}"), length, 0, run, &findings));
+    let is_kept = findings.iter().all(|finding| finding.violations.is_empty());
+    assert!(is_kept, "a promise was broken, as told above; the replicas logged:\n{}", tail(fleet));
+}
 
 /// Settings of the run, for whoever wants another one.
 fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -40,7 +54,9 @@ fn every_promise_is_kept_under_load_and_faults() {
     tell(&format!("Seed {seed}: {} s of load and faults.\n", length.as_secs()));
 
     let mut fleet = Fleet::start(skew_seconds);
-    let run = run(&mut fleet, seed, length, &faults(seed, length, &wanted));
+    let faults = faults(seed, length, &wanted);
+    let run = run(&mut fleet, seed, length, |fleet, shared| inject(fleet, shared, &faults));
+    let run = Run { skewed: Some(REPLICAS - 1), ..run };
     let findings = check::all(&run);
 
     tell(&report::text(&again(seed, minutes, &wanted), length, skew_seconds, &run, &findings));
@@ -58,13 +74,18 @@ fn again(seed: u64, minutes: Option<f64>, wanted: &[String]) -> String {
     format!("./test nemesis --seed {seed}{minutes}{faults}")
 }
 
-/// Puts the fleet under load and does to it what is to be done.
-fn run(fleet: &mut Fleet, seed: u64, length: Duration, faults: &[Fault]) -> Run {
+/// Puts the fleet under load for so long and does to it what is to be done.
+pub fn run(
+    fleet: &mut Fleet,
+    seed: u64,
+    length: Duration,
+    acts: impl FnOnce(&mut Fleet, &Shared) -> Vec<Done>,
+) -> Run {
     let (shared, cast, prepared) = load::prepare(fleet);
-    let (mut acts, done) = std::thread::scope(|scope| {
+    let (mut asked, done) = std::thread::scope(|scope| {
         let load = scope.spawn(|| load::run(&shared, &cast, seed));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let done = inject(fleet, &shared, faults);
+            let done = acts(fleet, &shared);
             sleep_until(&shared, shared.loaded + length);
             done
         }));
@@ -72,17 +93,17 @@ fn run(fleet: &mut Fleet, seed: u64, length: Duration, faults: &[Fault]) -> Run 
         (load.join().expect("the load"), done)
     });
     let faults = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    acts.extend(prepared);
+    asked.extend(prepared);
     let keys = shared.keys().clone();
     let endings = ending::of(fleet, &keys);
     let began_unix_ms = shared.began_unix_ms;
-    let mut run = Run { began_unix_ms, days: 0, acts, faults, keys, endings };
+    let mut run = Run { began_unix_ms, acts: asked, faults, keys, endings, ..Run::default() };
     run.sort();
     run
 }
 
 /// Begins and ends each fault at its time.
-fn inject(fleet: &mut Fleet, shared: &Shared, faults: &[Fault]) -> Vec<Done> {
+pub fn inject(fleet: &mut Fleet, shared: &Shared, faults: &[Fault]) -> Vec<Done> {
     let mut steps: Vec<_> = faults
         .iter()
         .enumerate()
@@ -106,17 +127,17 @@ fn inject(fleet: &mut Fleet, shared: &Shared, faults: &[Fault]) -> Vec<Done> {
     done
 }
 
-fn sleep_until(shared: &Shared, at: Duration) {
+pub fn sleep_until(shared: &Shared, at: Duration) {
     std::thread::sleep(at.saturating_sub(shared.began.elapsed()));
 }
 
 /// To the terminal, whether or not the test passes.
-fn tell(text: &str) {
+pub fn tell(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// The end of what the replicas logged.
-fn tail(fleet: &Fleet) -> String {
+pub fn tail(fleet: &Fleet) -> String {
     let logs = fleet.logs();
     let lines: Vec<_> = logs.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")

@@ -9,9 +9,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use crate::caller::{Caller, Shared, rest};
+use crate::caller::{Caller, Shared, identity_limits, rest};
 use crate::fleet::{Fleet, ROOT_KEY};
-use crate::record::{Act, Asked, Change, KeyFacts, KeyNo};
+use crate::record::{Act, Asked, Change, KeyFacts, KeyNo, Withdrawal};
 use crate::schedule::REPLICAS;
 use crate::support::process::v2;
 
@@ -19,7 +19,7 @@ use crate::support::process::v2;
 type Part = fn(&mut Caller, usize, &Cast);
 
 /// Who calls, and how many of them there are.
-const CALLERS: [(Part, usize); 7] = [
+const CALLERS: [(Part, usize); 9] = [
     (verify, 2 * REPLICAS),
     (limit, REPLICAS),
     (control, REPLICAS),
@@ -27,6 +27,8 @@ const CALLERS: [(Part, usize); 7] = [
     (create, 1),
     (revoke, 2),
     (manage, 1),
+    (withdraw, 2),
+    (switch, 1),
 ];
 /// How many keys wait to be verified for the first time.
 const FRESH: usize = 60;
@@ -41,6 +43,9 @@ const COUNTERS: [(&str, i64, i64); 4] = [
     ("mails/two", 300, 60_000),
 ];
 
+/// What the names of counters with overrides begin with.
+pub const OVERRIDDEN: &str = "shut/";
+
 /// The keys that are there from the beginning, by the part that they play.
 #[derive(Default)]
 pub struct Cast {
@@ -52,6 +57,8 @@ pub struct Cast {
     metered: Vec<KeyNo>,
     /// Spent by everybody, set by one.
     set: Vec<KeyNo>,
+    /// Spent by everybody, unlimited now and then.
+    switched: Vec<KeyNo>,
     renamed: Vec<KeyNo>,
 }
 
@@ -101,6 +108,7 @@ pub fn prepare(fleet: &Fleet) -> (Shared, Cast, Vec<Act>) {
             make(Some(40), Some(40), &[]),
         ],
         set: vec![make(Some(100), None, &[])],
+        switched: vec![make(Some(100), None, &[])],
         renamed: (0..3).map(|_| make(None, None, &[])).collect(),
     };
     for _ in 0..FRESH {
@@ -143,11 +151,12 @@ fn one_of(caller: &mut Caller, keys: &[KeyNo]) -> KeyNo {
 
 /// Each caller keeps to one replica, so that none waits for one that another has stopped.
 fn verify(caller: &mut Caller, number: usize, cast: &Cast) {
-    let replica = number % REPLICAS;
+    let replica = number % caller.replicas();
     let keys = match caller.random.random_range(0..10) {
         0..5 => &cast.metered,
         5 => &cast.set,
-        6..9 => &cast.limited,
+        6 => &cast.switched,
+        7..9 => &cast.limited,
         _ => &cast.plain,
     };
     let key = one_of(caller, keys);
@@ -192,20 +201,102 @@ fn create(caller: &mut Caller, _: usize, _: &Cast) {
 fn revoke(caller: &mut Caller, number: usize, _: &Cast) {
     let replica = caller.any_replica();
     let Some(key) = caller.create(replica, KeyFacts::default()) else { return };
-    for replica in 0..REPLICAS {
+    let replica = known_to_all(caller, key);
+    let end = if number == 0 { Asked::Disable { key } } else { Asked::Delete { key } };
+    if caller.ask(replica, end).status == 200 {
+        watch(caller, &Asked::Verify { key, cost: 0 });
+    }
+}
+
+/// Has every replica know a key; one of them.
+fn known_to_all(caller: &mut Caller, key: KeyNo) -> usize {
+    for replica in 0..caller.replicas() {
         caller.ask(replica, Asked::Verify { key, cost: 0 });
     }
-    let replica = caller.any_replica();
-    let end = if number == 0 { Asked::Disable { key } } else { Asked::Delete { key } };
-    if caller.ask(replica, end).status != 200 {
-        return;
-    }
+    caller.any_replica()
+}
+
+/// Asks every replica again and again, for a while.
+fn watch(caller: &mut Caller, asked: &Asked) {
     let ended = caller.shared.began.elapsed();
     while caller.shared.began.elapsed() < ended + WATCHED {
-        for replica in 0..REPLICAS {
-            caller.ask(replica, Asked::Verify { key, cost: 0 });
+        for replica in 0..caller.replicas() {
+            caller.ask(replica, asked.clone());
             rest();
         }
+    }
+}
+
+/// Takes away what a key verifies by, or shuts a counter, on one replica, and asks all of them.
+fn withdraw(caller: &mut Caller, number: usize, _: &Cast) {
+    let name = format!("{number}-{}", caller.acts.len());
+    let what = match caller.random.random_range(0..5) {
+        0 => Withdrawal::Permission,
+        1 => Withdrawal::Role,
+        2 => Withdrawal::IdentityLimit,
+        3 => Withdrawal::Reroll,
+        _ => return shut_a_counter(caller, &name),
+    };
+    let replica = caller.any_replica();
+    let Some(facts) = facts_for(caller, replica, what, &name) else { return };
+    let Some(key) = caller.create(replica, facts) else { return };
+    let replica = known_to_all(caller, key);
+    if caller.ask(replica, Asked::Withdraw { key, what }).status == 200 {
+        watch(caller, &Asked::Verify { key, cost: 0 });
+    }
+}
+
+/// A key that has something to be taken away. `None`: what it needs could not be made.
+fn facts_for(
+    caller: &mut Caller,
+    replica: usize,
+    what: Withdrawal,
+    name: &str,
+) -> Option<KeyFacts> {
+    let (permission, role) = (format!("perm-{name}"), format!("role-{name}"));
+    let mut facts = KeyFacts::default();
+    let is_made = match what {
+        Withdrawal::Reroll => true,
+        Withdrawal::IdentityLimit => {
+            let limits = identity_limits(Withdrawal::LIMIT);
+            let body = json!({ "externalId": name, "ratelimits": limits });
+            facts.identity = Some(name.to_owned());
+            caller.make(replica, "identities.createIdentity", &body)
+        }
+        Withdrawal::Permission | Withdrawal::Role => {
+            let body = json!({ "name": permission, "slug": permission });
+            let is_made = caller.make(replica, "permissions.createPermission", &body);
+            let with_role = what == Withdrawal::Role;
+            let body = json!({ "name": role, "permissions": [permission] });
+            facts.permission = Some(permission);
+            facts.role = with_role.then_some(role);
+            is_made && (!with_role || caller.make(replica, "permissions.createRole", &body))
+        }
+    };
+    is_made.then_some(facts)
+}
+
+fn shut_a_counter(caller: &mut Caller, name: &str) {
+    let counter = format!("{OVERRIDDEN}{name}");
+    let asked =
+        Asked::Limit { counter: counter.clone(), limit: 1_000, duration_ms: 60_000, cost: 1 };
+    for replica in 0..caller.replicas() {
+        caller.ask(replica, asked.clone());
+    }
+    let replica = caller.any_replica();
+    if caller.ask(replica, Asked::Override { counter }).status == 200 {
+        watch(caller, &asked);
+    }
+}
+
+/// Has a key be unlimited, and then limited again; the only one who does.
+fn switch(caller: &mut Caller, _: usize, cast: &Cast) {
+    let key = cast.switched[0];
+    let value = caller.random.random_range(0..100);
+    for change in [Change::Unlimit, Change::Set(value)] {
+        let replica = caller.any_replica();
+        caller.ask(replica, Asked::Credits { key, change });
+        std::thread::sleep(Duration::from_millis(300));
     }
 }
 

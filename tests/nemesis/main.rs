@@ -12,13 +12,18 @@ mod client;
 mod ending;
 mod fleet;
 mod general;
+mod leases;
 mod load;
+#[path = "../support/older.rs"]
+mod older;
 mod proxy;
 mod record;
 mod report;
 mod sabotage;
+mod scenarios;
 mod schedule;
 mod servers;
+mod upgrade;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

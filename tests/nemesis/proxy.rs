@@ -28,6 +28,9 @@ struct State {
     there: Way,
     back: Way,
     streams: Vec<TcpStream>,
+    /// Of connections on which changes are announced.
+    feeds: Vec<TcpStream>,
+    is_feed_cut: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -41,7 +44,9 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (there, back) = (Way::Open, Way::Open);
-        let state = State { target, is_cut: false, there, back, streams: Vec::new() };
+        let (streams, feeds) = (Vec::new(), Vec::new());
+        let (is_cut, is_feed_cut) = (false, false);
+        let state = State { target, is_cut, there, back, streams, feeds, is_feed_cut };
         let proxy = Self { address, state: Arc::new(Mutex::new(state)) };
         let taker = proxy.clone();
         std::thread::spawn(move || listener.incoming().flatten().for_each(|it| taker.take(&it)));
@@ -72,14 +77,37 @@ impl Proxy {
 
     fn forward(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
         let mut bytes = vec![0; 16 * 1024];
+        let mut is_known_feed = false;
         while let Ok(read @ 1..) = from.read(&mut bytes) {
             self.await_way(direction);
+            if !is_known_feed && is_feed(&bytes[..read]) {
+                is_known_feed = true;
+                if !self.keep_feed(&from) {
+                    break;
+                }
+            }
             if to.write_all(&bytes[..read]).is_err() {
                 break;
             }
         }
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
+    }
+
+    /// Remembers a connection on which changes are announced; whether it may go on.
+    fn keep_feed(&self, stream: &TcpStream) -> bool {
+        let mut state = self.state();
+        state.feeds.extend(stream.try_clone());
+        !state.is_feed_cut
+    }
+
+    /// Breaks the connections on which changes are announced, and lets none through until [`Proxy::mend`].
+    pub fn cut_feed(&self) {
+        let mut state = self.state();
+        state.is_feed_cut = true;
+        for stream in state.feeds.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     fn await_way(&self, direction: Direction) {
@@ -118,11 +146,22 @@ impl Proxy {
     pub fn mend(&self) {
         let mut state = self.state();
         (state.is_cut, state.there, state.back) = (false, Way::Open, Way::Open);
+        state.is_feed_cut = false;
     }
 
     /// From now on leads to another server; what led to the old one breaks.
     pub fn lead_to(&self, target: SocketAddr) {
-        self.state().target = target;
+        self.lead_new_to(target);
         self.break_all();
     }
+
+    /// Leads new connections to another server and keeps the established ones.
+    pub fn lead_new_to(&self, target: SocketAddr) {
+        self.state().target = target;
+    }
+}
+
+/// Whether a replica asks to be told of changes.
+fn is_feed(sent: &[u8]) -> bool {
+    [&b"SUBSCRIBE"[..], b"XREAD"].iter().any(|word| sent.windows(word.len()).any(|it| it == *word))
 }

@@ -74,11 +74,50 @@ pub enum Asked {
     Delete {
         key: KeyNo,
     },
+    /// Takes from a key what it verified by.
+    Withdraw {
+        key: KeyNo,
+        what: Withdrawal,
+    },
+    /// An override by which nothing passes at a counter.
+    Override {
+        counter: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// The permission that it is verified with.
+    Permission,
+    /// The role that brings that permission is deleted.
+    Role,
+    /// The identity's limit becomes [`Withdrawal::LIMIT_AFTER`].
+    IdentityLimit,
+    /// The key is re-rolled, without a grace period.
+    Reroll,
+}
+
+impl Withdrawal {
+    /// The limit of an identity, before and after.
+    pub const LIMIT: i64 = 1_000_000;
+    pub const LIMIT_AFTER: i64 = 900_000;
+}
+
+impl Asked {
+    /// The key that somebody may be refused by from now on.
+    pub fn ended(&self) -> Option<KeyNo> {
+        match self {
+            Self::Disable { key } | Self::Delete { key } | Self::Withdraw { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Set(i64),
+    /// As many as anybody likes.
+    Unlimit,
     Increment(i64),
     Decrement(i64),
 }
@@ -172,6 +211,18 @@ pub struct KeyFacts {
     pub refill: Option<i64>,
     /// Name, limit and duration in milliseconds of its limits.
     pub limits: Vec<(String, i64, i64)>,
+    /// The permission that verifications ask for, and the role that brings it.
+    pub permission: Option<String>,
+    pub role: Option<String>,
+    /// The identity that it belongs to, which has limits.
+    pub identity: Option<String>,
+}
+
+impl KeyFacts {
+    /// Whether nothing of it is counted.
+    pub fn is_plain(&self) -> bool {
+        self.credits.is_none() && self.limits.is_empty() && self.identity.is_none()
+    }
 }
 
 /// A fault as it came about.
@@ -211,6 +262,10 @@ pub struct Run {
     pub began_unix_ms: i64,
     /// How many days the database was made to believe have passed meanwhile.
     pub days: i64,
+    /// The replica whose clock is wrong.
+    pub skewed: Option<usize>,
+    /// How long cached keys verify without Postgres; absent: for the whole run.
+    pub database_grace: Option<Duration>,
     pub acts: Vec<Act>,
     pub faults: Vec<Done>,
     pub keys: Vec<KeyFacts>,

@@ -19,7 +19,7 @@ pub fn text(
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "\nThree replicas under load and faults for {} s. The clock of replica 2 was wrong by {skew_seconds:+} s.\n\
+        "\nReplicas under load and faults for {} s. The clock of replica 2 was wrong by {skew_seconds:+} s.\n\
         Once more: {again}\n\nWhat was done:",
         length.as_secs()
     );

@@ -10,12 +10,12 @@ use sqlx::postgres::PgConnection;
 
 use crate::caller::{Caller, Shared};
 use crate::check::{self, Finding};
-use crate::fleet::{Fleet, Replica};
+use crate::fleet::{Fleet, Replica, Stalls};
 use crate::proxy::Way;
-use crate::record::{Act, Asked, Change, Done, KeyFacts, KeyNo, Run};
+use crate::record::{Act, Asked, Change, Done, Ending, KeyFacts, KeyNo, Run};
 use crate::schedule::{Fault, Kind};
 use crate::servers::block_on;
-use crate::{alone, load};
+use crate::{alone, leases, load};
 
 /// One safeguard, the faults that it is there for, and what the checks say when it is off.
 struct Case {
@@ -27,7 +27,7 @@ struct Case {
     faults: fn(&mut Stage),
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 17] = [
     Case {
         safeguard: "fence",
         promise: "P1 credits",
@@ -53,6 +53,12 @@ const CASES: [Case; 8] = [
         faults: spend_where_a_change_is_not_known,
     },
     Case {
+        safeguard: "format",
+        promise: "P2 windows",
+        found: "while Redis lost its data 0 times",
+        faults: count_beside_a_later_version,
+    },
+    Case {
         safeguard: "refill-once",
         promise: "P1 credits",
         found: "credits were spent and at most",
@@ -71,10 +77,58 @@ const CASES: [Case; 8] = [
         faults: ask_while_redis_hangs,
     },
     Case {
+        safeguard: "charge",
+        promise: "P2 windows",
+        found: "with and without Redis, which stalled 1 times",
+        faults: use_up_a_window_while_redis_stalls,
+    },
+    Case {
+        safeguard: "run-time",
+        promise: "P4 outages of Redis",
+        found: "decided without Redis, which was there",
+        faults: use_up_a_window_while_replicas_are_throttled,
+    },
+    Case {
         safeguard: "absent",
         promise: "P5 outages of Postgres",
         found: "a key that there is was called unknown",
         faults: ask_without_postgres,
+    },
+    Case {
+        safeguard: "reach",
+        promise: "P6 revocations",
+        found: "was ended",
+        faults: end_a_key_where_redis_is_away_for_one_and_postgres_for_another,
+    },
+    Case {
+        safeguard: "gap",
+        promise: "P6 revocations",
+        found: "was ended",
+        faults: lose_an_announcement,
+    },
+    Case {
+        safeguard: "lease-bound",
+        promise: "P1 credits",
+        found: "credits are withheld, and at most",
+        faults: leases::begin_at_once_and_lose_redis_and_a_replica,
+    },
+    Case {
+        safeguard: "proven-closed",
+        promise: "P1 credits",
+        found: "credits were spent of 0, set",
+        faults: leases::set_a_balance_beside_another_master,
+    },
+    Case {
+        safeguard: "reported",
+        promise: "P1 credits",
+        found: "credits were spent and at most",
+        faults: leases::spend_from_another_master_after_the_report,
+    },
+    Case {
+        safeguard: "every-report",
+        promise: "P1 credits",
+        found: "credits were spent and at most",
+        faults: leases::lose_redis_while_a_replica_stands_still,
     },
 ];
 
@@ -108,31 +162,39 @@ fn a_balance_that_is_set_where_redis_is_away_is_not_overspent_elsewhere() {
 
 /// Starts the replicas with this safeguard off, does what is to be done, and holds the answers against a promise.
 fn play(fleet: &mut Fleet, off: Option<&str>, faults: fn(&mut Stage), promise: &str) -> Finding {
+    fleet.replicas.iter_mut().for_each(Replica::kill);
+    // Nobody waits for reports of those that were killed.
+    fleet.postgres.execute("DELETE FROM replicas");
     for replica in &mut fleet.replicas {
-        replica.kill();
         replica.set("KEYWARD_SABOTAGE", off);
         replica.start();
     }
     fleet.replicas.iter().for_each(Replica::await_ready);
+    // Until all know how many they are.
+    std::thread::sleep(Duration::from_millis(700));
     let shared = load::open(fleet);
     let caller = Caller::new(&shared, StdRng::seed_from_u64(1));
-    let mut stage = Stage { shared: &shared, fleet, caller, faults: Vec::new(), days: 0 };
+    let mut stage =
+        Stage { shared: &shared, fleet, caller, faults: Vec::new(), days: 0, endings: Vec::new() };
     faults(&mut stage);
-    let Stage { caller, faults, days, .. } = stage;
+    let Stage { caller, faults, days, endings, .. } = stage;
     let (began_unix_ms, keys) = (shared.began_unix_ms, shared.keys().clone());
-    let mut run = Run { began_unix_ms, days, acts: caller.acts, faults, keys, ..Run::default() };
+    let acts = caller.acts;
+    let mut run = Run { began_unix_ms, days, acts, faults, keys, endings, ..Run::default() };
     run.sort();
     let findings = check::all(&run);
     findings.into_iter().find(|finding| finding.promise == promise).expect("a check of the promise")
 }
 
-struct Stage<'a> {
-    shared: &'a Shared,
-    fleet: &'a mut Fleet,
-    caller: Caller<'a>,
+pub struct Stage<'a> {
+    pub shared: &'a Shared,
+    pub fleet: &'a mut Fleet,
+    pub caller: Caller<'a>,
     faults: Vec<Done>,
     /// How many days the database was made to believe have passed.
     days: i64,
+    /// What there was at the end, where that was asked.
+    pub endings: Vec<Ending>,
 }
 
 impl Stage<'_> {
@@ -140,7 +202,7 @@ impl Stage<'_> {
         self.caller.create(0, facts).expect("a key")
     }
 
-    fn metered(&mut self, credits: i64) -> KeyNo {
+    pub fn metered(&mut self, credits: i64) -> KeyNo {
         self.key(KeyFacts { credits: Some(credits), ..KeyFacts::default() })
     }
 
@@ -149,21 +211,41 @@ impl Stage<'_> {
         self.key(KeyFacts { limits, ..KeyFacts::default() })
     }
 
-    fn verify(&mut self, replica: usize, key: KeyNo, cost: i64) -> bool {
+    pub fn verify(&mut self, replica: usize, key: KeyNo, cost: i64) -> bool {
         self.caller.ask(replica, Asked::Verify { key, cost }).is_valid()
     }
 
     /// Spends at a replica until nothing is left, or too much has been spent.
-    fn drain(&mut self, replica: usize, key: KeyNo, cost: i64, times_max: usize) {
+    pub fn drain(&mut self, replica: usize, key: KeyNo, cost: i64, times_max: usize) {
         (0..times_max).any(|_| !self.verify(replica, key, cost));
     }
 
     /// Spends for so long, so that the purse is filled by demand.
-    fn spend_for(&mut self, ms: u64, replica: usize, key: KeyNo, cost: i64) {
+    pub fn spend_for(&mut self, ms: u64, replica: usize, key: KeyNo, cost: i64) {
         let until = self.shared.began.elapsed() + Duration::from_millis(ms);
         while self.shared.began.elapsed() < until {
             self.verify(replica, key, cost);
             std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// Verifies at a replica for so long.
+    fn watch(&mut self, replica: usize, key: KeyNo, ms: u64) {
+        let until = self.shared.began.elapsed() + Duration::from_millis(ms);
+        while self.shared.began.elapsed() < until {
+            self.verify(replica, key, 0);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Spends at replica 0 until nothing has been left for two seconds, in which what is withheld comes back.
+    pub fn spend_all(&mut self, key: KeyNo, cost: i64) {
+        let mut spent = self.shared.began.elapsed();
+        while self.shared.began.elapsed() < spent + Duration::from_secs(2) {
+            match self.verify(0, key, cost) {
+                true => spent = self.shared.began.elapsed(),
+                false => std::thread::sleep(Duration::from_millis(50)),
+            }
         }
     }
 
@@ -174,7 +256,7 @@ impl Stage<'_> {
         replica.await_ready();
     }
 
-    fn during(&mut self, kind: Kind, act: impl FnOnce(&mut Self)) {
+    pub fn during(&mut self, kind: Kind, act: impl FnOnce(&mut Self)) {
         let at = self.shared.began.elapsed();
         let fault = Fault { at, lasts: Duration::ZERO, kind };
         self.fleet.begin(&fault);
@@ -216,23 +298,67 @@ fn kill_a_replica_that_has_spent(stage: &mut Stage) {
 fn crowd_at_a_window(stage: &mut Stage) {
     for _ in 0..3 {
         let key = stage.limited(20);
-        let crowd: Vec<Vec<Act>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..12)
-                .map(|n| {
-                    let mut caller = Caller::new(stage.shared, StdRng::seed_from_u64(n));
-                    scope.spawn(move || {
-                        let replica = (n % 3) as usize;
-                        (0..6).for_each(|_| {
-                            caller.ask(replica, Asked::Verify { key, cost: 0 });
-                        });
-                        caller.acts
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("a caller")).collect()
-        });
-        stage.caller.acts.extend(crowd.into_iter().flatten());
+        crowd(stage, key, (12, 6), Duration::ZERO);
     }
+}
+
+/// A window is full, and a later version of the program keeps its count in another place.
+fn count_beside_a_later_version(stage: &mut Stage) {
+    let key = stage.limited(9);
+    stage.drain(0, key, 0, 9);
+    stage.fleet.run_in_redis(
+        "for _, key in ipairs(redis.call('KEYS', '*w:{*')) do \
+        local number = string.sub(redis.call('GET', key), 1, 8) \
+        local value = number .. string.rep(string.char(0), 16) .. string.char(2) .. 'nine' \
+        redis.call('SET', key, value, 'KEEPTTL') \
+        end",
+    );
+    stage.drain(1, key, 0, 12);
+}
+
+/// So many callers verify a key so many times each, and rest in between.
+fn crowd(stage: &mut Stage, key: KeyNo, (callers, times): (u64, usize), rest: Duration) {
+    let shared = stage.shared;
+    let acts: Vec<Vec<Act>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..callers)
+            .map(|n| {
+                let mut caller = Caller::new(shared, StdRng::seed_from_u64(n));
+                scope.spawn(move || {
+                    let replica = (n % 3) as usize;
+                    for _ in 0..times {
+                        caller.ask(replica, Asked::Verify { key, cost: 0 });
+                        std::thread::sleep(rest);
+                    }
+                    caller.acts
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a caller")).collect()
+    });
+    stage.caller.acts.extend(acts.into_iter().flatten());
+}
+
+/// A limit that two seconds of a crowd use up.
+fn wide(stage: &mut Stage) -> KeyNo {
+    let limits = vec![("requests".to_owned(), 400, 3_600_000)];
+    stage.key(KeyFacts { limits, ..KeyFacts::default() })
+}
+
+fn use_up_a_window_while_redis_stalls(stage: &mut Stage) {
+    let key = wide(stage);
+    stage.during(Kind::StallRedis, |stage| {
+        crowd(stage, key, (9, 60), Duration::from_millis(15));
+    });
+    crowd(stage, key, (9, 30), Duration::ZERO);
+}
+
+/// Each replica runs for 40 of 100 ms, as under a CPU quota.
+fn use_up_a_window_while_replicas_are_throttled(stage: &mut Stage) {
+    let key = wide(stage);
+    let stalls: Vec<_> =
+        stage.fleet.replicas.iter().map(|replica| Stalls::of(replica.pid())).collect();
+    crowd(stage, key, (9, 60), Duration::ZERO);
+    drop(stalls);
 }
 
 /// Replica 1 hears of changes half a second late: from Redis, and not at all from Postgres.
@@ -328,5 +454,37 @@ fn ask_without_postgres(stage: &mut Stage) {
     stage.verify(1, cached, 0);
     stage.during(Kind::CutPostgres(1), |stage| {
         stage.verify(1, uncached, 0);
+    });
+}
+
+/// Replica 0 cannot announce what replica 1 could only hear of.
+fn end_a_key_where_redis_is_away_for_one_and_postgres_for_another(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.verify(1, key, 0);
+    // Until announcements are relied on.
+    std::thread::sleep(Duration::from_millis(1_500));
+    stage.during(Kind::CutPostgres(1), |stage| {
+        stage.during(Kind::CutRedis(0), |stage| {
+            stage.caller.ask(0, Asked::Disable { key });
+            stage.watch(1, key, 3_000);
+        });
+    });
+}
+
+/// Replica 1 hears of the change neither from the Redis that is gone, nor from the one that took its place.
+fn lose_an_announcement(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.verify(1, key, 0);
+    // Until announcements are relied on.
+    std::thread::sleep(Duration::from_millis(1_500));
+    stage.during(Kind::CutPostgres(1), |stage| {
+        stage.during(Kind::CutRedis(1), |stage| {
+            stage.during(Kind::FailOver, |stage| {
+                stage.caller.ask(0, Asked::Disable { key });
+                // Until all others know what became of it: they would announce it again in the Redis that comes.
+                std::thread::sleep(Duration::from_millis(500));
+            });
+        });
+        stage.watch(1, key, 8_000);
     });
 }

@@ -33,17 +33,38 @@ pub enum Kind {
     WipeRedis,
     /// SIGSTOP, then SIGCONT.
     StopRedis,
+    /// SIGSTOP for 60 ms, again and again.
+    StallRedis,
+    /// Its follower is promoted and it is demoted, while it keeps its connections; the address leads to the new master
+    /// after the fault's duration.
+    DemoteRedis,
     /// Its follower falls behind for the fault's duration; then it is killed and the follower promoted.
     FailOver,
     /// kill -9 of every process of it, and started again.
     KillPostgres,
     /// SIGSTOP of every process of it, then SIGCONT.
     StopPostgres,
+    /// Its statements and their answers take some milliseconds more.
+    SlowPostgres(usize),
+    /// A transaction holds the table of keys.
+    LockPostgres,
+    /// Its connection on which changes are announced breaks, and no new one is made; all others stay.
+    CutFeed(usize),
+    /// Redis forgets its scripts.
+    FlushScripts,
+    /// Redis has no memory left, and refuses what would need more.
+    FillRedis,
+    /// The follower is promoted and used by all replicas but this one, which goes on with the old master.
+    SplitRedis(usize),
+    /// SIGTERM, and started again, with another version or much later. Never by the seed alone.
+    ReplaceReplica(usize),
 }
 
 use Kind::{
-    CutPostgres, CutRedis, FailOver, HolePostgres, HoleRedis, Isolate, KillPostgres, KillReplica,
-    RestartRedis, SlowRedis, StopPostgres, StopRedis, StopReplica, WipeRedis,
+    CutFeed, CutPostgres, CutRedis, DemoteRedis, FailOver, FillRedis, FlushScripts, HolePostgres,
+    HoleRedis, Isolate, KillPostgres, KillReplica, LockPostgres, ReplaceReplica, RestartRedis,
+    SlowPostgres, SlowRedis, SplitRedis, StallRedis, StopPostgres, StopRedis, StopReplica,
+    WipeRedis,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +124,10 @@ fn draw(
     beside: Option<Kind>,
 ) -> Option<Kind> {
     if deck.is_empty() {
-        deck.extend(
-            every(random)
-                .into_iter()
-                .filter(|kind| wanted.is_empty() || wanted.iter().any(|name| name == kind.name())),
-        );
+        deck.extend(every(random).into_iter().filter(|kind| match wanted.is_empty() {
+            true => !kind.is_only_by_name(),
+            false => wanted.iter().any(|name| name == kind.name()),
+        }));
         deck.shuffle(random);
     }
     let fits = |kind: &Kind| beside.is_none_or(|other| !kind.meets(other));
@@ -129,9 +149,17 @@ fn every(random: &mut StdRng) -> Vec<Kind> {
         RestartRedis,
         WipeRedis,
         StopRedis,
+        StallRedis,
+        DemoteRedis,
         FailOver,
         KillPostgres,
         StopPostgres,
+        SlowPostgres(any()),
+        LockPostgres,
+        CutFeed(any()),
+        FlushScripts,
+        FillRedis,
+        SplitRedis(any()),
     ]
 }
 
@@ -139,11 +167,14 @@ fn lasts(random: &mut StdRng, kind: Kind) -> Duration {
     match kind {
         KillReplica(_) | RestartRedis | WipeRedis => between(random, 50, 1_500),
         StopReplica(_) => between(random, 100, 3_000),
-        FailOver => between(random, 300, 1_200),
+        StallRedis => between(random, 600, 1_500),
+        FailOver | DemoteRedis => between(random, 300, 1_200),
         Isolate(_) => between(random, 2_000, 6_000),
-        KillPostgres | StopPostgres | CutPostgres(_) | HolePostgres(_) => {
+        KillPostgres | StopPostgres | LockPostgres | CutPostgres(_) | HolePostgres(_) => {
             between(random, 300, 2_500)
         }
+        FillRedis | SplitRedis(_) | SlowPostgres(_) | CutFeed(_) => between(random, 1_000, 4_000),
+        FlushScripts | ReplaceReplica(_) => between(random, 50, 200),
         CutRedis(_) | HoleRedis(_) | SlowRedis(_) | StopRedis => between(random, 300, 2_000),
     }
 }
@@ -166,18 +197,35 @@ impl Kind {
             RestartRedis => "restart-redis",
             WipeRedis => "wipe-redis",
             StopRedis => "stop-redis",
+            StallRedis => "stall-redis",
+            DemoteRedis => "demote-redis",
             FailOver => "fail-over",
             KillPostgres => "kill-postgres",
             StopPostgres => "stop-postgres",
+            SlowPostgres(_) => "slow-postgres",
+            LockPostgres => "lock-postgres",
+            CutFeed(_) => "cut-feed",
+            FlushScripts => "flush-scripts",
+            FillRedis => "fill-redis",
+            SplitRedis(_) => "split-redis",
+            ReplaceReplica(_) => "replace-replica",
         }
+    }
+
+    /// Whether it comes only where it is named: credits may vanish by it.
+    fn is_only_by_name(&self) -> bool {
+        matches!(self, SplitRedis(_))
     }
 
     /// The replica that alone it concerns.
     pub fn replica(&self) -> Option<usize> {
         match self {
             KillReplica(r) | StopReplica(r) | CutRedis(r) | HoleRedis(r) | SlowRedis(r)
-            | CutPostgres(r) | HolePostgres(r) | Isolate(r) => Some(*r),
-            RestartRedis | WipeRedis | StopRedis | FailOver | KillPostgres | StopPostgres => None,
+            | CutPostgres(r) | HolePostgres(r) | SlowPostgres(r) | Isolate(r) | CutFeed(r)
+            | ReplaceReplica(r) => Some(*r),
+            RestartRedis | WipeRedis | StopRedis | StallRedis | DemoteRedis | FailOver
+            | KillPostgres | StopPostgres | LockPostgres | FlushScripts | FillRedis
+            | SplitRedis(_) => None,
         }
     }
 
@@ -185,9 +233,10 @@ impl Kind {
         self.replica().is_none_or(|only| only == replica)
     }
 
-    /// Whether this replica is itself killed or stopped.
+    /// Whether this replica is itself killed, stopped or replaced.
     pub fn halts(&self, replica: usize) -> bool {
-        matches!(self, KillReplica(_) | StopReplica(_)) && self.concerns(replica)
+        matches!(self, KillReplica(_) | StopReplica(_) | ReplaceReplica(_))
+            && self.concerns(replica)
     }
 
     /// Whether Redis is away, or may seem so, for this replica.
@@ -201,30 +250,41 @@ impl Kind {
                 | RestartRedis
                 | WipeRedis
                 | StopRedis
+                | StallRedis
+                | DemoteRedis
                 | FailOver
+                | FillRedis
+                | SplitRedis(_)
         );
         kind && self.concerns(replica)
     }
 
-    /// Whether Postgres is away for this replica.
+    /// Whether Postgres is away, or may seem so, for this replica.
     pub fn troubles_postgres(&self, replica: usize) -> bool {
         let kind = matches!(
             self,
-            CutPostgres(_) | HolePostgres(_) | Isolate(_) | KillPostgres | StopPostgres
+            CutPostgres(_)
+                | HolePostgres(_)
+                | SlowPostgres(_)
+                | Isolate(_)
+                | KillPostgres
+                | StopPostgres
+                | LockPostgres
         );
         kind && self.concerns(replica)
     }
 
     /// Whether Redis may come back with less than it had.
     pub fn loses_counters(&self) -> bool {
-        matches!(self, RestartRedis | WipeRedis | FailOver)
+        matches!(self, RestartRedis | WipeRedis | FailOver | DemoteRedis | SplitRedis(_))
     }
 
     /// Whether two faults would be at the same thing.
     fn meets(&self, other: Kind) -> bool {
         let server = |kind: &Kind| match kind {
-            RestartRedis | WipeRedis | StopRedis | FailOver => Some("redis"),
-            KillPostgres | StopPostgres => Some("postgres"),
+            RestartRedis | WipeRedis | StopRedis | StallRedis | DemoteRedis | FailOver
+            | FlushScripts | FillRedis | SplitRedis(_) => Some("redis"),
+            KillPostgres | StopPostgres | LockPostgres => Some("postgres"),
             _ => None,
         };
         match (server(self), server(&other)) {

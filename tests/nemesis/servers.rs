@@ -7,10 +7,12 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
+use sqlx::{Connection as _, Executor as _};
 
 use crate::support::process::{free_port, signal};
 
@@ -52,11 +54,13 @@ pub struct Postgres {
     pub port: u16,
     programs: PathBuf,
     place: PathBuf,
+    ahead_seconds: i64,
     child: Option<Child>,
 }
 
 impl Postgres {
-    pub fn start(directory: &Path) -> Self {
+    /// One whose clock is ahead of the machine's by so many seconds, which are asked for just before it starts.
+    pub fn start(directory: &Path, ahead_seconds: impl FnOnce() -> i64) -> Self {
         let programs = std::env::var("POSTGRES_BIN").unwrap_or_else(|_| {
             panic!("POSTGRES_BIN is not set: run ./test, which finds where initdb and postgres are")
         });
@@ -65,8 +69,8 @@ impl Postgres {
         if let Some((user, group)) = user() {
             chown(&place, Some(user), Some(group)).expect("it is given to the user of Postgres");
         }
-        let mut postgres =
-            Self { port: free_port(), programs: programs.into(), place, child: None };
+        let (port, programs) = (free_port(), programs.into());
+        let mut postgres = Self { port, programs, place, ahead_seconds: 0, child: None };
         let made = postgres
             .command("initdb")
             .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
@@ -74,6 +78,7 @@ impl Postgres {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        postgres.ahead_seconds = ahead_seconds();
         postgres.restart();
         postgres
     }
@@ -96,6 +101,14 @@ impl Postgres {
         url_at(self.address())
     }
 
+    /// Runs a statement beside the replicas.
+    pub fn execute(&self, statement: &'static str) {
+        block_on(async {
+            let mut connection = PgConnection::connect(&self.url()).await.expect("Postgres");
+            connection.execute(statement).await.expect("it runs");
+        });
+    }
+
     /// Starts it on what it has, and waits until it answers.
     pub fn restart(&mut self) {
         wait_for("Postgres starts", || {
@@ -114,7 +127,9 @@ impl Postgres {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("its log");
         let port = self.port.to_string();
         // A killed process loses nothing that it has written, so nothing has to reach the disk.
-        self.command("postgres")
+        let mut command = self.command("postgres");
+        set_clock(&mut command, self.ahead_seconds);
+        command
             .args(["-D", "data", "-p", &port, "-c", "listen_addresses=127.0.0.1"])
             .args([
                 "-c",
@@ -165,6 +180,26 @@ impl Drop for Postgres {
     }
 }
 
+/// Has a process see a clock on the wall that is wrong by so much; its timers stay right.
+pub fn set_clock(command: &mut Command, skew_seconds: i64) {
+    if skew_seconds == 0 {
+        return;
+    }
+    let library = std::env::var("FAKETIME_LIBRARY").unwrap_or_else(|_| {
+        panic!("FAKETIME_LIBRARY is not set: run ./test, which finds where libfaketime is")
+    });
+    // An allocator that asks for the time would be asked for memory by the library: Redis gets that of libc.
+    let (preload, library) = match cfg!(target_os = "macos") {
+        true => ("DYLD_INSERT_LIBRARIES", library),
+        false => ("LD_PRELOAD", format!("{library}:libc.so.6")),
+    };
+    command
+        .env(preload, library)
+        .env("FAKETIME", format!("{skew_seconds:+}s"))
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("DONT_FAKE_MONOTONIC", "1");
+}
+
 pub fn url_at(address: SocketAddr) -> String {
     format!("postgres://keyward@{address}/postgres")
 }
@@ -195,18 +230,54 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
+/// A transaction that holds the table of keys until it is dropped.
+pub struct TableLock {
+    release: Option<Sender<()>>,
+    holder: Option<JoinHandle<()>>,
+}
+
+impl TableLock {
+    pub fn take(url: String) -> Self {
+        let (release, released) = channel::<()>();
+        let (taken, is_taken) = channel();
+        let holder = std::thread::spawn(move || {
+            block_on(async {
+                let mut connection = PgConnection::connect(&url).await.expect("Postgres");
+                let lock = "BEGIN; LOCK TABLE keys IN ACCESS EXCLUSIVE MODE";
+                connection.execute(lock).await.expect("the lock");
+                let _ = taken.send(());
+                let _ = released.recv();
+                connection.execute("ROLLBACK").await.expect("it is given back");
+            });
+        });
+        is_taken.recv().expect("the lock is taken");
+        Self { release: Some(release), holder: Some(holder) }
+    }
+}
+
+impl Drop for TableLock {
+    fn drop(&mut self) {
+        self.release.take();
+        if let Some(holder) = self.holder.take() {
+            let _ = holder.join();
+        }
+    }
+}
+
 pub struct Redis {
     pub port: u16,
     place: PathBuf,
+    ahead_seconds: i64,
     child: Option<Child>,
 }
 
 impl Redis {
-    /// One that appends what is written to a file, as an operator is told to run it.
-    pub fn start(directory: &Path) -> Self {
+    /// One that appends what is written to a file, as an operator is told to run it, with a clock that is ahead of the
+    /// machine's.
+    pub fn start(directory: &Path, ahead_seconds: i64) -> Self {
         let port = free_port();
         let place = directory.join(format!("redis-{port}"));
-        let mut redis = Self { port, place, child: None };
+        let mut redis = Self { port, place, ahead_seconds, child: None };
         redis.restart();
         redis
     }
@@ -218,7 +289,9 @@ impl Redis {
     /// Starts it on what it has, and waits until it answers.
     pub fn restart(&mut self) {
         std::fs::create_dir_all(&self.place).expect("its directory");
-        let child = Command::new("redis-server")
+        let mut command = Command::new("redis-server");
+        set_clock(&mut command, self.ahead_seconds);
+        let child = command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "yes", "--appendfsync", "everysec"])
             .args(["--repl-diskless-sync-delay", "0"])
@@ -269,6 +342,10 @@ impl Redis {
     /// Forgets what it has written; to be called while it is down.
     pub fn wipe(&self) {
         std::fs::remove_dir_all(&self.place).expect("its files are removed");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
     }
 
     pub fn signal(&self, name: &str) {

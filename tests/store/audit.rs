@@ -63,8 +63,8 @@ both_stores! {
             FROM audit
             ORDER BY id";
         let mut rows: Vec<Entry> = match &store {
-            Store::Postgres(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+            Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
         };
         for row in &mut rows {
             // How it is spaced is not looked at.

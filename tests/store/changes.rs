@@ -1,72 +1,160 @@
 //! The change log.
 
+use keyward::store::LogPage;
+
 use super::*;
+
+async fn log(store: &Store, subjects: &[&str]) -> i64 {
+    let subjects: Vec<_> = subjects.iter().map(|text| (*text).to_owned()).collect();
+    commit(store, async |tx| tx.insert_changes(&subjects).await).await.unwrap()
+}
+
+async fn page(store: &Store, after: i64) -> LogPage {
+    store.read().await.unwrap().log_page(after, "rep_a").await.unwrap()
+}
+
+fn subjects(page: &LogPage) -> Vec<&str> {
+    page.rows.iter().map(|row| row.subject.as_str()).collect()
+}
 
 both_stores! {
     async fn changes_are_logged_in_order_when_the_transaction_commits(store) {
-        let subjects = [
+        let changes = [
             Subject::Key(KeyId::from("key_b")),
             Subject::Api(ApiId::from("api_a")),
             Subject::NewKey(0xab),
             Subject::Key(KeyId::from("key_b")),
         ];
         let mut tx = store.begin().await.unwrap();
-        for subject in &subjects {
+        for subject in &changes {
             tx.changed(subject.clone());
         }
 
+        let position = tx.log_changes().await.unwrap();
         let told = tx.commit().await.unwrap();
 
-        let rows = store.read().await.unwrap().changes_after(0).await.unwrap();
-        let texts: Vec<_> = rows.iter().map(|row| row.subject.as_str()).collect();
-        assert_eq!(told, subjects);
-        assert_eq!(texts, ["key:key_b", "api:api_a", "new:00000000000000ab", "key:key_b"]);
-        assert!(rows.is_sorted_by(|a, b| a.seq < b.seq));
-        assert!(rows.iter().all(|row| row.at > NOON.0), "{rows:?}");
+        let page = page(&store, 0).await;
+        assert_eq!(told, changes);
+        assert_eq!(subjects(&page), ["key:key_b", "api:api_a", "new:00000000000000ab", "key:key_b"]);
+        assert_eq!(position, Some(page.rows[0].seq));
+        assert!(page.rows.is_sorted_by(|a, b| a.seq < b.seq));
+        assert!(page.rows.iter().all(|row| row.at > NOON.0), "{page:?}");
     }
 
     async fn a_transaction_that_changes_nothing_logs_nothing(store) {
-        let told = store.begin().await.unwrap().commit().await.unwrap();
+        let mut tx = store.begin().await.unwrap();
+        assert_eq!(tx.log_changes().await.unwrap(), None);
+        let told = tx.commit().await.unwrap();
 
         assert!(told.is_empty());
         assert_eq!(count(&store, "changes").await, 0);
     }
 
-    async fn the_change_log_is_read_from_a_row_on(store) {
-        let log = async |subjects: &[&str]| {
-            let subjects: Vec<_> = subjects.iter().map(|text| (*text).to_owned()).collect();
-            commit(&store, async |tx| tx.insert_changes(&subjects).await).await.unwrap();
-        };
-        let empty = store.read().await.unwrap().changes_range().await.unwrap();
-        log(&["a", ODD]).await;
-        log(&["c"]).await;
+    async fn the_change_log_is_read_from_a_position_on(store) {
+        let empty = page(&store, 0).await;
+        log(&store, &["a", ODD]).await;
+        let last = log(&store, &["c"]).await;
 
-        let mut reader = store.read().await.unwrap();
-        let all = reader.changes_after(0).await.unwrap();
-        let rest = reader.changes_after(all[0].seq).await.unwrap();
-        let none = reader.changes_after(all[2].seq).await.unwrap();
+        let all = page(&store, 0).await;
+        let rest = page(&store, all.rows[0].seq).await;
+        let none = page(&store, last).await;
 
-        assert_eq!(empty, (0, 0));
-        assert_eq!(rest.iter().map(|row| row.subject.as_str()).collect::<Vec<_>>(), [ODD, "c"]);
-        assert!(none.is_empty());
-        assert_eq!(reader.changes_range().await.unwrap(), (all[0].seq, all[2].seq));
+        assert_eq!((empty.head.top, empty.rows.len()), (0, 0));
+        assert_eq!(subjects(&rest), [ODD, "c"]);
+        assert!(none.rows.is_empty());
+        assert_eq!((none.head.top, none.head.settled), (last, 0));
+        assert!(none.head.now >= all.rows[0].at);
+    }
+
+    async fn a_page_says_what_the_database_knows_of_its_reader(store) {
+        commit(&store, async |tx| tx.register_replica("rep_a", 1).await).await.unwrap();
+        commit(&store, async |tx| tx.register_replica("rep_b", 1).await).await.unwrap();
+        let new = page(&store, 0).await.head;
+        commit(&store, async |tx| tx.set_replica_feed("rep_a", "era", 7).await).await.unwrap();
+        execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_b'").await;
+        let head = page(&store, 0).await.head;
+        execute(&store, "UPDATE replicas SET seen_at = seen_at - 61000").await;
+        let late = page(&store, 0).await.head;
+
+        assert_eq!((new.feed.as_deref(), new.has_older_replicas), (Some(""), false));
+        assert!(new.now - new.seen_at.unwrap() < 60_000);
+        assert_eq!((head.feed.as_deref(), head.has_older_replicas), (Some("era"), true));
+        assert!(!late.has_older_replicas);
+    }
+
+    async fn a_row_is_settled_when_it_is_a_minute_old(store) {
+        let first = log(&store, &["a"]).await;
+        log(&store, &["b"]).await;
+
+        execute(&store, "UPDATE changes SET at = at - 61000 WHERE subject = 'a'").await;
+
+        assert_eq!(page(&store, 0).await.head.settled, first);
     }
 
     async fn a_long_change_log_is_read_page_by_page(store) {
-        let subjects: Vec<_> = (0..10_001).map(|n| format!("key:key_{n:05}")).collect();
-        commit(&store, async |tx| tx.insert_changes(&subjects).await).await.unwrap();
+        let all: Vec<_> = (0..10_001).map(|n| format!("key:key_{n:05}")).collect();
+        commit(&store, async |tx| tx.insert_changes(&all).await).await.unwrap();
 
+        let first = page(&store, 0).await;
+        let rest = page(&store, first.rows.last().unwrap().seq).await;
+
+        let read: Vec<_> = subjects(&first).into_iter().chain(subjects(&rest)).collect();
+        assert_eq!((first.rows.len(), rest.rows.len()), (10_000, 1));
+        assert_eq!(read, all);
+    }
+
+    async fn single_positions_are_asked_for(store) {
+        let first = log(&store, &["a", "b", "c", "d"]).await;
         let mut reader = store.read().await.unwrap();
-        let first = reader.changes_after(0).await.unwrap();
-        let rest = reader.changes_after(first.last().unwrap().seq).await.unwrap();
 
-        let read: Vec<_> = first.iter().chain(&rest).map(|row| row.subject.clone()).collect();
-        assert_eq!((first.len(), rest.len()), (10_000, 1));
-        assert_eq!(read, subjects);
+        let ranges = [(first, first), (first + 2, first + 9), (first + 20, first + 30)];
+        let within = reader.changes_within(&ranges).await.unwrap();
+        let among = reader.changes_among(&[first + 1, first + 40]).await.unwrap();
+
+        let texts: Vec<_> = within.iter().map(|row| row.subject.as_str()).collect();
+        assert_eq!(texts, ["a", "c", "d"]);
+        assert_eq!(among, [first + 1]);
+    }
+
+    async fn a_writer_waits_for_those_that_its_announcement_does_not_reach(store) {
+        for id in ["rep_me", "rep_same", "rep_other", "rep_none", "rep_old", "rep_gone"] {
+            commit(&store, async |tx| tx.register_replica(id, 1).await).await.unwrap();
+        }
+        for (id, feed) in [
+            ("rep_me", "one"),
+            ("rep_same", "one"),
+            ("rep_other", "two"),
+            ("rep_none", ""),
+            ("rep_gone", "two"),
+        ] {
+            commit(&store, async |tx| tx.set_replica_feed(id, feed, 60_000).await).await.unwrap();
+        }
+        execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_old'").await;
+        execute(&store, "UPDATE replicas SET seen_at = seen_at - 65000 WHERE id = 'rep_gone'").await;
+        let unreached = async |era: &str, intent| {
+            let mut reader = store.read().await.unwrap();
+            reader.unreached_replicas("rep_me", era, intent, 60_000).await.unwrap()
+        };
+
+        assert_eq!(unreached("one", 5).await, ["rep_other"]);
+        assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old", "rep_other", "rep_same"]);
+        commit(&store, async |tx| tx.acknowledge_intents("rep_other", &[4, 5]).await).await.unwrap();
+        commit(&store, async |tx| tx.acknowledge_intents("rep_other", &[5]).await).await.unwrap();
+        assert!(unreached("one", 5).await.is_empty());
+        assert_eq!(unreached("one", 6).await, ["rep_other"]);
+        assert!(commit(&store, async |tx| tx.forget_replica("rep_same").await).await.unwrap());
+        assert!(!commit(&store, async |tx| tx.forget_replica("rep_x").await).await.unwrap());
+        assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old"]);
+        execute(&store, "UPDATE replicas SET seen_at = seen_at - 6000 WHERE id = 'rep_gone'").await;
+        assert_eq!(unreached("", 5).await, ["rep_old"]);
+        let mut reader = store.read().await.unwrap();
+        let all = reader.registered_replicas(60_000, 100).await.unwrap();
+        assert_eq!(all.len(), 6);
+        assert_eq!(all.last().unwrap().id, "rep_gone");
     }
 
     async fn changes_of_more_than_a_day_ago_are_forgotten(store) {
-        commit(&store, async |tx| tx.insert_changes(&["young".to_owned()]).await).await.unwrap();
+        log(&store, &["young"]).await;
         execute(
             &store,
             "
@@ -75,12 +163,27 @@ both_stores! {
             SELECT at - 86400000 + 3600000, 'not so old' FROM changes",
         )
         .await;
+        commit(&store, async |tx| tx.acknowledge_intents("rep_a", &[1, 2]).await).await.unwrap();
+        execute(&store, "UPDATE change_acks SET at = at - 86400001 WHERE intent = 1").await;
 
-        commit(&store, async |tx| tx.prune_changes().await).await.unwrap();
+        execute(&store, "UPDATE changes SET at = at - 86400001 WHERE subject = 'old'").await;
+        execute(
+            &store,
+            "INSERT INTO changes (at, subject) SELECT at, 'old' FROM changes WHERE subject = 'old'",
+        )
+        .await;
 
-        let rows = store.read().await.unwrap().changes_after(0).await.unwrap();
-        let mut left: Vec<_> = rows.iter().map(|row| row.subject.as_str()).collect();
+        let mut pruned = Vec::new();
+        for _ in 0..2 {
+            pruned.push(commit(&store, async |tx| tx.prune_changes(1).await).await.unwrap());
+        }
+        assert_eq!(pruned, [1, 1]);
+        assert_eq!(commit(&store, async |tx| tx.prune_changes(1).await).await.unwrap(), 0);
+
+        let page = page(&store, 0).await;
+        let mut left = subjects(&page);
         left.sort_unstable();
         assert_eq!(left, ["not so old", "young"]);
+        assert_eq!(count(&store, "change_acks").await, 1);
     }
 }

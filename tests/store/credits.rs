@@ -111,6 +111,7 @@ both_stores! {
             asked_at: NOON,
             asked_by: "rep_a".into(),
             withheld_at,
+            closed: false,
         };
         let (open, gone) = (purse(2, None), purse(1, Some(NOON)));
 
@@ -126,13 +127,17 @@ both_stores! {
         let one = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
         let ledger = tx.withheld(Some(&key.id)).await.unwrap();
         let of_another = tx.withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
-        tx.drop_purses(&key.id).await.unwrap();
+        tx.put_purse(&key.id, &Purse { closed: true, ..purse(3, Some(NOON)) }).await.unwrap();
+        tx.forfeit_leases(&key.id).await.unwrap();
+        let forfeited = tx.leases(&key.id).await.unwrap();
 
         assert_eq!(both, [gone.clone(), open]);
         assert_eq!(one, [gone]);
         assert_eq!((ledger[0].units, ledger[0].since, ledger.len()), (60, NOON, 1));
         assert!(of_another.is_empty());
-        assert!(tx.withheld(None).await.unwrap().is_empty());
+        // Somebody may still spend from it: it stays known, and nothing of it comes back.
+        let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.epoch, lease.unspent())).collect();
+        assert_eq!(forfeited, [(1, 0)]);
     }
 
     async fn idle_purses_are_found_and_a_replicas_own(store) {
@@ -147,6 +152,7 @@ both_stores! {
             asked_at,
             asked_by: "rep_a".into(),
             withheld_at: None,
+            closed: false,
         };
         commit(&store, async |tx| tx.put_purse(&key.id, &purse).await).await.unwrap();
 
@@ -173,6 +179,7 @@ both_stores! {
             asked_at: long_ago,
             asked_by: "rep_a".into(),
             withheld_at,
+            closed: false,
         };
 
         commit(&store, async |tx| {
@@ -191,16 +198,174 @@ both_stores! {
         assert_eq!(known, [(50, true), (40, true), (40, false)]);
     }
 
-    async fn replicas_are_counted_while_they_say_that_they_are_there(store) {
+    async fn replicas_are_counted_and_ranked_while_they_say_that_they_are_there(store) {
         let register = async |id: &str, within| {
             commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
         };
 
-        assert_eq!(register("rep_a", 60_000).await, 1);
-        assert_eq!(register("rep_b", 60_000).await, 2);
-        assert_eq!(register("rep_a", 60_000).await, 2);
-        commit(&store, async |tx| tx.drop_replica("rep_b").await).await.unwrap();
-        assert_eq!(register("rep_a", 60_000).await, 1);
-        assert_eq!(register("rep_a", -60_000).await, 0);
+        assert_eq!(register("rep_a", 60_000).await, (1, 0));
+        assert_eq!(register("rep_b", 60_000).await, (2, 1));
+        assert_eq!(register("rep_a", 60_000).await, (2, 0));
+        commit(&store, async |tx| tx.drop_replica("rep_a").await).await.unwrap();
+        assert_eq!(register("rep_b", 60_000).await, (1, 0));
+        assert_eq!(register("rep_b", -60_000).await, (0, 0));
     }
+
+    async fn lease_is_proven_when_every_replica_that_may_know_of_it_has_reported(store) {
+        let first = withheld_lease(&store).await;
+        register(&store, "rep_a").await;
+        register(&store, "rep_b").await;
+        let proven = async |key: &KeyId| {
+            let keys = std::slice::from_ref(key);
+            !store.read().await.unwrap().withheld_of(keys, true).await.unwrap().is_empty()
+        };
+        let report = async |key: &KeyId, replica: &str| {
+            let spent = [(key.clone(), 1, 50)];
+            commit(&store, async |tx| tx.account_for_purses(replica, &spent).await).await.unwrap();
+        };
+
+        report(&first, "rep_a").await;
+        assert!(!proven(&first).await, "rep_b may have spent from it");
+        // Times tell nothing: as if a clock had stepped back, or forward.
+        for step in [
+            "UPDATE replicas SET seen_at = 1 WHERE id = 'rep_b'",
+            "UPDATE replicas SET seen_at = 9223372036854775807 WHERE id = 'rep_b'",
+            "UPDATE purses SET opened_at = 9223372036854775807",
+        ] {
+            execute(&store, step).await;
+            assert!(!proven(&first).await, "{step}");
+        }
+        count_out(&store, "UPDATE replicas SET silent_seen_at = seen_at WHERE id = 'rep_b'").await;
+        let second = withheld_lease(&store).await;
+        report(&second, "rep_a").await;
+
+        assert!(!proven(&first).await, "it was counted out later");
+        assert!(proven(&second).await, "it was counted out before");
+        register(&store, "rep_b").await;
+        assert!(!proven(&second).await, "it is there again");
+        for key in [&first, &second] {
+            report(key, "rep_b").await;
+            assert!(proven(key).await);
+        }
+    }
+
+    async fn replica_learns_of_no_lease_when_it_was_counted_out(store) {
+        let key = key(&store, None).await;
+        commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
+        let learns = async || {
+            let found = store.read().await.unwrap().key_to_spend(&key.hash, "rep_a").await.unwrap();
+            let version = found.unwrap().key.credits.unwrap().version;
+            let held = commit(&store, async |tx| tx.hold_registration("rep_a").await).await.unwrap();
+            assert_eq!(version != 0, held, "both say the same");
+            held
+        };
+        let version = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
+        assert!(version.credits.version > 0);
+
+        assert!(!learns().await, "not registered yet");
+        register(&store, "rep_a").await;
+        assert!(learns().await);
+        commit(&store, async |tx| tx.silence_replicas(-60_000).await).await.unwrap();
+        assert!(!learns().await, "silent");
+        commit(&store, async |tx| tx.count_out_replicas().await).await.unwrap();
+        assert!(!learns().await, "counted out");
+        register(&store, "rep_a").await;
+        assert!(learns().await);
+    }
+
+    async fn replica_row_is_kept_while_a_lease_is_left_that_it_may_know_of(store) {
+        let lease = withheld_lease(&store).await;
+        register(&store, "rep_a").await;
+        count_out(&store, "UPDATE replicas SET silent_seen_at = seen_at").await;
+        let prune = async || {
+            execute(&store, "UPDATE replicas SET silent_seen_at = 1, seen_at = 1").await;
+            commit(&store, async |tx| tx.prune_replicas().await).await.unwrap();
+            store.read().await.unwrap().replicas(10).await.unwrap().len()
+        };
+
+        assert_eq!(prune().await, 1);
+        let later = withheld_lease(&store).await;
+        commit(&store, async |tx| tx.drop_purse(&lease, 1).await).await.unwrap();
+        assert_eq!(prune().await, 0);
+        assert_eq!(store.read().await.unwrap().leases(&later).await.unwrap().len(), 1);
+    }
+
+    async fn units_are_returned_to_many_accounts_at_once(store) {
+        let keys = [credits(5, None, 0), credits(i64::MAX - 1, None, 0)];
+        let [one, full] = [key(&store, Some(keys[0])).await, key(&store, Some(keys[1])).await];
+        let [unlimited, deleted] = [key(&store, None).await, key(&store, Some(keys[0])).await];
+        commit(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
+        let all = [&one, &full, &unlimited, &deleted].map(|key| (key.id.clone(), 60));
+
+        commit(&store, async |tx| {
+            for (key, _) in &all {
+                tx.put_purse(key, &lease_of(1, 100, 40)).await?;
+            }
+            tx.lock_accounts(&all.clone().map(|(key, _)| key)).await?;
+            tx.return_units(&all).await?;
+            tx.drop_withheld(&all.clone().map(|(key, _)| (key, 1))).await
+        })
+        .await
+        .unwrap();
+
+        let mut reader = store.read().await.unwrap();
+        let account = reader.account(&one.id).await.unwrap().unwrap();
+        assert_eq!((account.credits.balance, account.purses.len()), (65, 0));
+        let account = reader.account(&full.id).await.unwrap().unwrap();
+        assert_eq!(account.credits.balance, i64::MAX);
+        assert!(reader.account(&unlimited.id).await.unwrap().is_none());
+        assert!(reader.withheld(None).await.unwrap().is_empty());
+    }
+
+    async fn unreported_leases_are_listed_once_in_pages(store) {
+        let keys = [
+            withheld_lease(&store).await,
+            withheld_lease(&store).await,
+            withheld_lease(&store).await,
+        ];
+        let mut reader = store.read().await.unwrap();
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let page = reader.purses_to_account("rep_a", after.as_ref(), 2).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(last.clone());
+            found.extend(page.into_iter().map(|lease| lease.key_id));
+        }
+        found.sort();
+        let mut keys = keys.to_vec();
+        keys.sort();
+        assert_eq!(found, keys);
+    }
+}
+
+fn lease_of(epoch: i64, granted: i64, spent: i64) -> Purse {
+    Purse {
+        epoch,
+        life: 7,
+        granted,
+        spent,
+        opened_at: NOON,
+        asked_at: NOON,
+        asked_by: "rep_a".into(),
+        withheld_at: Some(NOON),
+        closed: false,
+    }
+}
+
+/// The key of a new withheld lease, whose number is 1.
+async fn withheld_lease(store: &Store) -> KeyId {
+    let key = key(store, Some(credits(5, None, 0))).await;
+    commit(store, async |tx| tx.put_purse(&key.id, &lease_of(1, 100, 40)).await).await.unwrap();
+    key.id
+}
+
+async fn register(store: &Store, id: &str) {
+    commit(store, async |tx| tx.register_replica(id, 60_000).await).await.unwrap();
+}
+
+/// Counts out those replicas that a statement says are silent.
+async fn count_out(store: &Store, silence: &'static str) {
+    execute(store, silence).await;
+    commit(store, async |tx| tx.count_out_replicas().await).await.unwrap();
 }

@@ -28,9 +28,13 @@ impl Client {
 
     /// Calls an operation of version 2.
     pub fn v2(&mut self, root_key: &str, operation: &str, body: &Value) -> io::Result<Answer> {
+        self.post(&format!("/v2/{operation}"), root_key, body)
+    }
+
+    pub fn post(&mut self, path: &str, root_key: &str, body: &Value) -> io::Result<Answer> {
         let body = body.to_string();
         self.send(&format!(
-            "POST /v2/{operation} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {root_key}\r\n\
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {root_key}\r\n\
             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()

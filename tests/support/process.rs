@@ -15,10 +15,12 @@ pub fn keyward() -> Command {
     command
 }
 
-/// A port that nothing listens on just now.
+/// A port that nothing listens on just now, and that the system gives to no outgoing connection meanwhile: those get
+/// higher ones (32768 and above on Linux, 49152 and above on macOS).
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    let mut ports = std::iter::repeat_with(|| rand::random_range(10_000..32_000));
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.by_ref().take(1_000).find(is_free).expect("a port")
 }
 
 /// A server that runs until it is dropped.

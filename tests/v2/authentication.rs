@@ -56,8 +56,8 @@ both! {
         let stranger = kw.other_workspace().await;
         let sql = "UPDATE workspaces SET enabled = FALSE WHERE id <> 'ws_default'";
         match kw.store() {
-            Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-            Store::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
         }
 
         let disabled = call(&kw, &stranger).await;

@@ -24,11 +24,11 @@ async fn decrypt(kw: &Keyward, key: &str) -> Reply {
 /// Everything that a table holds, as one text.
 async fn dump(kw: &Keyward, table: &'static str) -> String {
     match kw.store() {
-        Store::Postgres(pool) => {
+        Store::Postgres { pool, .. } => {
             let sql = format!("SELECT COALESCE(jsonb_agg(t)::text, '') FROM {table} t");
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(pool).await.unwrap()
         }
-        Store::Sqlite(pool) => {
+        Store::Sqlite { pool, .. } => {
             let sql = "SELECT hex(sealed) || key_id FROM sealed_keys";
             let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(pool).await.unwrap();
             rows.join(" ")
@@ -187,8 +187,8 @@ both! {
         let (_, key) = recoverable(&kw).await;
         let sql = "UPDATE sealed_keys SET sealed = 'AAAA' || substr(sealed, 5)";
         match kw.store() {
-            Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-            Store::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
         }
 
         assert_eq!(decrypt(&kw, &key.id).await.data().get("plaintext"), None);

@@ -10,8 +10,9 @@ use axum::routing::get;
 use super::charts::Bars;
 use super::shell::{Section, Shell};
 use super::visit::InWorkspace;
-use super::words::grouped;
+use super::words::{grouped, utc};
 use super::{Answer, page};
+use crate::app::App;
 use crate::domain::analytics::sums::{self, Group, Order, Question, SumsBy};
 use crate::domain::apis;
 use crate::domain::page::Paging;
@@ -51,6 +52,8 @@ struct Page {
     latency: Option<Bars>,
     by_key: Vec<Asker>,
     by_identity: Vec<Asker>,
+    /// From when on there are single events. Absent: there are none, or it cannot be told.
+    raw_since: Option<String>,
 }
 
 /// Whose verifications are shown.
@@ -144,8 +147,19 @@ async fn page_of(asked: InWorkspace) -> Answer {
         latency,
         by_key,
         by_identity,
+        raw_since: raw_since(app).await,
         shell: Shell::of(&asked, Section::Analytics, "Analytics").await?,
     })
+}
+
+async fn raw_since(app: &App) -> Option<String> {
+    match app.events.raw_since().await {
+        Ok(since) => since.map(utc),
+        Err(e) => {
+            tracing::warn!(error = %e, "cannot read since when there are events: {e}");
+            None
+        }
+    }
 }
 
 fn question(filter: &Filter, range: &Range) -> Question {

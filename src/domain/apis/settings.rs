@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::super::keys::Patch;
+use super::super::names;
 use crate::error::{Error, Fault, Result};
 use crate::model::{Api, Networks};
 
@@ -44,9 +45,10 @@ impl ApiChange {
         let mut fault = |location: &str, message: String| {
             faults.push(Fault { location: location.to_owned(), message, fix: None });
         };
-        let is_name =
-            |name: &String| NAME_LENGTHS.contains(&name.chars().count()) && !name.contains('\0');
-        if !self.name.as_ref().is_none_or(is_name) {
+        let is_name = |name: &String| NAME_LENGTHS.contains(&name.chars().count());
+        if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
+            fault("name", names::fault("name"));
+        } else if !self.name.as_ref().is_none_or(is_name) {
             let (from, to) = (NAME_LENGTHS.start(), NAME_LENGTHS.end());
             fault("name", format!("name must have {from} to {to} characters"));
         }

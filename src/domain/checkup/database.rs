@@ -6,7 +6,7 @@ use super::{Finding, count, millis};
 use crate::config::Settings;
 use crate::error::Result;
 use crate::store::inspect::Schema;
-use crate::store::{EVENT_CONNECTIONS, Store};
+use crate::store::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS, Store};
 
 /// The oldest version that Keyward is tested with.
 const OLDEST: i64 = 150_000;
@@ -81,11 +81,11 @@ pub async fn integrity(reading: impl Future<Output = Result<Vec<String>>>) -> Re
 pub async fn connections(settings: &Settings, store: &Store) -> Result<Finding> {
     let Some(server) = store.server().await? else { return Ok(Finding::ok("connections", "")) };
     let replicas = super::contents::present(store).await?.max(1);
-    let each = i64::from(settings.database_connections_max + EVENT_CONNECTIONS);
+    let each = settings.database_connections_max + EVENT_CONNECTIONS + RESERVED_CONNECTIONS;
     Ok(allowed(
         server.connections_max - server.connections_reserved,
         server.connections,
-        each,
+        i64::from(each),
         i64::try_from(replicas).unwrap_or(i64::MAX),
     ))
 }
@@ -94,7 +94,8 @@ fn allowed(allowed: i64, now: i64, each: i64, replicas: i64) -> Finding {
     let needed = each.saturating_mul(replicas);
     let found = format!(
         "{now} of {allowed} are in use; {replicas} × {each} may be needed (replicas, and \
-        KEYWARD_DATABASE_CONNECTIONS with {EVENT_CONNECTIONS} for events)"
+        KEYWARD_DATABASE_CONNECTIONS with {EVENT_CONNECTIONS} for events and {RESERVED_CONNECTIONS} for the change \
+        feed)"
     );
     if needed > allowed {
         let todo = "raise max_connections of Postgres, or lower KEYWARD_DATABASE_CONNECTIONS";

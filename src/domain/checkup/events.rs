@@ -2,13 +2,18 @@
 
 use super::{Finding, ago, count, size};
 use crate::clock::Timestamp;
+use crate::config::{ANALYTICS_URL, EVENTS_BYTES, EVENTS_RESERVE, Settings};
+use crate::domain::analytics::room;
 use crate::error::Result;
-use crate::model::{Kept, Retention};
+use crate::model::{EventKind, Kept, Retention};
 use crate::store::Events;
 use crate::store::clickhouse::ClickHouse;
+use crate::store::raw_events::RawEvents;
 
 /// After how long a batch should have been summed up.
 const LATE_MS: i64 = 10 * 60_000;
+
+const DAY_MS: i64 = 86_400_000;
 
 /// After how long an event should have arrived in ClickHouse.
 const UNDELIVERED_MS: i64 = 5 * 60_000;
@@ -57,6 +62,85 @@ pub async fn clickhouse(
         }
         Ok(version) => Finding::ok("clickhouse", format!("version {version} answers; {told}")),
     })
+}
+
+/// From when on single events are there, and how much of their room they take.
+pub async fn raw(events: &Events, settings: &Settings, now: Timestamp) -> Result<Finding> {
+    let check = "single-events";
+    let RawEvents { since, size_bytes } = events.raw_events().await?;
+    let takes = size(size_bytes);
+    let takes = match settings.events_max_bytes {
+        None => format!("they take about {takes}, and may take any"),
+        Some(max) => format!("they take about {takes} of the {} that they may", size(max)),
+    };
+    let Some(since) = since else {
+        return Ok(Finding::ok(check, format!("there are none; {takes}")));
+    };
+    let found = format!("there from {} on; {takes}", shown(since));
+    let days = EventKind::ALL.map(|kind| settings.kept.of(kind).raw).into_iter().max().unwrap_or(0);
+    let is_kept = now.0 - since.0 >= i64::from(days) * DAY_MS;
+    let is_full = settings.events_max_bytes.is_some_and(|max| size_bytes >= max / 10 * 9);
+    if is_full && !is_kept {
+        let todo = format!(
+            "older ones are deleted before their {days} days are over; raise {EVENTS_BYTES} to keep more"
+        );
+        return Ok(Finding::warning(check, found, todo));
+    }
+    Ok(Finding::ok(check, found))
+}
+
+/// Whether the disk of an embedded server has room for events.
+pub fn disk(settings: &Settings) -> Option<Finding> {
+    let (check, free) = ("events-disk", room::free_bytes(settings)?);
+    let reserve = size(settings.events_reserve_bytes);
+    let found = format!("the disk has {} free; events are written down to {reserve}", size(free));
+    Some(match room::shortage(settings) {
+        None => Finding::ok(check, found),
+        Some(_) => {
+            let todo = format!(
+                "analytics lack the events of this time: free some of the disk, or lower {EVENTS_BYTES} or {EVENTS_RESERVE}"
+            );
+            Finding::problem(check, found, todo)
+        }
+    })
+}
+
+fn shown(at: Timestamp) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// Whether analytics queries are answered by a role that can do nothing else; `is_set` where one is named.
+pub async fn analytics_role(events: &Events, is_set: bool) -> Result<Finding> {
+    let check = "analytics-role";
+    let Some(role) = events.analytics_role().await? else {
+        return Ok(Finding::ok(check, "analytics queries are not answered by Postgres"));
+    };
+    let (name, todo) = (&role.name, "see \"A role for analytics queries\" in docs/operating.md");
+    if !is_set {
+        let found =
+            format!("analytics queries run as {name}, which can read and change everything");
+        return Ok(Finding::warning(check, found, format!("set {ANALYTICS_URL}; {todo}")));
+    }
+    let excess = if role.is_superuser {
+        "is a superuser"
+    } else if role.writes_events {
+        "can change events"
+    } else if role.reads_other_tables {
+        "can read or change tables other than those of events"
+    } else {
+        let found = match role.temp_file_limit.as_str() {
+            "-1" => format!(
+                "analytics queries run as {name}, which only reads events; it has no temp_file_limit"
+            ),
+            limit => format!(
+                "analytics queries run as {name}, which only reads events; temp_file_limit is {limit}"
+            ),
+        };
+        return Ok(Finding::ok(check, found));
+    };
+    let found = format!("analytics queries run as {name}, which {excess}");
+    Ok(Finding::warning(check, found, format!("take that from the role; {todo}")))
 }
 
 /// For how long they are kept.

@@ -92,6 +92,7 @@ pub async fn examine(settings: &Settings, masters: Option<&MasterKeys>) -> Vec<F
         within_schema(settings, store, masters, &clock, &mut findings).await;
         store.close().await;
     }
+    findings.extend(events::disk(settings));
     findings.push(events::retention(&settings.kept));
     findings
 }
@@ -130,10 +131,13 @@ async fn within_schema(
             findings.push(look_long("events-integrity", integrity).await);
             examine_events(events, settings, clock, findings).await;
         }
-        Engines::Replica { database_url, .. } => match Events::connect(database_url) {
-            Ok(events) => examine_events(events, settings, clock, findings).await,
-            Err(e) => findings.push(failed("events-schema", &e)),
-        },
+        Engines::Replica { database_url, .. } => {
+            let analytics_url = settings.analytics_url.as_deref();
+            match Events::connect(database_url, analytics_url) {
+                Ok(events) => examine_events(events, settings, clock, findings).await,
+                Err(e) => findings.push(failed("events-schema", &e)),
+            }
+        }
     }
 }
 
@@ -152,6 +156,14 @@ async fn examine_events(
     findings.push(schema);
     if is_current {
         findings.push(look("events", events::state(&events, clock.now())).await);
+        if events.clickhouse().is_none() {
+            let raw = events::raw(&events, settings, clock.now());
+            findings.push(look("single-events", raw).await);
+        }
+        if let (None, Engines::Replica { .. }) = (events.clickhouse(), &settings.engines) {
+            let is_set = settings.analytics_url.is_some();
+            findings.push(look("analytics-role", events::analytics_role(&events, is_set)).await);
+        }
         if let Some(clickhouse) = events.clickhouse() {
             let asked = events::clickhouse(&events, clickhouse, clock.now());
             findings.push(look("clickhouse", asked).await);

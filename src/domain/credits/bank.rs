@@ -1,4 +1,4 @@
-//! The bank's side: giving out blocks, and taking back what purses hold.
+//! The bank's side: giving out blocks, up to the bound on what may be leased.
 //!
 //! Whoever changes an account holds its row until the change is committed, also while a purse is being closed in
 //! Redis, so that nobody opens another one meanwhile. A purse is closed before it is settled, and what is closed
@@ -6,16 +6,15 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
-
 use super::super::refill;
 use super::TOLD_MAX;
+use super::closing::{Settling, close_one, keep};
 use crate::app::App;
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::KeyId;
+use crate::limiter::Fill;
 use crate::limiter::redis::RedisCounters;
-use crate::limiter::{Closed, Fill};
 use crate::model::{Account, Credits, Purse};
 use crate::sabotage::Safeguard;
 use crate::store::Tx;
@@ -25,14 +24,10 @@ const BLOCK_FOR_MS: i64 = 1_500;
 /// For how many takes like this one it is made at least: so many keys that are asked for now and then cost the bank
 /// little together.
 const BLOCK_TAKES: i64 = 100;
-/// Of a balance, a block is at most this part, so that little of it is ever out.
-const BLOCK_PART: i64 = 10;
+/// Of what a key has left, this part may be leased, or one cost where that is more.
+const LEASED_PART: i64 = 10;
 /// How much one purse gets in all, before there is a new one: the script counts in doubles.
 const PURSE_MAX: i64 = 1 << 52;
-/// How many purses are settled at once by a task in the background.
-const SETTLED_AT_ONCE: usize = 4;
-/// How many are looked at in one call of a script.
-const LOOKED_AT_ONCE: usize = 100;
 
 /// How a replica found a purse.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +35,7 @@ pub struct Seen {
     pub epoch: i64,
     /// The life of the Redis that answered.
     pub life: i64,
+    pub units: i64,
     pub spent: i64,
     pub finding: Finding,
 }
@@ -55,12 +51,17 @@ pub enum Finding {
     NotPut { block: i64, is_lost: bool },
 }
 
-/// Which purses are settled.
+/// What the account says.
 #[derive(Debug, Clone, Copy)]
-pub enum Settling {
-    /// Those that nobody has spent from for so long.
-    Idle(Duration),
-    All,
+pub enum Visit {
+    /// The key is not metered any more.
+    Unmetered,
+    /// The number of the lease to spend from, and what to put into it.
+    Lease(i64, Fill),
+    /// As much is leased as may be; part of it are blocks on their way to the lease in use, which may be spent in a moment.
+    Full(i64, Fill),
+    /// As much is leased as may be, and most of it is withheld.
+    Withheld,
 }
 
 /// The time by which refills fall due: the bank's own, so that no replica's clock matters.
@@ -68,44 +69,53 @@ pub fn now(app: &App, bank: Timestamp) -> Timestamp {
     app.clock.fixed().unwrap_or(bank)
 }
 
-/// Goes to the bank for a block: what is wanted or more where the balance has it, else all that is needed,
-/// else nothing. Gives back the number of the purse to put it into. `None`: the key is not metered.
+/// Goes to the bank for a block, for a take of this cost: what demand asks for where the bound leaves room for it, at
+/// least what the lease lacks; nothing where the balance is less than that.
 pub async fn visit(
     app: &App,
     redis: &RedisCounters,
     key: &KeyId,
     seen: Seen,
-    need: i64,
-    wanted: i64,
-) -> Result<Option<(i64, Fill)>> {
-    let mut tx = app.store.begin().await?;
-    let Some(mut account) = tx.lock_account(key).await? else { return Ok(None) };
+    cost: i64,
+) -> Result<Visit> {
+    let mut tx = begin_registered(app).await?;
+    let Some(mut account) = tx.lock_account(key).await? else { return Ok(Visit::Unmetered) };
     let now = now(app, account.now);
     refill_if_due(&mut tx, key, &mut account, now).await?;
-    if let Some(at) = account.purses.iter().position(|purse| purse.epoch == seen.epoch) {
-        let (block, is_over) = match seen.finding {
-            Finding::Short => (0, false),
-            Finding::Closed { block } => (block, true),
-            Finding::NotPut { block, is_lost } => (block, is_lost),
-        };
-        let purse = &mut account.purses[at];
-        purse.granted -= block;
-        account.credits.balance = account.credits.balance.saturating_add(block);
-        if purse.withheld_at.is_none() && is_over {
-            settle_one(app, redis, &mut tx, key, &mut account, at, Settling::All).await?;
-        } else if purse.withheld_at.is_some() && block > 0 {
-            keep(&mut tx, key, purse).await?;
-        }
-    }
-    withhold_other_lives(&mut tx, key, &mut account, seen.life).await?;
+    take_back(app, redis, &mut tx, key, &mut account, seen).await?;
+    close_withheld(app, redis, &mut tx, key, &mut account, seen.life).await?;
     let (at, opens) = open_purse(app, redis, &mut tx, key, &mut account, seen).await?;
+    let demand = demand(&account.purses[at], seen, account.now);
     let purse = &mut account.purses[at];
-    let block = block(account.credits.balance, need, wanted, demand(purse, seen, account.now));
-    let base = purse.granted;
-    purse.granted += block;
     if purse.epoch == seen.epoch {
         purse.spent = purse.spent.max(seen.spent);
     }
+    let (need, on_the_way) = match purse.epoch == seen.epoch {
+        true => ((cost - seen.units).max(0), (purse.unspent() - seen.units).max(0)),
+        false => (cost, purse.unspent()),
+    };
+    let leased = account.leased();
+    let block = block(account.credits.balance, leased, need, cost, demand);
+    let purse = &mut account.purses[at];
+    let Some(block) = block else {
+        // What came back stays.
+        if !opens {
+            tx.put_purse(key, purse).await?;
+        }
+        tx.move_credits(key, &account.credits).await?;
+        commit(tx).await?;
+        let left = account.credits.balance.saturating_add(leased);
+        let may_change = leased - on_the_way + need <= leased_max(left, cost);
+        return Ok(match may_change && !opens {
+            true => {
+                let Purse { epoch, granted, .. } = account.purses[at];
+                Visit::Full(epoch, fill(account.credits, (granted, 0), seen.life, opens, now))
+            }
+            false => Visit::Withheld,
+        });
+    };
+    let base = purse.granted;
+    purse.granted += block;
     (purse.asked_at, purse.asked_by) = (account.now, app.replica.clone());
     account.credits.balance -= block;
     tx.move_credits(key, &account.credits).await?;
@@ -115,10 +125,32 @@ pub async fn visit(
     if block > 0 {
         app.metrics.credits_withdrawals.inc();
     }
-    let Credits { balance, refill, .. } = account.credits;
-    let ends = refill.map_or(Timestamp(TOLD_MAX), |refill| refill::next(&refill, now));
-    let bank = balance.min(TOLD_MAX);
-    Ok(Some((epoch, Fill { life: seen.life, opens, base, block, bank, ends })))
+    Ok(Visit::Lease(epoch, fill(account.credits, (base, block), seen.life, opens, now)))
+}
+
+/// What the account tells a lease.
+fn fill(
+    credits: Credits,
+    (base, block): (i64, i64),
+    life: i64,
+    opens: bool,
+    now: Timestamp,
+) -> Fill {
+    let ends = credits.refill.map_or(Timestamp(TOLD_MAX), |refill| refill::next(&refill, now));
+    Fill { life, opens, base, block, bank: credits.balance.min(TOLD_MAX), ends }
+}
+
+/// A transaction in which this replica is registered: so whatever lease it learns of there, others wait for its report.
+async fn begin_registered(app: &App) -> Result<Tx> {
+    let mut tx = app.store.begin().await?;
+    if tx.hold_registration(&app.replica).await? {
+        return Ok(tx);
+    }
+    drop(tx);
+    app.register(app.store.store()?).await?;
+    let mut tx = app.store.begin().await?;
+    // Without leases, the account itself can be debited.
+    if tx.hold_registration(&app.replica).await? { Ok(tx) } else { Err(Error::CountersAway) }
 }
 
 async fn commit(tx: Tx) -> Result<()> {
@@ -132,8 +164,8 @@ async fn commit(tx: Tx) -> Result<()> {
     tx.commit().await.map(drop)
 }
 
-/// Sets the balance when a period has begun. What purses of before still hold is void: they end with their
-/// period.
+/// Sets the balance when a period has begun. What leases of before still hold is forfeited; those that somebody may
+/// still spend from stay known.
 pub async fn refill_if_due(
     tx: &mut Tx,
     key: &KeyId,
@@ -144,8 +176,12 @@ pub async fn refill_if_due(
     if credits.refilled == account.credits.refilled {
         return Ok(());
     }
-    tx.drop_purses(key).await?;
-    account.purses.clear();
+    tx.forfeit_leases(key).await?;
+    account.purses.retain(|lease| !lease.closed);
+    for lease in &mut account.purses {
+        lease.granted = lease.spent;
+        lease.withheld_at.get_or_insert(account.now);
+    }
     let refilled = match Safeguard::RefillOnce.is_off() {
         true => account.credits.refilled,
         false => credits.refilled,
@@ -155,18 +191,59 @@ pub async fn refill_if_due(
     Ok(())
 }
 
-/// What purses of other lives hold can neither be spent nor be accounted for.
-async fn withhold_other_lives(
+/// Takes back a block that a replica could not put into a lease, and closes the lease where that is over.
+async fn take_back(
+    app: &App,
+    redis: &RedisCounters,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: &mut Account,
+    seen: Seen,
+) -> Result<()> {
+    let Some(at) = account.purses.iter().position(|lease| lease.epoch == seen.epoch) else {
+        return Ok(());
+    };
+    let (block, is_over) = match seen.finding {
+        Finding::Short => (0, false),
+        Finding::Closed { block } => (block, true),
+        Finding::NotPut { block, is_lost } => (block, is_lost),
+    };
+    let lease = &mut account.purses[at];
+    // A lease that was forfeited meanwhile grants nothing: its blocks are gone.
+    let block = if lease.unspent() < block { 0 } else { block };
+    lease.granted -= block;
+    account.credits.balance = account.credits.balance.saturating_add(block);
+    if lease.withheld_at.is_none() && is_over {
+        let at = (account.now, Settling::All);
+        close_one(app, redis, tx, key, lease, at).await?.apply(account);
+    } else if lease.withheld_at.is_some() && block > 0 {
+        keep(tx, key, lease).await?;
+    }
+    Ok(())
+}
+
+/// What leases of other generations hold can neither be spent here nor be accounted for. Those that are withheld, of
+/// this generation, can be closed.
+async fn close_withheld(
+    app: &App,
+    redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut Account,
     life: i64,
 ) -> Result<()> {
     let now = account.now;
-    let gone = |purse: &&mut Purse| purse.life != life && purse.withheld_at.is_none();
-    for purse in account.purses.iter_mut().filter(gone) {
-        purse.withheld_at = Some(now);
-        tx.put_purse(key, purse).await?;
+    for at in 0..account.purses.len() {
+        let lease = &mut account.purses[at];
+        if lease.life != life && lease.withheld_at.is_none() {
+            lease.withheld_at = Some(now);
+            tx.put_purse(key, lease).await?;
+            // Another number: nobody learns of it any more.
+            account.credits.version += 1;
+        } else if lease.life == life && lease.withheld_at.is_some() {
+            let at = (now, Settling::All);
+            close_one(app, redis, tx, key, lease, at).await?.apply(account);
+        }
     }
     Ok(())
 }
@@ -182,10 +259,12 @@ async fn open_purse(
 ) -> Result<(usize, bool)> {
     let open = |purse: &Purse| purse.life == seen.life && purse.withheld_at.is_none();
     if let Some(at) = account.purses.iter().rposition(open) {
-        if account.purses[at].granted < PURSE_MAX {
+        let lease = &mut account.purses[at];
+        if lease.granted < PURSE_MAX {
             return Ok((at, false));
         }
-        settle_one(app, redis, tx, key, account, at, Settling::All).await?;
+        let at = (account.now, Settling::All);
+        close_one(app, redis, tx, key, lease, at).await?.apply(account);
     }
     account.credits.version += 1;
     account.purses.push(Purse {
@@ -197,6 +276,7 @@ async fn open_purse(
         asked_at: account.now,
         asked_by: app.replica.clone(),
         withheld_at: None,
+        closed: false,
     });
     Ok((account.purses.len() - 1, true))
 }
@@ -211,170 +291,54 @@ fn demand(purse: &Purse, seen: Seen, now: Timestamp) -> i64 {
     i64::try_from(spent * i128::from(BLOCK_FOR_MS) / elapsed).unwrap_or(i64::MAX)
 }
 
-fn block(balance: i64, need: i64, wanted: i64, demand: i64) -> i64 {
-    match () {
-        () if need == 0 || balance < need => 0,
-        () if balance < wanted => need,
-        () => {
-            let ahead = demand.max(wanted.saturating_mul(BLOCK_TAKES));
-            wanted.max(ahead.min(balance / BLOCK_PART)).min(PURSE_MAX)
-        }
-    }
+/// How much may be leased of what a key has left, its leases counted in, all that is not known to be spent: a tenth, or
+/// one cost.
+fn leased_max(left: i64, cost: i64) -> i64 {
+    (left / LEASED_PART).max(cost)
 }
 
-/// Closes the purses of an account and counts what is in them as balance again. Whether all are: those that
-/// cannot be reached stay as they are, and others may be spending from them. The caller writes the account.
-pub async fn settle_account(
-    app: &App,
-    tx: &mut Tx,
-    key: &KeyId,
-    account: &mut Account,
-    settling: Settling,
-) -> Result<bool> {
-    let Some(redis) = &app.redis else { return Ok(true) };
-    let now = now(app, account.now);
-    refill_if_due(tx, key, account, now).await?;
-    for at in 0..account.purses.len() {
-        if account.purses[at].withheld_at.is_some() {
-            continue;
-        }
-        match settle_one(app, redis, tx, key, account, at, settling).await {
-            Err(cause) if cause.is_counters_outage() => return Ok(false),
-            settled => settled?,
-        }
+/// How much is put into a lease: nothing where the balance is too little. `None`: as much is leased as may be.
+fn block(balance: i64, leased: i64, need: i64, cost: i64, demand: i64) -> Option<i64> {
+    if need == 0 || balance < need {
+        return Some(0);
     }
-    Ok(true)
-}
-
-/// Settles the purses of an account that is about to be changed. Whether all are; see [`settle_account`].
-pub async fn settle_for_change(
-    app: &App,
-    tx: &mut Tx,
-    key: &KeyId,
-    account: Option<&mut Account>,
-) -> Result<bool> {
-    match account {
-        Some(account) if !Safeguard::ClosePurse.is_off() => {
-            settle_account(app, tx, key, account, Settling::All).await
-        }
-        Some(_) | None => Ok(true),
-    }
-}
-
-async fn settle_one(
-    app: &App,
-    redis: &RedisCounters,
-    tx: &mut Tx,
-    key: &KeyId,
-    account: &mut Account,
-    at: usize,
-    settling: Settling,
-) -> Result<()> {
-    let idle = match settling {
-        Settling::Idle(idle) => idle,
-        Settling::All => Duration::ZERO,
+    let room = match Safeguard::LeaseBound.is_off() {
+        true => leased_max(balance, cost),
+        false => leased_max(balance.saturating_add(leased), cost) - leased,
     };
-    let purse = &mut account.purses[at];
-    let name = app.keyspace.purse(key.as_str(), purse.epoch);
-    match redis.close(&name, idle, app.clock.fixed()).await? {
-        Closed::Busy => purse.asked_at = account.now,
-        Closed::Unknown => purse.withheld_at = Some(account.now),
-        Closed::Settled { spent } => {
-            let rest = (purse.granted - spent).max(0);
-            account.credits.balance = account.credits.balance.saturating_add(rest);
-            app.metrics.credits_returned.inc_by(u64::try_from(rest).unwrap_or(0));
-            // So that nobody takes it for one in use.
-            (purse.granted, purse.withheld_at) = (purse.spent, Some(account.now));
-        }
-    }
-    keep(tx, key, purse).await
+    let ahead = demand.max(cost.saturating_mul(BLOCK_TAKES)).min(room).min(PURSE_MAX);
+    (room >= need).then(|| ahead.max(need).min(balance))
 }
 
-/// Writes a purse down, unless it is over and nothing of it is missing.
-async fn keep(tx: &mut Tx, key: &KeyId, purse: &Purse) -> Result<()> {
-    match purse.withheld_at.is_some() && purse.unspent() == 0 {
-        true => tx.drop_purse(key, purse.epoch).await,
-        false => tx.put_purse(key, purse).await,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Settles the purses of one key.
-pub async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
-    let mut tx = app.store.begin().await?;
-    match tx.lock_account(key).await? {
-        Some(mut account) => {
-            settle_account(app, &mut tx, key, &mut account, settling).await?;
-            tx.move_credits(key, &account.credits).await?;
-        }
-        // Deleted, or without end: nobody is owed anything.
-        None => tx.drop_purses(key).await?,
-    }
-    tx.commit().await.map(drop)
-}
-
-/// Settles what nobody has spent from for a while, whichever replica it was that did.
-pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
-    let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-    settle_all(app, idle_ms, None, Settling::Idle(idle)).await
-}
-
-/// Those of some purses that rest. The others are left alone until they may rest again: many are found at once,
-/// while to lock the account of each would cost more than what its key does.
-async fn resting(
-    app: &App,
-    purses: Vec<(KeyId, i64)>,
-    idle: Duration,
-) -> Result<Vec<(KeyId, i64)>> {
-    let Some(redis) = &app.redis else { return Ok(purses) };
-    let (mut resting, mut busy) = (Vec::new(), Vec::new());
-    for some in purses.chunks(LOOKED_AT_ONCE) {
-        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.purse(key.as_str(), *epoch);
-        let names: Vec<_> = some.iter().map(name).collect();
-        for ((key, epoch), spent) in
-            some.iter().zip(redis.busy(&names, idle, app.clock.fixed()).await?)
-        {
-            match spent {
-                Some(spent) => busy.push((key.clone(), *epoch, spent)),
-                None => resting.push((key.clone(), *epoch)),
-            }
-        }
-    }
-    if !busy.is_empty() {
-        let mut tx = app.store.begin().await?;
-        tx.look_after_purses(&busy).await?;
-        tx.commit().await?;
-    }
-    Ok(resting)
-}
-
-/// Settles the purses that this replica filled last: it is about to stop.
-pub async fn go_back(app: &App) -> Result<()> {
-    settle_all(app, i64::MAX / 2, Some(&app.replica), Settling::All).await
-}
-
-async fn settle_all(
-    app: &App,
-    idle_ms: i64,
-    replica: Option<&str>,
-    settling: Settling,
-) -> Result<()> {
-    let mut before = Vec::new();
-    loop {
-        let purses = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
-        // Those that Redis could not be asked about are still there.
-        if purses.is_empty() || purses == before {
-            return Ok(());
-        }
-        before.clone_from(&purses);
-        let purses = match settling {
-            Settling::Idle(idle) => resting(app, purses, idle).await?,
-            Settling::All => purses,
-        };
-        let mut settled = stream::iter(purses)
-            .map(|(key, _)| async move { settle(app, &key, settling).await })
-            .buffer_unordered(SETTLED_AT_ONCE);
-        while let Some(settled) = settled.next().await {
-            settled?;
+    #[test]
+    fn no_more_is_leased_than_a_tenth_of_what_is_left_or_one_cost() {
+        for (balance, leased, need, cost, demand, wanted) in [
+            (1_000, 0, 1, 1, 0, Some(100)),
+            (1_000, 0, 1, 1, 1_000_000, Some(100)),
+            (100_000, 0, 1, 1, 2_000, Some(2_000)),
+            // Others have had theirs.
+            (900, 100, 1, 1, 0, None),
+            (901, 99, 1, 1, 0, Some(1)),
+            (950, 50, 1, 1, 0, Some(50)),
+            // One cost is more than a tenth.
+            (1_000, 0, 250, 250, 0, Some(250)),
+            (1_000, 0, 101, 101, 0, Some(101)),
+            (1_000, 1, 250, 250, 0, None),
+            (999, 1, 249, 250, 0, Some(249)),
+            (2, 0, 1, 1, 0, Some(1)),
+            // The balance is too little.
+            (0, 0, 1, 1, 0, Some(0)),
+            (2, 5, 3, 8, 0, Some(0)),
+            (3, 5, 3, 8, 0, Some(3)),
+            (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
+        ] {
+            let found = block(balance, leased, need, cost, demand);
+            let wanted = wanted.map(|block: i64| block.min(PURSE_MAX));
+            assert_eq!(found, wanted, "{balance} {leased} {need} {cost} {demand}");
         }
     }
 }

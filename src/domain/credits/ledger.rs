@@ -1,144 +1,97 @@
 //! What a lost Redis holds back, and when that is given back.
 //!
-//! A script tells with every spend how much has been spent from the purse in all, and nobody is told VALID without
-//! that. So each replica knows of each purse an amount that includes all it has said VALID for. When a purse is gone, every
-//! replica that may have spent from it tells the bank, and from then on trusts no answer about it. Once all have, the
-//! rest is proven unspent and goes back. A replica that was killed says nothing; then it is for an operator to decide.
+//! A script tells with every spend how much has been spent from the lease in all, and nobody is told VALID without
+//! that. So each replica knows of each lease an amount that includes all it has said VALID for. When a lease is withheld,
+//! every replica that may have spent from it reports that amount, and from then on trusts no answer about it. Once all
+//! have, the rest is proven unspent and goes back. A replica that was killed reports nothing; then it is for an operator
+//! to decide.
+//!
+//! Which replicas may have spent from a lease follows from what they can know of it, and no clock takes part. A replica
+//! learns of a lease in one statement, or one transaction, in which it is registered and the lease is not withheld.
+//! Others end the registration of one that is silent, and draw a number for it once that is committed: whatever lease it
+//! has learned of was opened before, and has a lower one. So a lease waits for the reports of all replicas but those that
+//! were counted out under a lower number than its own.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::collections::BTreeMap;
 
-use super::super::audit::{self, Actor, Target};
+use super::super::audit::{Actor, Entries, Target};
 use crate::app::App;
+use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::KeyId;
-use crate::model::{Purse, Withheld};
-use crate::store::freshness;
+use crate::id::{KeyId, WorkspaceId};
+use crate::model::Withheld;
+use crate::sabotage::Safeguard;
+use crate::store::{Tx, Unreported, freshness};
 
-/// How many purses are accounted for in one transaction.
-const AT_ONCE: i64 = 200;
-/// How long before a purse was made a replica must have been silent, so that it cannot have known of it.
+/// How many leases are reported, or given back, in one transaction.
+const AT_ONCE: i64 = 1_000;
+/// After how long without a word a replica is counted out. A wrong guess costs it a registration, and nobody a credit.
 const SILENT_MS: i64 = 30_000;
+/// How many times [`AT_ONCE`] leases are looked at that are withheld for longer, in one go.
+const SWEPT_AT_ONCE: usize = 10;
+/// How much earlier than others a lease may seem to be withheld that appears after them.
+const LATE_MS: i64 = 10_000;
 
-/// What this process knows of the purses that it has spent from.
-pub struct Spent {
-    shards: Vec<Mutex<HashMap<KeyId, Vec<Known>>>>,
-    /// Purses of which no answer is trusted any more.
-    retired: RwLock<HashSet<(KeyId, i64)>>,
-}
-
-/// What is known of one purse.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Known {
-    epoch: i64,
-    /// What was spent from it in all, at least.
-    spent: i64,
-}
-
-impl Default for Spent {
-    fn default() -> Self {
-        let shards = (0..64).map(|_| Mutex::default()).collect();
-        Self { shards, retired: RwLock::default() }
-    }
-}
-
-impl Spent {
-    fn shard(&self, key: &KeyId) -> MutexGuard<'_, HashMap<KeyId, Vec<Known>>> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        self.shards[(hash % 64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, key: &KeyId, epoch: i64, spent: i64) {
-        let mut shard = self.shard(key);
-        if !shard.contains_key(key) {
-            shard.insert(key.clone(), Vec::with_capacity(1));
-        }
-        let Some(purses) = shard.get_mut(key) else { return };
-        if let Some(known) = purses.iter_mut().find(|known| known.epoch == epoch) {
-            known.spent = known.spent.max(spent);
-            return;
-        }
-        purses.push(Known { epoch, spent });
-    }
-
-    /// A script has told what was spent from a purse in all. Whether that may be relied on: not any more,
-    /// once this process has said what it knows of the purse.
-    pub fn heard(&self, key: &KeyId, epoch: i64, spent: i64) -> bool {
-        // Held until it is written down, so that what is said later includes it.
-        let retired = self.retired.read().unwrap_or_else(PoisonError::into_inner);
-        if !retired.is_empty() && retired.contains(&(key.clone(), epoch)) {
-            return false;
-        }
-        self.note(key, epoch, spent);
-        true
-    }
-
-    /// What is known of this purse, for the last time: no answer about it is trusted from now on.
-    fn retire(&self, key: &KeyId, epoch: i64) -> Known {
-        let mut retired = self.retired.write().unwrap_or_else(PoisonError::into_inner);
-        retired.insert((key.clone(), epoch));
-        drop(retired);
-        let shard = self.shard(key);
-        let known = shard.get(key).into_iter().flatten().find(|known| known.epoch == epoch);
-        known.copied().unwrap_or(Known { epoch, ..Known::default() })
-    }
-
-    /// All that is known.
-    fn all(&self) -> Vec<(KeyId, Known)> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, purses) in shard.iter() {
-                all.extend(purses.iter().map(|known| (key.clone(), *known)));
-            }
-        }
-        all
-    }
-
-    /// Forgets what concerns purses that the bank does not know any more.
-    fn forget(&self, asked: &[(KeyId, i64)], there: &HashSet<(KeyId, i64)>) {
-        let is_gone = |purse: &(KeyId, i64)| !there.contains(purse);
-        for purse in asked.iter().filter(|purse| is_gone(purse)) {
-            let mut shard = self.shard(&purse.0);
-            if let Some(purses) = shard.get_mut(&purse.0) {
-                purses.retain(|known| known.epoch != purse.1);
-                if purses.is_empty() {
-                    shard.remove(&purse.0);
-                }
-            }
-            drop(shard);
-            let mut retired = self.retired.write().unwrap_or_else(PoisonError::into_inner);
-            retired.remove(purse);
-        }
-    }
-}
-
-/// Says of every purse that is gone what this replica knows of it, and gives back what is proven unspent.
+/// Reports the withheld leases that appeared lately, and gives back those of them that every replica has reported.
 pub async fn account(app: &App) -> Result<()> {
-    loop {
-        let mut tx = app.store.begin().await?;
-        let gone = tx.purses_to_account(&app.replica, AT_ONCE).await?;
-        for (key, epoch) in &gone {
-            let Known { spent, .. } = app.spent.retire(key, *epoch);
-            tx.account_for_purse(key, *epoch, &app.replica, spent).await?;
-        }
-        tx.commit().await?;
-        if i64::try_from(gone.len()).unwrap_or(AT_ONCE) < AT_ONCE {
+    let from = app.spent.latest().saturating_sub(LATE_MS).max(0);
+    report(app, from).await
+}
+
+/// As [`account`], of all that are withheld. Some wait for no report any more: of a replica that has signed off, or was
+/// counted out. A part of them is looked at each time, one after the other.
+pub async fn account_for_all(app: &App) -> Result<()> {
+    report(app, 0).await?;
+    for _ in 0..SWEPT_AT_ONCE {
+        let after = app.spent.swept();
+        let page = app.store.read().await?.purses_to_account("", after.as_ref(), AT_ONCE).await?;
+        app.spent.sweep_on(page.last().cloned());
+        if page.is_empty() {
             break;
         }
-    }
-    let proven = app.store.read().await?.purses_proven(SILENT_MS).await?;
-    for entry in proven {
-        let units = give_back(app, &entry, None).await?;
-        tracing::info!(key.id = %entry.key_id, units, "{units} credits are proven unspent");
+        give_back(app, page.into_iter().map(|lease| lease.key_id), true, None).await?;
     }
     Ok(())
 }
 
+/// Says of every lease that is withheld since then what this replica knows of it. Whoever reports last gives back.
+async fn report(app: &App, since: i64) -> Result<()> {
+    let mut after = Unreported { since: Timestamp(since), key_id: KeyId::from(""), epoch: 0 };
+    loop {
+        let mut reader = app.store.read().await?;
+        let gone = reader.purses_to_account(&app.replica, Some(&after), AT_ONCE).await?;
+        drop(reader);
+        let Some(last) = gone.last().cloned() else { break };
+        let spent = app.spent.retire(&gone);
+        let mut tx = app.store.begin().await?;
+        tx.account_for_purses(&app.replica, &spent).await?;
+        tx.commit().await?;
+        app.spent.reported_until(last.since.0);
+        after = last;
+        give_back(app, gone.into_iter().map(|lease| lease.key_id), true, None).await?;
+    }
+    if app.spent.has_too_many_marks() {
+        // First: what is read from now on was read after the marks were made.
+        app.freshness.everything_changed();
+        app.spent.drop_marks();
+    }
+    Ok(())
+}
+
+/// Counts out replicas that have long been silent: leases opened from then on are given back without their reports. One
+/// that was only stopped registers again before it learns of such a lease.
+pub async fn count_out(app: &App) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    tx.count_out_replicas().await?;
+    tx.commit().await?;
+    let mut tx = app.store.begin().await?;
+    tx.silence_replicas(SILENT_MS).await?;
+    tx.commit().await.map(drop)
+}
+
 /// Forgets what this process knows of purses that have been settled.
 pub async fn forget_settled(app: &App) -> Result<()> {
-    let all: Vec<_> = app.spent.all().into_iter().map(|(key, known)| (key, known.epoch)).collect();
+    let all: Vec<_> = app.spent.all().into_iter().map(|(key, epoch, _)| (key, epoch)).collect();
     for asked in all.chunks(1_000) {
         let keys: Vec<_> = asked.iter().map(|(key, _)| key.clone()).collect();
         let there = app.store.read().await?.purses_of(&keys).await?;
@@ -147,11 +100,15 @@ pub async fn forget_settled(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Says all that this replica knows, before it signs off: nobody will have to wait for its word.
+/// Says all that this replica knows, before it signs off: nobody will have to wait for its word. No answer about a lease
+/// is trusted from then on.
 pub async fn sign_off(app: &App) -> Result<()> {
+    let mut all = app.spent.end();
+    // In one order, so that two that sign off at once do not wait for each other.
+    all.sort_unstable();
     let mut tx = app.store.begin().await?;
-    for (key, Known { epoch, spent }) in app.spent.all() {
-        tx.tell_of_purse(&key, epoch, spent).await?;
+    for some in all.chunks(1_000) {
+        tx.tell_of_purses(some).await?;
     }
     tx.drop_replica(&app.replica).await?;
     tx.commit().await.map(drop)
@@ -170,68 +127,76 @@ pub async fn units_withheld(app: &App) -> Result<i64> {
 /// Gives back what the ledger holds, of one key or of all, proven or not; how many credits that were. Who
 /// asks for it knows that what held them will not come back.
 pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
+    let actor = Some(Actor::Command("cli"));
+    if let Some(key) = key {
+        return give_back(app, std::iter::once(key.clone()), false, actor).await;
+    }
     let mut released: i64 = 0;
-    for entry in withheld(app, key).await? {
-        released =
-            released.saturating_add(give_back(app, &entry, Some(Actor::Command("cli"))).await?);
+    loop {
+        let page = app.store.read().await?.purses_to_account("", None, AT_ONCE).await?;
+        if page.is_empty() {
+            return Ok(released);
+        }
+        let keys = page.into_iter().map(|lease| lease.key_id);
+        released = released.saturating_add(give_back(app, keys, false, actor).await?);
     }
-    Ok(released)
 }
 
-async fn give_back(app: &App, entry: &Withheld, actor: Option<Actor<'_>>) -> Result<i64> {
-    let key = &entry.key_id;
+/// Gives back what is withheld of these keys, in one transaction of as many statements whatever it holds; how many
+/// credits that were.
+async fn give_back(
+    app: &App,
+    keys: impl Iterator<Item = KeyId>,
+    only_proven: bool,
+    actor: Option<Actor<'_>>,
+) -> Result<i64> {
+    let only_proven = only_proven && !Safeguard::EveryReport.is_off();
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if only_proven && app.store.read().await?.withheld_of(&keys, true).await?.is_empty() {
+        return Ok(0);
+    }
     let mut tx = app.store.begin().await?;
-    let Some(mut account) = tx.lock_account(key).await? else {
-        tx.drop_purse(key, entry.epoch).await?;
-        return tx.commit().await.map(|_| 0);
-    };
-    let held = |purse: &&Purse| purse.epoch == entry.epoch && purse.withheld_at.is_some();
-    let Some(purse) = account.purses.iter().find(held) else { return Ok(0) };
-    let units = purse.unspent();
-    account.credits.balance = account.credits.balance.saturating_add(units);
-    // Another number, so that no replica goes back to the old purse.
-    account.credits.version += 1;
-    tx.drop_purse(key, entry.epoch).await?;
-    tx.move_credits(key, &account.credits).await?;
-    if let Some(actor) = actor {
-        let (target, now) = (Target::new("key", key.as_str()), app.clock.now());
-        let workspace = &entry.workspace_id;
-        audit::record(&mut tx, actor, workspace, now, "key.update", &[target]).await?;
+    tx.lock_accounts(&keys).await?;
+    // Only now: what the one who held an account before has written is seen.
+    let entries = tx.withheld_of(&keys, only_proven).await?;
+    if entries.is_empty() {
+        return Ok(0);
     }
-    tx.changed(freshness::Subject::Key(key.clone()));
+    let mut units: BTreeMap<&KeyId, i64> = BTreeMap::new();
+    for entry in &entries {
+        let sum = units.entry(&entry.key_id).or_default();
+        *sum = sum.saturating_add(entry.units);
+    }
+    let units: Vec<_> = units.into_iter().map(|(key, units)| (key.clone(), units)).collect();
+    let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.epoch)).collect();
+    tx.return_units(&units).await?;
+    tx.drop_withheld(&leases).await?;
+    if let Some(actor) = actor {
+        write_down(app, &mut tx, actor, &entries).await?;
+    }
+    for (key, _) in &units {
+        tx.changed(freshness::Subject::Key(key.clone()));
+    }
     app.commit(tx).await?;
-    app.metrics.credits_returned.inc_by(u64::try_from(units).unwrap_or(0));
-    Ok(units)
+    let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
+    app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
+    tracing::info!(units = returned, "{returned} credits are given back");
+    Ok(returned)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_heard_is_said_once_and_trusted_no_more() {
-        let (spent, key) = (Spent::default(), KeyId::from("key_a"));
-        assert!(spent.heard(&key, 1, 7));
-        assert!(spent.heard(&key, 1, 5), "an answer that was overtaken");
-        assert!(spent.heard(&key, 2, 1));
-
-        assert_eq!(spent.retire(&key, 1), Known { epoch: 1, spent: 7 });
-        assert!(!spent.heard(&key, 1, 8));
-        assert!(spent.heard(&key, 2, 2));
-        assert_eq!(spent.retire(&key, 3), Known { epoch: 3, spent: 0 });
+/// Records what was given back at somebody's word: one entry for each lease.
+async fn write_down(app: &App, tx: &mut Tx, actor: Actor<'_>, entries: &[Withheld]) -> Result<()> {
+    let mut workspaces: BTreeMap<&WorkspaceId, Entries> = BTreeMap::new();
+    for Withheld { key_id, workspace_id, .. } in entries {
+        let entries = workspaces
+            .entry(workspace_id)
+            .or_insert_with(|| Entries::new(actor, workspace_id, app.clock.now()));
+        entries.add("key.update", &[Target::new("key", key_id.as_str())]);
     }
-
-    #[test]
-    fn what_the_bank_has_settled_is_forgotten() {
-        let (spent, key) = (Spent::default(), KeyId::from("key_a"));
-        let purse = |epoch| (key.clone(), epoch);
-        spent.heard(&key, 1, 7);
-        spent.heard(&key, 2, 7);
-        spent.retire(&key, 1);
-
-        spent.forget(&[purse(1), purse(2)], &HashSet::from([purse(2)]));
-
-        assert_eq!(spent.all(), [(key.clone(), Known { epoch: 2, spent: 7 })]);
-        assert!(spent.heard(&key, 1, 1), "its number will not come again");
+    for entries in workspaces.into_values() {
+        entries.write(tx).await?;
     }
+    Ok(())
 }

@@ -6,39 +6,49 @@
 //! bank itself is debited: see [`straight`].
 
 mod bank;
+mod closing;
+mod debits;
+mod direct;
 mod ledger;
+mod spent;
 mod straight;
 mod told;
-
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+mod turns;
 
 use std::time::Duration;
 
-use tokio::sync::{Mutex, MutexGuard};
+use futures_util::FutureExt as _;
 
-use self::bank::{Finding, Seen};
+use self::bank::{Finding, Seen, Visit};
+use self::spent::Learned;
 use self::told::told_by_bank;
 use super::counting::{self, Tally};
 use super::keys::View;
 use crate::app::App;
+use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
-use crate::limiter::redis::RedisCounters;
-use crate::limiter::{Fill, Purse, PurseState, Spend, Standing, Take, Taken, Window};
+use crate::limiter::redis::{RedisCounters, Unsettled};
+use crate::limiter::{Fill, GroupChange, Purse, PurseState, Spend, Standing, Take, Taken, Window};
 use crate::model::Credits;
 
-pub use self::bank::{go_back, now, settle_for_change, settle_idle};
+pub use self::bank::now;
+pub use self::closing::{go_back, settle_for_change, settle_idle, withhold_unclosed};
+pub use self::debits::{DEBIT_QUEUE_MAX, Debits, run as serve_debits};
 pub use self::ledger::{
-    Spent, account, forget_settled, release, sign_off, units_withheld, withheld,
+    account, account_for_all, count_out, forget_settled, release, sign_off, units_withheld,
+    withheld,
 };
+pub use self::spent::Spent;
 pub use self::told::{balance, balances, known_balance};
+pub use self::turns::Turns;
 
 /// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.
 const TOLD_MAX: i64 = (1 << 53) - 1;
 /// How often a take goes to the bank when other replicas were faster to the purse.
 const ATTEMPTS: u8 = 8;
-/// How often it finds that a purse which another replica has opened is not there yet, and for how long it
-/// waits each time, until it takes the purse for lost.
+/// How often it finds that a purse which another replica has opened is not there yet, or that blocks of others are on
+/// their way, and for how long it waits each time, until it takes them for lost.
 const PATIENCE: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(3);
 /// How long it is believed of a purse that the bank has no more either.
@@ -53,12 +63,16 @@ pub struct Outcome {
     pub credits: Option<i64>,
     /// Whether it was decided without Redis.
     pub degraded: bool,
+    /// What it did to the group of the windows.
+    pub group: GroupChange,
+    /// Whether the key has been deleted: nothing was taken.
+    pub is_gone: bool,
 }
 
 impl Outcome {
     fn of(tally: Tally, credits: Option<i64>) -> Self {
-        let Tally { taken, standings, degraded } = tally;
-        Self { taken, windows: standings, credits, degraded }
+        let Tally { taken, standings, degraded, group } = tally;
+        Self { taken, windows: standings, credits, degraded, group, is_gone: false }
     }
 }
 
@@ -72,9 +86,20 @@ pub async fn take(app: &App, view: &View, windows: Vec<Window>, cost: i64) -> Re
     }
 }
 
+/// Takes all `windows`, or nothing, of a key that turns out to have no account: what the caller knows of it is out of date.
+async fn without_account(app: &App, key: &KeyId, windows: Vec<Window>) -> Result<Outcome> {
+    if app.store.read().await?.has_key(key).await? {
+        return unmetered(app, windows).await;
+    }
+    let tally =
+        Tally { taken: false, standings: Vec::new(), degraded: false, group: GroupChange::None };
+    Ok(Outcome { is_gone: true, ..Outcome::of(tally, None) })
+}
+
 async fn unmetered(app: &App, windows: Vec<Window>) -> Result<Outcome> {
     if windows.is_empty() {
-        let tally = Tally { taken: true, standings: Vec::new(), degraded: false };
+        let tally =
+            Tally { taken: true, standings: Vec::new(), degraded: false, group: GroupChange::None };
         return Ok(Outcome::of(tally, None));
     }
     let tally = counting::count(app, windows, app.settings.keys_on_outage).await?;
@@ -88,17 +113,21 @@ async fn metered(
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<Outcome> {
-    let key = &view.stored().key.id;
+    let (key, since) = (&view.stored().key.id, Stopwatch::new());
     let redis = app.redis.as_ref().filter(|_| app.is_registered());
     let Some(redis) = redis else {
-        return Box::pin(straight::take(app, key, &windows, cost)).await;
+        // A replica that is not registered yet may ask Redis soon: it is not unreachable.
+        let since = app.redis.as_ref().is_some_and(RedisCounters::is_away).then_some(&since);
+        return Box::pin(straight::take(app, key, &windows, cost, since, None)).await;
     };
-    let mut spending = Spending { app, redis, view, key, cost, windows, credits };
+    let unsettled = None;
+    let mut spending = Spending { app, redis, view, key, cost, windows, credits, unsettled };
     match spending.run().await {
         Err(cause) if cause.is_counters_outage() => {
             // What the purse says of the bank when it is back is out of date.
             view.purse.forget_bank();
-            Box::pin(straight::take(app, key, &spending.windows, cost)).await
+            let (windows, unsettled) = (&spending.windows, spending.unsettled);
+            Box::pin(straight::take(app, key, windows, cost, Some(&since), unsettled)).await
         }
         outcome => outcome,
     }
@@ -122,39 +151,38 @@ struct Spending<'a> {
     windows: Vec<Window>,
     /// The account as the key's row knows it.
     credits: Credits,
+    /// What Redis may still do, where it has not replied in time.
+    unsettled: Option<Unsettled>,
 }
 
 impl Spending<'_> {
     async fn run(&mut self) -> Result<Outcome> {
-        let epoch = self.epoch();
-        let first = self.attempt(epoch, None).await?;
+        let lease = self.lease();
+        let first = self.attempt(lease, None).await?;
         match self.finding(&first) {
             None => self.outcome(&first).await,
             // Boxed: it is rare, and large.
-            Some(finding) => Box::pin(self.run_with_bank(epoch, first, finding)).await,
+            Some(finding) => self.run_with_bank(lease, first, finding).boxed().await,
         }
     }
 
     /// Goes to the bank, until the purse has what is needed or the bank has no more.
     async fn run_with_bank(
         &mut self,
-        mut epoch: i64,
+        mut lease: Learned,
         mut last: Attempt,
         mut finding: Finding,
     ) -> Result<Outcome> {
         // One at a time goes to the bank for a key: a crowd at an empty purse would draw a block each.
-        let (_turn, waited) = match self.app.withdrawals.try_lock(self.key) {
-            Some(turn) => (turn, false),
-            None => (self.app.withdrawals.lock(self.key).await, true),
-        };
-        if waited {
+        let mut turn = self.app.turns.of(self.key);
+        if turn.wait().await {
             if !self.app.freshness.database_is_near() {
                 // A crowd need not find out one after the other that the bank is away.
                 return Err(Error::StoreUnopened);
             }
             // Whoever had the turn before may have filled the purse.
-            epoch = self.epoch();
-            last = self.attempt(epoch, None).await?;
+            lease = self.lease();
+            last = self.attempt(lease, None).await?;
             match self.finding(&last) {
                 Some(found) => finding = found,
                 None => return self.outcome(&last).await,
@@ -162,16 +190,28 @@ impl Spending<'_> {
         }
         for visits in 0..ATTEMPTS {
             let purse = last.purse;
-            let seen = Seen { epoch, life: purse.life, spent: purse.spent, finding };
-            let need = (self.cost - purse.units).max(0);
-            let visit = bank::visit(self.app, self.redis, self.key, seen, need, self.cost).await?;
-            let Some((purse, fill)) = visit else {
-                // Not metered any more: what the caller knows of the key is out of date.
-                return unmetered(self.app, std::mem::take(&mut self.windows)).await;
+            let Purse { life, units, spent, .. } = purse;
+            let seen = Seen { epoch: lease.epoch, life, units, spent, finding };
+            let generation = self.app.spent.generation();
+            let fill = match bank::visit(self.app, self.redis, self.key, seen, self.cost).await? {
+                Visit::Unmetered => {
+                    let windows = std::mem::take(&mut self.windows);
+                    return without_account(self.app, self.key, windows).await;
+                }
+                Visit::Withheld => return self.debit(false).await,
+                Visit::Full(..) if visits >= PATIENCE => return self.debit(true).await,
+                Visit::Full(epoch, fill) => {
+                    lease = Learned { epoch, generation };
+                    tokio::time::sleep(PAUSE).await;
+                    fill
+                }
+                Visit::Lease(epoch, fill) => {
+                    lease = Learned { epoch, generation };
+                    fill
+                }
             };
-            epoch = purse;
-            self.view.purse.visited(epoch);
-            last = self.attempt(epoch, Some(fill)).await?;
+            self.view.purse.visited(lease.epoch, generation);
+            last = self.attempt(lease, Some(fill)).await?;
             match self.finding(&last) {
                 Some(found) => finding = found,
                 None => return self.outcome(&last).await,
@@ -184,25 +224,36 @@ impl Spending<'_> {
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        Err(Error::Internal(format!("the purse of key {} is too contended", self.key)))
+        self.debit(true).await
+    }
+
+    /// Debits the account itself.
+    async fn debit(&self, closes: bool) -> Result<Outcome> {
+        // Boxed: it is rare, and large.
+        let Self { app, redis, key, cost, windows, .. } = self;
+        direct::take(app, redis, key, windows, *cost, closes).boxed().await
     }
 
     /// The purse that the bank told last; where it has not been asked yet, the last number it has given,
     /// which is that of the purse unless the balance has been moved since.
-    fn epoch(&self) -> i64 {
-        match self.view.purse.epoch() {
-            0 => self.credits.version,
-            told => told,
+    fn lease(&self) -> Learned {
+        match self.view.purse.learned() {
+            (0, generation) => Learned { epoch: self.credits.version, generation },
+            (epoch, generation) => Learned { epoch, generation },
         }
     }
 
-    async fn attempt(&mut self, epoch: i64, fill: Option<Fill>) -> Result<Attempt> {
+    async fn attempt(&mut self, lease: Learned, fill: Option<Fill>) -> Result<Attempt> {
+        let epoch = lease.epoch;
         let purse = self.app.keyspace.purse(self.key.as_str(), epoch);
         let spend = Spend { purse, cost: self.cost, fill };
         let take = Take { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
         let taken = self.redis.take(&take, self.app.clock.fixed()).await;
         self.windows = take.windows;
-        let taken = taken?;
+        let taken = taken.map_err(|missed| {
+            self.unsettled = missed.unsettled;
+            missed.cause
+        })?;
         let mut purse =
             taken.purse.ok_or_else(|| Error::Internal("no purse in the reply".into()))?;
         let not_put = match purse.state {
@@ -211,7 +262,7 @@ impl Spending<'_> {
             }
             PurseState::Enough | PurseState::Short | PurseState::Exceeded => 0,
         };
-        if purse.bank.is_some() && !self.app.spent.heard(self.key, epoch, purse.spent) {
+        if purse.bank.is_some() && !self.app.spent.heard(self.key, lease, purse.spent) {
             // The bank has taken this purse for lost: whatever came of it, it does not count. A block that
             // was put in is lost with it, for others may still be spending it.
             purse.state = PurseState::Closed;
@@ -252,30 +303,4 @@ impl Spending<'_> {
 /// Whether what a purse says of the balance says nothing any more.
 fn is_over(purse: &Purse) -> bool {
     !matches!(purse.state, PurseState::Enough | PurseState::Exceeded)
-}
-
-/// Whose turn it is to go to the bank, in this process: a lock for each key, some of which share one.
-pub struct Withdrawals([Mutex<()>; 256]);
-
-impl Default for Withdrawals {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
-impl Withdrawals {
-    /// Waits for the turn. It is held across calls to the counters and the bank; each of them is
-    /// bounded.
-    async fn lock(&self, key: &KeyId) -> MutexGuard<'_, ()> {
-        self.of(key).lock().await
-    }
-
-    fn try_lock(&self, key: &KeyId) -> Option<MutexGuard<'_, ()>> {
-        self.of(key).try_lock().ok()
-    }
-
-    fn of(&self, key: &KeyId) -> &Mutex<()> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        &self.0[(hash % 256) as usize]
-    }
 }

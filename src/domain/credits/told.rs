@@ -9,7 +9,7 @@ use super::super::keys::View;
 use super::super::refill;
 use super::{bank, is_over, take};
 use crate::app::App;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::limiter::redis::RedisCounters;
 use crate::limiter::{Spend, Take, Taken};
@@ -69,7 +69,7 @@ async fn held(app: &App, redis: &RedisCounters, key: &KeyId, account: Account) -
         let name = app.keyspace.purse(key.as_str(), purse.epoch);
         let look = Spend { purse: name, cost: 0, fill: None };
         let look = Take { windows: Vec::new(), spend: Some(look) };
-        match redis.take(&look, app.clock.fixed()).await {
+        match redis.take(&look, app.clock.fixed()).await.map_err(Error::from) {
             Ok(Taken { purse: Some(purse), .. }) if !is_over(&purse) => {
                 told = told.saturating_add(purse.units);
             }

@@ -7,7 +7,9 @@ use super::super::audit::{Change, Entries};
 use super::super::caller::Caller;
 use super::super::once::{Kept, keep, once};
 use super::super::permission::Action;
-use super::super::{apis, credits, rbac, refill, vault};
+use super::super::rbac::{self, Pick};
+use super::super::{apis, credits, refill, vault};
+use super::links::require_to_give;
 use super::metering::Metering;
 use super::state::State;
 use super::{ratelimits, set_permissions, set_roles, target, told};
@@ -17,7 +19,7 @@ use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{ApiId, KeyId};
 use crate::model::{Api, Credits, Key, Meta, Refill};
 use crate::secret::Plaintext;
-use crate::store::{Owner, freshness};
+use crate::store::{Owner, Tx, freshness};
 
 /// How many random bytes a key has, where nothing is said.
 const BYTE_LENGTH: u8 = 16;
@@ -39,8 +41,7 @@ pub struct NewKey {
     pub environment: Option<String>,
     /// Names; each must exist.
     pub roles: Vec<String>,
-    /// Slugs; each must exist.
-    pub permissions: Vec<String>,
+    pub permissions: Vec<Pick>,
     pub expires_at: Option<Timestamp>,
     pub credits: Option<NewCredits>,
     pub ratelimits: Vec<NewRatelimit>,
@@ -106,28 +107,43 @@ pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey
     once(app, caller, || issue(app, caller, new.clone())).await
 }
 
-async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
-    let no_such_api = || Error::not_found(Subject::Api(new.api_id.clone()));
-    if !caller.may_on(Action::CreateKey, &new.api_id) {
-        return Err(no_such_api());
-    }
-    let now = app.clock.now();
+fn no_such_api(id: &ApiId) -> Error {
+    Error::not_found(Subject::Api(id.clone()))
+}
 
-    let mut tx = app.store.begin().await?;
+/// The API of a new key, once it is known that it takes it.
+async fn api_of(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
+    if app.settings.security.strict_grants {
+        require_to_give(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
+    }
     let api = apis::live(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
     if new.recoverable {
         vault::masters(app)?;
         if !caller.may_on(Action::EncryptKey, &new.api_id) {
-            return Err(no_such_api());
+            return Err(no_such_api(&new.api_id));
         }
         may_be_recovered(&api)?;
     }
+    Ok(api)
+}
+
+async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
+    if !caller.may_on(Action::CreateKey, &new.api_id) {
+        return Err(no_such_api(&new.api_id));
+    }
+    let now = app.clock.now();
+
+    let mut tx = app.store.begin().await?;
+    let api = api_of(app, &mut tx, caller, &new).await?;
     // An empty one says that there is to be none.
     let prefix = new.prefix.or(api.settings.default_prefix).filter(|prefix| !prefix.is_empty());
     let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
     let secret = Plaintext::random(prefix.as_deref(), byte_length);
     let hash = secret.hash();
-    let (roles, permissions) = rbac::existing(&mut tx, caller, new.roles, new.permissions).await?;
+    let mut entries = Entries::of(caller, now);
+    let (names, picks) = (new.roles, new.permissions);
+    let found = rbac::existing_roles_and_picked(&mut tx, caller, names, picks, &mut entries, now);
+    let (roles, permissions) = found.await?;
     let identity_id = match &new.external_id {
         Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
         None => None,
@@ -160,7 +176,6 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     if !limits.is_empty() {
         tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;
     }
-    let mut entries = Entries::of(caller, now);
     let metering = Metering::at(key.credits, None, bank_now);
     let state = State::of(&key, &limits).with_credits(metering);
     let targets = [target(&key).told(told::of_new(new.credits.as_ref()))];

@@ -53,8 +53,8 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
     app.commit(tx).await
 }
 
-/// What the key has left. What replicas hold of it goes back to the bank, as far as the counters can be reached: the
-/// key may be brought back.
+/// What the key has left, were it brought back. What is leased goes back to the account, as far as the counters can be
+/// reached; the rest is forfeited.
 async fn close_account(
     app: &App,
     tx: &mut Tx,
@@ -65,6 +65,9 @@ async fn close_account(
         return Ok(Metering::Unlimited(idle));
     };
     credits::settle_for_change(app, tx, id, Some(&mut account)).await?;
+    tx.forfeit_leases(id).await?;
+    // Another number, so that no replica goes back to a lease that was left open.
+    account.credits.version += 1;
     tx.move_credits(id, &account.credits).await?;
     let now = credits::now(app, account.now);
     Ok(Metering::at(Some(account.credits), idle, now))

@@ -7,12 +7,12 @@ use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, vault};
-use super::named::{ImportedKey, Named};
+use super::named::{ImportedKey, Named, require_grants};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{ApiId, KeyId};
 use crate::model::Key;
-use crate::secret::{KeyHash, Plaintext};
+use crate::secret::Plaintext;
 use crate::store::{Tx, freshness};
 
 /// How many characters of a key are shown, where its start was not given.
@@ -57,6 +57,7 @@ pub async fn import(
     for key in keys.iter().filter(|key| key.plaintext.is_some()) {
         caller.require_on(Action::EncryptKey, &key.api_id)?;
     }
+    require_grants(app, caller, keys.iter().map(|brought| &brought.key))?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let recoverable = recoverable(&mut tx, caller, apis).await?;
@@ -90,7 +91,8 @@ pub async fn import(
         known.push(blank);
         imported.push(key);
     }
-    let named = Named::existing(&mut tx, caller, &imported, now).await?;
+    let mut entries = Entries::of(caller, now);
+    let named = Named::existing(&mut tx, caller, &imported, &mut entries, now).await?;
     let mut hashes = HashSet::new();
     let keys = known.into_iter().zip(imported).map(|(key, from)| named.hang_on(key, from));
     let incoming: Vec<_> = keys.filter(|key| hashes.insert(key.key.hash.clone())).collect();
@@ -99,12 +101,12 @@ pub async fn import(
         return Err(Error::Taken(Subject::Secret));
     }
     let made: HashSet<KeyId> = made.into_iter().collect();
-    let mut entries = Entries::of(caller, now);
     for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
         named.record(&mut entries, incoming);
-        if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
-            tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
-        }
+    }
+    if !made.is_empty() {
+        // One row, however many there are.
+        tx.changed(freshness::Subject::NewKeys);
     }
     let sealed: Vec<_> = secrets.iter().filter(|(id, _)| made.contains(*id)).collect();
     vault::seal(app, &mut tx, caller.workspace(), &sealed, now).await?;

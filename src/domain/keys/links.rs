@@ -24,6 +24,17 @@ pub struct Changed<T> {
     pub after: Vec<T>,
 }
 
+/// Fails unless the caller may give keys permissions and roles, as far as something is given.
+pub fn require_to_give(caller: &Caller, permissions: bool, roles: bool) -> Result<()> {
+    if permissions {
+        caller.require(Action::AddPermissionToKey)?;
+    }
+    if roles {
+        caller.require(Action::AddRoleToKey)?;
+    }
+    Ok(())
+}
+
 /// What one call asks for.
 pub struct Needed<'a> {
     key_too: bool,

@@ -6,7 +6,7 @@ use super::super::audit::Entries;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits};
-use super::named::{ImportedKey, Named};
+use super::named::{ImportedKey, Named, require_grants};
 use super::target;
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -43,13 +43,15 @@ pub async fn migrate(
     keys: Vec<ImportedKey>,
 ) -> Result<Migrated> {
     caller.require_on(Action::CreateKey, api_id)?;
+    require_grants(app, caller, keys.iter())?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?;
     let known = tx.migration(caller.workspace(), migration).await?;
     let known = known.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
     let mut entries = Entries::of(caller, now);
-    let named = Named::ensure(&mut tx, caller, &keys, &mut entries, now).await?;
+    let is_strict = app.settings.security.strict_grants;
+    let named = Named::ensure(&mut tx, caller, &keys, is_strict, &mut entries, now).await?;
     let bank_now = credits::now(app, tx.now().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
     let mut told: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
@@ -87,9 +89,10 @@ pub async fn migrate(
     tx.count_migrated(migration, i64::try_from(made.len()).unwrap_or(i64::MAX)).await?;
     for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
         named.record(&mut entries, incoming);
-        if let Some(hash) = KeyHash::from_base64(&incoming.key.hash) {
-            tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
-        }
+    }
+    if !made.is_empty() {
+        // One row, however many there are.
+        tx.changed(freshness::Subject::NewKeys);
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;

@@ -12,6 +12,7 @@ mod migrate;
 mod named;
 mod of_identity;
 pub mod permissions;
+mod reason;
 mod reroll;
 mod restore;
 pub mod roles;
@@ -23,7 +24,7 @@ mod update_credits;
 mod verify;
 mod view;
 
-pub use crate::limiter::Standing;
+pub use crate::limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, Standing};
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use find::{Found, Plaintexts, get, whoami};

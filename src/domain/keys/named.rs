@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::super::audit::{Entries, Target};
 use super::super::caller::Caller;
-use super::super::rbac;
+use super::super::rbac::{self, Missing, Pick};
+use super::links::require_to_give;
 use super::{NewCredits, NewRatelimit, ratelimits, target};
+use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result};
 use crate::id::{IdentityId, PermissionId, RoleId};
@@ -30,6 +32,19 @@ pub struct ImportedKey {
     pub ratelimits: Vec<NewRatelimit>,
 }
 
+/// Fails, where grants are strict, unless the caller may give the permissions and roles that the keys name.
+pub fn require_grants<'a>(
+    app: &App,
+    caller: &Caller,
+    mut keys: impl Iterator<Item = &'a ImportedKey> + Clone,
+) -> Result<()> {
+    if !app.settings.security.strict_grants {
+        return Ok(());
+    }
+    let permissions = keys.clone().any(|key| !key.permissions.is_empty());
+    require_to_give(caller, permissions, keys.any(|key| !key.roles.is_empty()))
+}
+
 /// What keys name, by its name.
 pub struct Named {
     identities: HashMap<String, IdentityId>,
@@ -39,19 +54,26 @@ pub struct Named {
 }
 
 impl Named {
-    /// What is missing is made.
+    /// What is missing is made; where grants are strict, when the root key may make it.
     pub async fn ensure(
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKey],
+        is_strict: bool,
         entries: &mut Entries<'_>,
         now: Timestamp,
     ) -> Result<Self> {
         let identities = identities(tx, caller, keys, now).await?;
-        let permissions =
-            rbac::make_permissions(tx, caller, all(keys, |key| &key.permissions), entries, now);
-        let permissions = permissions.await?;
-        let roles = rbac::make_roles(tx, caller, all(keys, |key| &key.roles), entries, now).await?;
+        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
+        if is_strict {
+            let picks = Pick::named(slugs, Missing::Made);
+            let permissions = rbac::picked_permissions(tx, caller, picks, entries, now).await?;
+            let picks = Pick::named(names, Missing::Made);
+            let roles = rbac::picked_roles(tx, caller, picks, entries, now).await?;
+            return Ok(Self::new(identities, permissions, roles));
+        }
+        let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
+        let roles = rbac::make_roles(tx, caller, names, entries, now).await?;
         Ok(Self::new(identities, permissions, roles))
     }
 
@@ -60,11 +82,13 @@ impl Named {
         tx: &mut Tx,
         caller: &Caller,
         keys: &[ImportedKey],
+        entries: &mut Entries<'_>,
         now: Timestamp,
     ) -> Result<Self> {
         let identities = identities(tx, caller, keys, now).await?;
         let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
-        let found = rbac::existing(tx, caller, names, slugs).await;
+        let picks = Pick::named(slugs, Missing::Refused);
+        let found = rbac::existing_roles_and_picked(tx, caller, names, picks, entries, now).await;
         let (roles, permissions) = found.map_err(|e| match e {
             Error::NotFound(missing) => Error::Refused(Refusal::Missing(missing)),
             other => other,

@@ -21,7 +21,8 @@ const MINUTE_MS: i64 = 60_000;
 /// at once with 0, and never later than it would have. The new key has the same prefix, length, identity,
 /// limits, permissions and roles, and what is left of the credits; nothing that has been counted.
 pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    once(app, caller, || issue(app, caller, id, grace_ms)).await
+    let issued = once(app, caller, || issue(app, caller, id, grace_ms)).await;
+    credits::withhold_unclosed(app, id, issued).await
 }
 
 async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
@@ -46,7 +47,7 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
         id: KeyId::random(),
         hash: hash.base64(),
         start: secret.start(old.prefix.as_deref()),
-        credits: left(app, &mut tx, id).await?,
+        credits: left(app, &mut tx, id, grace_ms == 0).await?,
         created_at: now,
         updated_at: None,
         ..old.clone()
@@ -92,16 +93,21 @@ fn end(now: Timestamp, grace_ms: i64) -> Timestamp {
     Timestamp(ends.saturating_add((MINUTE_MS - ends.rem_euclid(MINUTE_MS)) % MINUTE_MS))
 }
 
-/// What is left of the credits, the purse counted in: another key cannot spend from it.
-async fn left(app: &App, tx: &mut Tx, id: &KeyId) -> Result<Option<Credits>> {
+/// What is left of the credits, leases included: another key cannot spend from those. `is_end`: nothing stays on the old
+/// key, which other replicas may take for valid for a moment, or for longer where a clock is wrong.
+async fn left(app: &App, tx: &mut Tx, id: &KeyId, is_end: bool) -> Result<Option<Credits>> {
     let mut account = tx.lock_account(id).await?;
     if !credits::settle_for_change(app, tx, id, account.as_mut()).await? {
         // What others may be spending at this moment would be given twice.
-        return Err(Error::CountersAway);
+        return Err(Error::LeaseNotClosed);
     }
     let Some(account) = account else { return Ok(None) };
-    tx.move_credits(id, &account.credits).await?;
     let left = refill::refilled(account.credits, credits::now(app, account.now));
+    let stays = match is_end {
+        true => Credits { balance: 0, version: left.version + 1, ..left },
+        false => account.credits,
+    };
+    tx.move_credits(id, &stays).await?;
     Ok(Some(Credits { version: 0, ..left }))
 }
 

@@ -84,6 +84,11 @@ async fn change(
         return Err(Error::Refused(Refusal::TooManyRoles(ROLES_MAX)));
     }
     needed.check_links(caller, before, &after, |role| &role.id)?;
+    if app.settings.security.strict_grants {
+        let (give, take) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        let strict = Needed::to_set(Rights::LinksOnly, &[], give, take);
+        strict.check_links(caller, before, &after, |role| &role.id)?;
+    }
     set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));

@@ -4,7 +4,6 @@
 //! many others its address has asked for. Each process counts for itself: it is its own database connections
 //! that are protected.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::super::caller::{Cached, Origin};
@@ -15,8 +14,6 @@ use crate::limiter::Window;
 use crate::secret::KeyHash;
 
 const MINUTE_MS: i64 = 60_000;
-/// Who has one address of a network of IPv6 has all of this prefix.
-const V6_NETWORK: u128 = !0 << 64;
 
 /// The key that has this hash; an error for who has asked for too many in vain.
 pub async fn find(app: &App, origin: &Origin, hash: KeyHash) -> Result<Option<Arc<Cached<View>>>> {
@@ -39,11 +36,8 @@ pub async fn find(app: &App, origin: &Origin, hash: KeyHash) -> Result<Option<Ar
 
 /// Absent: nobody is counted, or nobody knows who asks.
 fn window(app: &App, origin: &Origin) -> Option<Window> {
-    let limit = i64::try_from(app.settings.unknown_keys_per_minute).ok();
-    let limit = limit.filter(|limit| *limit > 0 && !origin.is_shared)?;
-    let network = match origin.address?.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & V6_NETWORK).into(),
-    };
+    let limit = i64::try_from(app.settings.security.unknown_keys_per_minute).ok();
+    let limit = limit.filter(|limit| *limit > 0)?;
+    let network = origin.network()?;
     Some(Window::new(format!("strangers {network}"), limit, MINUTE_MS, 1))
 }

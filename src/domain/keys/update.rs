@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
-use crate::model::{Credits, Meta, Refill};
+use crate::model::{Credits, Meta, Ratelimit, Refill};
 use crate::store::{Owner, Tx, freshness};
 
 /// What is to change; what is absent stays.
@@ -74,11 +74,20 @@ impl LinkRights {
 
 /// Changes a key, all of it or nothing.
 pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
+    let applied = apply(app, caller, id, change).await;
+    credits::withhold_unclosed(app, id, applied).await
+}
+
+async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let before = existing(&mut tx, caller, id).await?;
     let state_before = State::of(&before.key, &before.ratelimits);
     let mut key = before.key;
+    let links = match app.settings.security.strict_grants {
+        true => LinkRights::Own,
+        false => change.links,
+    };
     caller.require_on(Action::UpdateKey, &key.api_id)?;
     change.name.apply(&mut key.name);
     change.meta.apply(&mut key.meta);
@@ -97,23 +106,7 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     let mut entries = Entries::of(caller, now);
     let targets = [target(&key).told(told::of_change(&change.credits))];
     let entry = entries.add_change("key.update", &targets, Change::default());
-    let limits = match change.ratelimits {
-        RatelimitsChange::Keep => None,
-        RatelimitsChange::All(limits) => Some(ratelimits(limits)),
-        RatelimitsChange::One { name, limit } => {
-            let known = before.ratelimits.iter().find(|known| known.name == name);
-            // One that is there goes on applying by itself, or not.
-            let auto_apply = known.map(|known| known.auto_apply);
-            let put = limit.map(|limit| NewRatelimit {
-                auto_apply: auto_apply.unwrap_or(limit.auto_apply),
-                ..limit
-            });
-            let mut limits = before.ratelimits.clone();
-            limits.retain(|known| known.name != name);
-            limits.extend(ratelimits(put.into_iter().collect()));
-            Some(limits)
-        }
-    };
+    let limits = limits_after(change.ratelimits, &before.ratelimits);
     if let Some(limits) = &limits {
         tx.set_ratelimits(caller.workspace(), Owner::Key(id), limits).await?;
     }
@@ -121,14 +114,14 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     if let Some(picks) = change.permissions {
         let after = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
         let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
-        let needed = change.links.needed(give, take);
+        let needed = links.needed(give, take);
         needed.check_links(caller, &before.permissions, &after, |permission| &permission.id)?;
         set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
     }
     if let Some(picks) = change.roles {
         let known = tx.roles(caller.workspace(), &before.role_ids).await?;
         let after = rbac::picked_roles(&mut tx, caller, picks, &mut entries, now).await?;
-        let needed = change.links.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        let needed = links.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
         needed.check_links(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
@@ -144,6 +137,27 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
     entries.write(&mut tx).await?;
     tx.changed(freshness::Subject::Key(id.clone()));
     app.commit(tx).await
+}
+
+/// The limits that the key has then; `None`: they stay.
+fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ratelimit>> {
+    match change {
+        RatelimitsChange::Keep => None,
+        RatelimitsChange::All(limits) => Some(ratelimits(limits)),
+        RatelimitsChange::One { name, limit } => {
+            let known = before.iter().find(|known| known.name == name);
+            // One that is there goes on applying by itself, or not.
+            let auto_apply = known.map(|known| known.auto_apply);
+            let put = limit.map(|limit| NewRatelimit {
+                auto_apply: auto_apply.unwrap_or(limit.auto_apply),
+                ..limit
+            });
+            let mut limits = before.to_vec();
+            limits.retain(|known| known.name != name);
+            limits.extend(ratelimits(put.into_iter().collect()));
+            Some(limits)
+        }
+    }
 }
 
 /// What the credits were, and what they are; `None`: they are left alone.
@@ -174,9 +188,9 @@ async fn change_credits(
     if sets {
         if !is_settled && after.credits().is_some() {
             // Others may be spending from a purse that could not be closed: that cannot be undone.
-            return Err(Error::CountersAway);
+            return Err(Error::LeaseNotClosed);
         }
-        tx.drop_purses(key).await?;
+        tx.forfeit_leases(key).await?;
     }
     after.write(tx, key).await?;
     Ok(Some((before, after)))

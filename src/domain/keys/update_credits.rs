@@ -55,7 +55,8 @@ pub async fn update_credits(
     update: CreditsUpdate,
     stamp: Stamp,
 ) -> Result<Left> {
-    once(app, caller, || apply(app, caller, id, update, stamp)).await
+    let applied = once(app, caller, || apply(app, caller, id, update, stamp)).await;
+    credits::withhold_unclosed(app, id, applied).await
 }
 
 async fn apply(
@@ -85,13 +86,13 @@ async fn apply(
     let after = changed(before, update, bank_now)?;
     match update {
         // Others may be spending from a purse that could not be closed: that cannot be undone.
-        CreditsUpdate::Set(_) if !is_settled => return Err(Error::CountersAway),
-        CreditsUpdate::Set(_) | CreditsUpdate::Unlimited(_) => tx.drop_purses(id).await?,
+        CreditsUpdate::Set(_) if !is_settled => return Err(Error::LeaseNotClosed),
+        CreditsUpdate::Set(_) | CreditsUpdate::Unlimited(_) => tx.forfeit_leases(id).await?,
         CreditsUpdate::Increment(_) => {}
         CreditsUpdate::Decrement(value) => {
             let has_enough = account.is_some_and(|credits| credits.balance >= value);
             if !is_settled && !has_enough {
-                return Err(Error::CountersAway);
+                return Err(Error::LeaseNotClosed);
             }
         }
     }

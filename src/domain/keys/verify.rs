@@ -12,13 +12,13 @@ use super::super::credits::{self, Outcome};
 use super::super::query::Required;
 use super::super::uses;
 use super::view::{self, Limit, View};
-use super::{migrate, strangers};
+use super::{migrate, reason, strangers};
 use crate::app::App;
 use crate::clock::Stopwatch;
-use crate::config::OPEN_VERIFICATION;
+use crate::config::{OPEN_VERIFICATION, OpenVerification};
 use crate::error::{Error, Refusal, Result};
 use crate::id::{ApiId, MigrationId, RatelimitId};
-use crate::limiter::{Standing, Window};
+use crate::limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Standing, Window};
 use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
 use crate::secret::{KeyHash, Plaintext};
@@ -130,6 +130,8 @@ pub struct Checked {
 struct Planned {
     limit: Arc<Limit>,
     cost: i64,
+    /// The group of the key's ad-hoc counters, where its own is one of them.
+    group: Option<Arc<CounterGroup>>,
 }
 
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify,
@@ -145,7 +147,7 @@ pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result
 /// before the database is asked.
 pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
     let watch = Stopwatch::new();
-    if !app.settings.open_verification {
+    if app.settings.security.open_verification == OpenVerification::Off {
         return Err(Error::SwitchedOff(OPEN_VERIFICATION));
     }
     let found = strangers::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
@@ -195,7 +197,7 @@ async fn judged(
             view: view.clone(),
             outcome: verified.code,
             spent_credits: verified.spent(&request),
-            reason: why(&verified, &request, caller),
+            reason: reason::of_refusal(&verified, &request, caller),
             tags: request.tags,
             latency_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
         };
@@ -209,44 +211,6 @@ impl Verified {
         let is_metered = self.view.as_ref().is_some_and(|view| view.value.is_metered);
         if self.code == Code::Valid && is_metered { request.cost.unwrap_or(1) } else { 0 }
     }
-}
-
-/// What there is to say of a refusal to whoever asks for its reason later.
-fn why(verified: &Verified, request: &Verification, caller: &Caller) -> Option<Box<str>> {
-    let view = &verified.view.as_ref()?.value;
-    let reason = match verified.code {
-        Code::Valid | Code::NotFound => return None,
-        Code::Disabled => "the key is disabled".to_owned(),
-        Code::Expired => "the key has expired".to_owned(),
-        Code::Forbidden => match &request.api {
-            Some(api) if *api != view.stored().key.api_id => {
-                format!("the key was shown for another API, {}", api.as_str())
-            }
-            Some(_) | None => match request.address.or(caller.origin.address) {
-                Some(address) => format!("the key may not be used from {address}"),
-                None => {
-                    "the key may be used from some networks only, and from where it was is unknown"
-                        .to_owned()
-                }
-            },
-        },
-        Code::InsufficientPermissions => match &request.permissions {
-            Some(required) => format!("the key lacks what was required: {required}"),
-            None => "the key lacks a permission".to_owned(),
-        },
-        Code::RateLimited => {
-            let exceeded = verified.ratelimits.iter().filter(|checked| checked.standing.exceeded);
-            let told = exceeded.map(|Checked { limit, .. }| {
-                format!("{}: {} in {} ms", limit.name, limit.limit, limit.duration_ms)
-            });
-            format!("over the limit {}", told.collect::<Vec<_>>().join(", "))
-        }
-        Code::UsageExceeded => {
-            let cost = request.cost.unwrap_or(1);
-            format!("{} credits were left, and {cost} asked for", verified.credits.unwrap_or(0))
-        }
-    };
-    Some(reason.into())
 }
 
 async fn judge(
@@ -274,6 +238,14 @@ async fn judge(
     let windows = limits.iter().map(Planned::window).collect();
     let cost = request.cost.unwrap_or(1);
     let outcome = credits::take(app, &view.value, windows, cost).await?;
+    if outcome.is_gone {
+        return Ok(Verified { code: Code::NotFound, ..Verified::default() });
+    }
+    match outcome.group {
+        GroupChange::None => {}
+        GroupChange::Grown => note_growth(app, &limits),
+        GroupChange::Full => return Err(too_many_counters(app, &limits)),
+    }
     let code = match outcome.taken {
         true => Code::Valid,
         false if outcome.windows.iter().any(|standing| standing.exceeded) => Code::RateLimited,
@@ -321,10 +293,13 @@ fn decide(
 fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
     let applied = view.limits.iter().filter(|limit| limit.auto_apply);
     let mut planned: Vec<_> =
-        applied.map(|limit| Planned { limit: limit.clone(), cost: 1 }).collect();
+        applied.map(|limit| Planned { limit: limit.clone(), cost: 1, group: None }).collect();
+    let mut group_of_key = None;
     for wanted in wanted {
+        let mut group = None;
         let limit = match wanted.limit {
             WantedLimit::AdHoc { limit, duration_ms } => {
+                group = Some(group_of_key.get_or_insert_with(|| counter_group(app, view)).clone());
                 ad_hoc(app, view, &wanted.name, limit, duration_ms)
             }
             WantedLimit::IfStored => match view.limit(&wanted.name) {
@@ -336,7 +311,7 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
             }
         };
         planned.retain(|known| known.limit.name != wanted.name);
-        planned.push(Planned { limit, cost: wanted.cost });
+        planned.push(Planned { limit, cost: wanted.cost, group });
     }
     planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));
     Ok(planned)
@@ -355,9 +330,44 @@ fn ad_hoc(app: &App, view: &View, name: &str, limit: i64, duration_ms: i64) -> A
     Limit::new(app, &limit, view.stored().key.id.as_str())
 }
 
+/// The group that bounds how many ad-hoc counters a key has.
+fn counter_group(app: &App, view: &View) -> Arc<CounterGroup> {
+    let key = &view.stored().key;
+    let is_full = app.group_totals.is_full(&key.workspace_id);
+    Arc::new(CounterGroup {
+        name: app.keyspace.group(key.id.as_str()),
+        workspace: key.workspace_id.clone(),
+        live_max: if is_full { 0 } else { GROUP_LIVE_MAX },
+    })
+}
+
+fn note_growth(app: &App, limits: &[Planned]) {
+    let windows: Vec<_> = limits.iter().map(Planned::window).collect();
+    app.group_totals.note_growth(&windows, app.clock.now());
+}
+
+fn too_many_counters(app: &App, limits: &[Planned]) -> Error {
+    let live_max = limits.iter().find_map(|limit| limit.group.as_ref()).map(|group| group.live_max);
+    let (owner, max) = match live_max {
+        Some(0) => ("workspace", app.settings.security.ad_hoc_counters_max),
+        Some(_) | None => ("key", GROUP_LIVE_MAX.into()),
+    };
+    Error::invalid(
+        "/properties/ratelimits",
+        format!(
+            "ratelimits would create a counter for an ad-hoc limit, and the {owner} has {max} live \
+            ones, the maximum: reuse names and durations, or set the limits on the key"
+        ),
+    )
+}
+
 impl Planned {
     fn window(&self) -> Window {
         let Limit { counter, limit, duration_ms, .. } = &*self.limit;
-        Window::new(counter.clone(), *limit, *duration_ms, self.cost)
+        let window = Window::new(counter.clone(), *limit, *duration_ms, self.cost);
+        match &self.group {
+            Some(group) => window.in_group(group.clone()),
+            None => window,
+        }
     }
 }

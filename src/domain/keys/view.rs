@@ -54,6 +54,7 @@ pub struct View {
 pub struct PurseMemo {
     watch: Stopwatch,
     epoch: AtomicI64,
+    generation: AtomicU64,
     visited_ms: AtomicI64,
     distrusted: AtomicBool,
 }
@@ -63,6 +64,7 @@ impl Default for PurseMemo {
         Self {
             watch: Stopwatch::new(),
             epoch: AtomicI64::new(0),
+            generation: AtomicU64::new(0),
             visited_ms: AtomicI64::new(i64::MIN / 2),
             distrusted: AtomicBool::new(false),
         }
@@ -70,14 +72,22 @@ impl Default for PurseMemo {
 }
 
 impl PurseMemo {
-    /// The number of the latest purse that the bank has told; 0: none yet.
-    pub fn epoch(&self) -> i64 {
-        self.epoch.load(Ordering::Relaxed)
+    /// The number of the latest lease that the account has told, 0 where none has been yet, and the generation of marks
+    /// in which that was learned or an earlier one; see [`super::super::credits::Spent`].
+    pub fn learned(&self) -> (i64, u64) {
+        let generation = self.generation.load(Ordering::Acquire);
+        (self.epoch.load(Ordering::Acquire), generation)
     }
 
-    /// The bank has just told the number of the purse.
-    pub fn visited(&self, epoch: i64) {
-        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+    /// The key's row was read in this generation or a later one.
+    fn read_in(&self, generation: u64) {
+        self.generation.fetch_max(generation, Ordering::Release);
+    }
+
+    /// The bank has just told the number of the purse; `generation` is that of before it was asked.
+    pub fn visited(&self, epoch: i64, generation: u64) {
+        self.epoch.fetch_max(epoch, Ordering::Release);
+        self.generation.fetch_max(generation, Ordering::Release);
         self.visited_ms.store(self.watch.elapsed_ms(), Ordering::Relaxed);
         self.distrusted.store(false, Ordering::Relaxed);
     }
@@ -210,8 +220,10 @@ pub async fn by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<View>
     app.caches
         .views
         .get(&hash, |stamp| async move {
+            let generation = app.spent.generation();
             let Some(row) = key(app, &hash).await? else { return Ok(None) };
             let (view, subjects) = assemble(app, row).await?;
+            view.purse.read_in(generation);
             Ok(Some(Cached::new(view, stamp, subjects)))
         })
         .await
@@ -221,7 +233,8 @@ async fn key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>
     app.caches
         .keys
         .get(hash, |stamp| async move {
-            let found = async { app.store.read().await?.key_by_hash(&hash.base64()).await };
+            let found =
+                async { app.store.read().await?.key_to_spend(&hash.base64(), &app.replica).await };
             let found = match found.await {
                 Err(_) if Safeguard::Absent.is_off() => None,
                 found => found?,

@@ -81,10 +81,9 @@ pub async fn attempt_from(app: &App, origin: &Origin) -> Result<()> {
     count(app, of_address(app, origin).into_iter().collect()).await
 }
 
-/// Behind a proxy that nobody has said to trust, all have one address: then none is counted.
 fn of_address(app: &App, origin: &Origin) -> Option<Window> {
-    let address = origin.address.filter(|_| !origin.is_shared)?;
-    Some(window(app, &format!("address {address}"), OF_AN_ADDRESS))
+    let network = origin.network()?;
+    Some(window(app, &format!("address {network}"), OF_AN_ADDRESS))
 }
 
 fn window(app: &App, whose: &str, limit: i64) -> Window {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::audit::{self, Actor, Change, Entries};
 use super::super::caller::Caller;
+use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::state::State;
@@ -109,10 +110,11 @@ pub const NAME_MAX: usize = 512;
 /// Makes a namespace of this name, which nobody has used yet.
 pub async fn create(app: &App, caller: &Caller, name: &str) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
-    if !(1..=NAME_MAX).contains(&name.chars().count()) || name.contains('\0') {
+    if !(1..=NAME_MAX).contains(&name.chars().count()) {
         let fault = format!("name must have 1 to {NAME_MAX} characters");
         return Err(Error::invalid("name", fault));
     }
+    names::check("name", name)?;
     let known = app.store.read().await?.bare_namespace(caller.workspace(), name).await?;
     if known.is_some_and(|known| known.deleted_at.is_some()) {
         let fault = "a namespace of this name was deleted, and its name stays taken";
@@ -131,6 +133,9 @@ async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Re
     }
     names.sort();
     names.dedup();
+    for name in &names {
+        names::check("namespace", &name.named)?;
+    }
     add(app, caller, &names).await.map(drop)
 }
 

@@ -20,6 +20,7 @@ use std::collections::HashSet;
 
 use super::audit::{Change, Entries, Target};
 use super::caller::Caller;
+use super::names;
 use super::permission::Action;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject};
@@ -40,6 +41,8 @@ pub enum PickBy {
     Id(String),
     /// The slug of a permission, the name of a role.
     Name(String),
+    /// The id of a permission that exists; else its slug.
+    IdOrSlug(String),
 }
 
 /// What is done about one that does not exist.
@@ -61,10 +64,13 @@ enum Named<'a> {
 }
 
 impl PickBy {
-    fn as_named(&self) -> Named<'_> {
+    fn is_among(&self, known: &HashSet<Named<'_>>) -> bool {
         match self {
-            Self::Id(id) => Named::Id(id),
-            Self::Name(name) => Named::Name(name),
+            Self::Id(id) => known.contains(&Named::Id(id)),
+            Self::Name(name) => known.contains(&Named::Name(name)),
+            Self::IdOrSlug(text) => {
+                known.contains(&Named::Id(text)) || known.contains(&Named::Name(text))
+            }
         }
     }
 }
@@ -73,6 +79,11 @@ impl Pick {
     /// Slugs or names, and what is done about those that do not exist.
     pub fn named(names: Vec<String>, missing: Missing) -> Vec<Self> {
         names.into_iter().map(|name| Self { by: PickBy::Name(name), missing }).collect()
+    }
+
+    /// Permissions by their ids or slugs, and what is done about those that do not exist.
+    pub fn permissions(texts: Vec<String>, missing: Missing) -> Vec<Self> {
+        texts.into_iter().map(|text| Self { by: PickBy::IdOrSlug(text), missing }).collect()
     }
 }
 
@@ -92,6 +103,10 @@ impl Picked {
             match &pick.by {
                 PickBy::Id(id) => ids.push(id.clone()),
                 PickBy::Name(name) => names.push(name.clone()),
+                PickBy::IdOrSlug(text) => {
+                    ids.push(text.clone());
+                    names.push(text.clone());
+                }
             }
         }
         Self { ids, names, picks }
@@ -104,11 +119,13 @@ impl Picked {
         subject: impl Fn(String) -> Subject,
     ) -> Result<Vec<String>> {
         let (mut refused, mut made) = (Vec::new(), Vec::new());
-        for pick in self.picks.iter().filter(|pick| !known.contains(&pick.by.as_named())) {
+        for pick in self.picks.iter().filter(|pick| !pick.by.is_among(known)) {
             match (&pick.by, pick.missing) {
                 (_, Missing::Ignored) => {}
-                (PickBy::Name(name), Missing::Made) => made.push(name.clone()),
-                (PickBy::Id(named) | PickBy::Name(named), _) => {
+                (PickBy::Name(name) | PickBy::IdOrSlug(name), Missing::Made) => {
+                    made.push(name.clone());
+                }
+                (PickBy::Id(named) | PickBy::Name(named) | PickBy::IdOrSlug(named), _) => {
                     refused.push(subject(named.clone()));
                 }
             }
@@ -126,11 +143,14 @@ pub async fn picked_permissions(
     entries: &mut Entries<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    let picked = Picked::new(picks);
-    let mut permissions = held_permissions(tx, caller, &picked.names).await?;
-    if !picked.ids.is_empty() {
-        permissions.extend(tx.hold_permissions_of(caller.workspace(), &picked.ids).await?);
-    }
+    let mut picked = Picked::new(picks);
+    let mut permissions = match picked.ids.is_empty() {
+        true => Vec::new(),
+        false => tx.hold_permissions_of(caller.workspace(), &picked.ids).await?,
+    };
+    // The id of one permission does not stand for another one of that slug.
+    picked.names.retain(|name| permissions.iter().all(|known| known.id.as_str() != name));
+    permissions.extend(held_permissions(tx, caller, &picked.names).await?);
     let names = permissions.iter().flat_map(|p| [Named::Id(p.id.as_str()), Named::Name(&p.slug)]);
     let to_make = picked.to_make(&names.collect(), Subject::Permission)?;
     if !to_make.is_empty() {
@@ -169,7 +189,7 @@ pub async fn picked_roles(
     Ok(roles)
 }
 
-/// The permissions of these slugs, without doubles, by slug; nobody deletes them before the transaction
+/// The permissions of these ids or slugs, without doubles, by slug; nobody deletes them before the transaction
 /// ends. Those that are missing are made when the root key may make them; if not, nothing is.
 pub async fn ensure_permissions(
     tx: &mut Tx,
@@ -178,7 +198,7 @@ pub async fn ensure_permissions(
     entries: &mut Entries<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    picked_permissions(tx, caller, Pick::named(slugs, Missing::Made), entries, now).await
+    picked_permissions(tx, caller, Pick::permissions(slugs, Missing::Made), entries, now).await
 }
 
 /// As [`ensure_permissions`], whatever the root key may make.
@@ -194,6 +214,9 @@ pub async fn make_permissions(
     let missing = permissions_missing(&slugs, &permissions);
     if missing.is_empty() {
         return Ok(permissions);
+    }
+    for slug in &missing {
+        names::check("permissions", slug)?;
     }
     let new = missing.into_iter().map(|slug| Permission {
         id: PermissionId::random(),
@@ -225,6 +248,9 @@ pub async fn make_roles(
     if missing.is_empty() {
         return Ok(roles);
     }
+    for (_, name) in &missing {
+        names::check("roles", name)?;
+    }
     let made = tx.insert_roles(caller.workspace(), &missing, now).await?;
     let made: HashSet<String> = made.into_iter().collect();
     for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
@@ -235,23 +261,32 @@ pub async fn make_roles(
     tx.hold_roles(caller.workspace(), &names).await
 }
 
-/// The roles of these names and the permissions of these slugs, without doubles, in order; nobody deletes them
-/// before the transaction ends. Each must exist; the error names all that do not.
-pub async fn existing(
+/// The roles of these names and the permissions that are picked, without doubles, in order; nobody deletes them
+/// before the transaction ends. Each role must exist; the error names all that are missing, permissions too.
+pub async fn existing_roles_and_picked(
     tx: &mut Tx,
     caller: &Caller,
     names: Vec<String>,
-    slugs: Vec<String>,
+    picks: Vec<Pick>,
+    entries: &mut Entries<'_>,
+    now: Timestamp,
 ) -> Result<(Vec<Role>, Vec<Permission>)> {
-    let (names, slugs) = (without_doubles(names), without_doubles(slugs));
+    let names = without_doubles(names);
     let roles = match names.is_empty() {
         true => Vec::new(),
         false => tx.hold_roles(caller.workspace(), &names).await?,
     };
-    let permissions = held_permissions(tx, caller, &slugs).await?;
     let unknown = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
-    let missing = permissions_missing(&slugs, &permissions).into_iter().map(Subject::Permission);
-    let missing = unknown.into_iter().map(Subject::Role).chain(missing).collect();
+    let mut missing: Vec<_> = unknown.into_iter().map(Subject::Role).collect();
+    let permissions = match picked_permissions(tx, caller, picks, entries, now).await {
+        Err(Error::NotFound(permissions)) => {
+            missing.extend(permissions);
+            Vec::new()
+        }
+        // What may not be made does not hide what is not there.
+        Err(_) if !missing.is_empty() => Vec::new(),
+        picked => picked?,
+    };
     all_found(missing).map(|()| (roles, permissions))
 }
 
@@ -286,7 +321,7 @@ fn beyond_names<'a>(names: &[String], known: impl Iterator<Item = &'a str>) -> V
     names.iter().filter(|name| !known.contains(name.as_str())).cloned().collect()
 }
 
-/// Whether all of them were made; a slug may be taken.
+/// Whether all of them were made; a slug may be taken. None is made whose slug is the id of another one.
 async fn insert_permissions(
     tx: &mut Tx,
     caller: &Caller,
@@ -294,6 +329,11 @@ async fn insert_permissions(
     entries: &mut Entries<'_>,
     now: Timestamp,
 ) -> Result<bool> {
+    let slugs: Vec<_> = permissions.iter().map(|permission| permission.slug.clone()).collect();
+    let by_id = tx.hold_permissions_of(caller.workspace(), &slugs).await?;
+    if let Some(known) = by_id.first() {
+        return Err(Error::Taken(Subject::Permission(known.id.to_string())));
+    }
     let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
     let made: HashSet<String> = made.into_iter().collect();
     for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {

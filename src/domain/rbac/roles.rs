@@ -2,6 +2,7 @@
 
 use super::super::audit::{Change, Entries, Fields, read};
 use super::super::caller::Caller;
+use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::state::RoleState;
@@ -112,7 +113,11 @@ impl RoleChange {
             let fault = Fault { location: field.to_owned(), message, fix: None };
             (!lengths.contains(&length)).then_some(fault)
         });
-        let faults: Vec<_> = faults.collect();
+        let mut faults: Vec<_> = faults.collect();
+        if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
+            let message = names::fault("name");
+            faults.push(Fault { location: "name".to_owned(), message, fix: None });
+        }
         if faults.is_empty() { Ok(()) } else { Err(Error::Invalid(faults)) }
     }
 }

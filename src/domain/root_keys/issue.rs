@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::audit::{Change, Entries, Target};
 use super::super::caller::Caller;
+use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::{self, Action};
 use super::{add, random, target};
@@ -44,10 +45,11 @@ pub struct Rotated {
 pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
     caller.require(Action::CreateRootKey)?;
     let name = new.name.as_deref().unwrap_or_default();
-    if name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
-        let message = format!("name must have at most {NAME_MAX} characters, none of control");
+    if name.chars().count() > NAME_MAX {
+        let message = format!("name must have at most {NAME_MAX} characters");
         return Err(Error::invalid("name", message));
     }
+    names::check("name", name)?;
     if new.permissions.is_empty() || new.permissions.len() > PERMISSIONS_MAX {
         let message = format!("choose 1 to {PERMISSIONS_MAX} permissions");
         return Err(Error::invalid("permission", message));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::audit::{self, Actor, Target};
 use super::caller::Authority;
+use super::names;
 use super::permission::{self, Action, Grants};
 use super::uses;
 use crate::app::App;
@@ -88,6 +89,7 @@ pub async fn create(
     name: Option<String>,
     permissions: Vec<String>,
 ) -> Result<(KeyId, Plaintext)> {
+    names::check("name", name.as_deref().unwrap_or_default())?;
     for tuple in &permissions {
         permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
     }
@@ -170,6 +172,7 @@ pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
 
 /// Makes a workspace.
 pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
+    names::check("name", name)?;
     let id = WorkspaceId::random();
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;

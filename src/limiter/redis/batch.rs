@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::Cmd;
 
-use super::super::{Counted, Purse, PurseState, Take, Taken};
+use super::super::{Counted, GroupChange, Purse, PurseState, Take, Taken};
 use crate::clock::Timestamp;
 
 /// What stands for a balance that is not known.
@@ -13,7 +13,7 @@ const UNKNOWN: i64 = -1;
 /// Writes the script's arguments. After `deadline`, by Redis' time, the script does nothing.
 pub fn write(
     command: &mut Cmd,
-    takes: &[&Take],
+    takes: &[Take],
     now: Option<Timestamp>,
     deadline: Option<Timestamp>,
 ) {
@@ -24,7 +24,12 @@ pub fn write(
         packed.extend(windows.to_be_bytes());
         packed.push(u8::from(take.spend.is_some()) + u8::from(take.fills()));
         for window in &take.windows {
-            packed.extend(places.of(&window.key).to_be_bytes());
+            let (group, live_max) = match &window.group {
+                Some(group) => (places.of(&group.name), group.live_max),
+                None => (0, 0),
+            };
+            let numbers = [places.of(&window.key), group, live_max];
+            packed.extend(numbers.into_iter().flat_map(u16::to_be_bytes));
             packed.extend(doubles([window.limit, window.duration_ms, window.cost]));
         }
         if let Some(spend) = &take.spend {
@@ -90,7 +95,7 @@ pub struct Answer {
 }
 
 /// Reads the script's answer; nothing where it is too short.
-pub fn read(takes: &[&Take], reply: &[u8]) -> Option<Answer> {
+pub fn read(takes: &[Take], reply: &[u8]) -> Option<Answer> {
     let (numbers, _) = reply.as_chunks();
     let mut reply = numbers.iter().map(|bytes| whole(*bytes));
     let (at, life) = (Timestamp(reply.next()?), reply.next()?);
@@ -101,8 +106,21 @@ pub fn read(takes: &[&Take], reply: &[u8]) -> Option<Answer> {
     Some(Answer { at, taken: Some(taken) })
 }
 
+/// Reads how so many windows were found.
+pub fn read_counted(reply: &[u8], windows: usize) -> Option<Vec<Counted>> {
+    let (numbers, _) = reply.as_chunks();
+    let mut reply = numbers.iter().map(|bytes| whole(*bytes));
+    let counted = |_| Some(Counted { effective: reply.next()?, number: reply.next()? });
+    (0..windows).map(counted).collect()
+}
+
 fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Option<Taken> {
-    let taken = reply.next()? == 1;
+    let (taken, group) = match reply.next()? {
+        0 => (false, GroupChange::None),
+        1 => (true, GroupChange::None),
+        2 => (true, GroupChange::Grown),
+        _ => (false, GroupChange::Full),
+    };
     let mut windows = Vec::with_capacity(take.windows.len());
     for _ in &take.windows {
         windows.push(Counted { effective: reply.next()?, number: reply.next()? });
@@ -124,5 +142,5 @@ fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Op
             life,
         }),
     };
-    Some(Taken { taken, windows, purse })
+    Some(Taken { taken, windows, purse, group })
 }

@@ -1,23 +1,35 @@
 //! The connections: deadpool makes, checks and recycles them. A call goes over a clone of one of them,
 //! a *lane* that all calls share and that pipelines them; a connection for each command of its own
-//! costs twice the processor time. A lane that fails or stays silent goes back to the pool, which
-//! finds out whether it is of any use. To a Redis Cluster there is one lane, which looks after its
-//! connections itself. No call waits longer than the timeout, whatever Redis does.
+//! costs twice the processor time. A lane that stays silent goes back to the pool, which finds out whether it is of any
+//! use. Where the server says that it is not the master, or not yet, every connection to it is discarded, and the next
+//! one resolves the address again. To a Redis Cluster there is one lane, which looks after its connections itself. No
+//! caller waits longer than the timeout, whatever Redis does.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Timeouts};
+use deadpool_redis::{Hook, HookError, Metrics};
+use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind};
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 
-use super::Address;
+use super::{Address, budget};
+use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::sabotage::Safeguard;
+
+/// How long a connection may take to come about at least, whatever the timeout of a call: nobody waits for it
+/// longer than for the call.
+const CONNECT_MIN: Duration = Duration::from_millis(500);
+/// How long a connection that stayed silent may take to show that it is of use.
+const RECYCLE_MIN: Duration = Duration::from_millis(100);
+/// How long a cluster's reply is waited for at least. Callers do not wait that long.
+const CLUSTER_REPLY_MIN: Duration = Duration::from_secs(2);
 
 /// A script and the digest by which Redis knows it.
 pub struct Script {
@@ -44,8 +56,24 @@ pub struct Lanes {
     source: Source,
     lane: ArcSwapOption<Lane>,
     /// Held while a lane is fetched, so that a crowd fetches one.
-    fetching: Mutex<()>,
+    fetching: AsyncMutex<()>,
+    discarded: Arc<Discarded>,
     timeout: Duration,
+}
+
+/// When connections were last discarded: none that is older is used again.
+#[derive(Default)]
+struct Discarded(Mutex<Option<Stopwatch>>);
+
+impl Discarded {
+    fn discard(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::new());
+    }
+
+    fn includes(&self, connection: &Metrics) -> bool {
+        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() <= connection.age())
+    }
 }
 
 /// Where lanes come from.
@@ -87,18 +115,20 @@ impl Lanes {
     /// Does not connect. `timeout` bounds every call.
     pub fn new(address: &Address, timeout: Duration) -> Result<Self> {
         let timeout = if Safeguard::Timeout.is_off() { Duration::from_mins(1) } else { timeout };
+        let discarded = Arc::<Discarded>::default();
         let source = match address {
-            Address::One(url) => Source::One(pool(url, timeout)?),
+            Address::One(url) => Source::One(pool(url, timeout, discarded.clone())?),
             Address::Cluster(urls) => {
                 let client = ClusterClient::builder(urls.iter().map(String::as_str))
                     .connection_timeout(timeout)
-                    .response_timeout(timeout)
+                    .response_timeout(timeout.max(CLUSTER_REPLY_MIN))
                     // What is put into a purse twice is given twice: nothing is sent again unasked.
                     .retries(0);
                 Source::Cluster(Box::new(client.build()?))
             }
         };
-        Ok(Self { source, lane: ArcSwapOption::empty(), fetching: Mutex::default(), timeout })
+        let (lane, fetching) = (ArcSwapOption::empty(), AsyncMutex::default());
+        Ok(Self { source, lane, fetching, discarded, timeout })
     }
 
     /// Whether there are several masters, each with a part of the keys and a clock of its own.
@@ -106,9 +136,9 @@ impl Lanes {
         matches!(self.source, Source::Cluster(_))
     }
 
-    /// What is left of the timeout to a call that has waited, in milliseconds.
-    pub fn left_ms(&self, waited: Duration) -> i64 {
-        i64::try_from(self.timeout.saturating_sub(waited).as_millis()).unwrap_or(i64::MAX)
+    /// How long a caller waits at most.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// What a call that took longer than the timeout ends with.
@@ -118,46 +148,51 @@ impl Lanes {
 
     /// Sends a command and waits for its reply, within the timeout.
     pub async fn send<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T> {
-        self.within(self.timeout, self.try_send(command, again)).await
+        self.within(self.try_send(command, again)).await
     }
 
-    /// Runs a script; one that this Redis has not seen is loaded first. Redis forgets its scripts
-    /// when it restarts or fails over. `waited` is the part of the timeout that is gone already.
+    /// Sends a command and waits for its reply, however long it takes.
+    pub async fn send_to_end<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T> {
+        self.try_send(command, again).await
+    }
+
+    /// Runs a script and waits for its reply, within the timeout.
     pub async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
         again: Again,
-        waited: Duration,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<T> {
-        let left = self.timeout.saturating_sub(waited);
-        if left.is_zero() {
-            return Err(self.timed_out());
-        }
-        let running = async {
-            let mut by_digest = redis::cmd("EVALSHA");
-            by_digest.arg(&script.digest);
-            arguments(&mut by_digest);
-            match self.try_send(&by_digest, again).await {
-                Err(Error::Counters(e))
-                    if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) =>
-                {
-                    let mut by_source = redis::cmd("EVAL");
-                    by_source.arg(&script.source);
-                    arguments(&mut by_source);
-                    self.try_send(&by_source, again).await
-                }
-                answer => answer,
-            }
-        };
-        self.within(left, running).await
+        self.within(self.run_to_end(script, again, arguments)).await
     }
 
-    async fn within<T>(&self, left: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(left, call).await.unwrap_or_else(|_| {
+    async fn within<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        budget::within(self.timeout, call).await.unwrap_or_else(|| {
             self.give_up_lane();
             Err(self.timed_out())
         })
+    }
+
+    /// Runs a script, however long it takes; one that this Redis has not seen is loaded first. Redis forgets its
+    /// scripts when it restarts or fails over.
+    pub async fn run_to_end<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        again: Again,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<T> {
+        let mut by_digest = redis::cmd("EVALSHA");
+        by_digest.arg(&script.digest);
+        arguments(&mut by_digest);
+        match self.try_send(&by_digest, again).await {
+            Err(Error::Counters(e)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let mut by_source = redis::cmd("EVAL");
+                by_source.arg(&script.source);
+                arguments(&mut by_source);
+                self.try_send(&by_source, again).await
+            }
+            answer => answer,
+        }
     }
 
     /// One command over the lane, and once more over a new one when the lane turns out to be dead:
@@ -186,12 +221,15 @@ impl Lanes {
             Link::Cluster(mut lane) => Box::pin(command.query_async(&mut lane)).await,
         };
         if answer.as_ref().is_err_and(is_dead) {
+            self.discarded.discard();
             self.give_up_lane();
         }
         Ok(answer?)
     }
 
-    fn give_up_lane(&self) {
+    /// Has the pool find out whether the lane is of any use, before it is used again. Replies that are still awaited go
+    /// on being read.
+    pub fn give_up_lane(&self) {
         if !self.is_cluster() {
             self.lane.store(None);
         }
@@ -206,21 +244,29 @@ impl Lanes {
             return Ok(lane.link());
         }
         // Boxed: it is rare, and large.
-        let lane = Arc::new(Box::pin(self.source.lane()).await?);
+        let lane = Arc::new(self.source.lane().boxed().await?);
         self.lane.store(Some(lane.clone()));
         Ok(lane.link())
     }
 }
 
-fn pool(url: &str, timeout: Duration) -> Result<Pool> {
+fn pool(url: &str, timeout: Duration, discarded: Arc<Discarded>) -> Result<Pool> {
+    let connecting = timeout.max(CONNECT_MIN);
     // The call's own timeout covers both; a second one would cost a timer for each call.
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(timeout))
+        .set_connection_timeout(Some(connecting))
         .set_response_timeout(None);
+    let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.includes(metrics) {
+        true => Err(HookError::message("the connection led to a server that is not the master")),
+        false => Ok(()),
+    });
+    let (wait, create, recycle) =
+        (Some(connecting), Some(connecting), Some(timeout.max(RECYCLE_MIN)));
     Pool::builder(Manager::new_with_config(url, config)?)
         .max_size(4)
         .runtime(deadpool_redis::Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(timeout), create: Some(timeout), recycle: Some(timeout) })
+        .timeouts(Timeouts { wait, create, recycle })
+        .pre_recycle(is_discarded)
         .build()
         .map_err(|e| Error::Internal(format!("the pool of Redis connections: {e}")))
 }
@@ -236,23 +282,22 @@ fn has_moved(e: &RedisError) -> bool {
     matches!(e.kind(), ErrorKind::Server(server) if moved.contains(&server))
 }
 
-/// Whether another connection may do better: this one is broken, or leads to a Redis that is not the
+/// Whether another connection may do better: this one is broken, or leads to a server that is not the
 /// master, or not yet.
 fn is_dead(e: &RedisError) -> bool {
-    let server = match e.kind() {
-        ErrorKind::Server(server) => Some(server),
-        _ => None,
-    };
-    e.is_io_error()
-        || e.is_connection_dropped()
-        || matches!(
-            server,
-            Some(
-                ServerErrorKind::ReadOnly
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::BusyLoading
-            )
-        )
+    e.is_io_error() || e.is_connection_dropped() || is_not_master(e)
+}
+
+fn is_not_master(e: &RedisError) -> bool {
+    let ErrorKind::Server(server) = e.kind() else { return false };
+    match server {
+        ServerErrorKind::ReadOnly
+        | ServerErrorKind::MasterDown
+        | ServerErrorKind::BusyLoading
+        | ServerErrorKind::ClusterDown => true,
+        // Redis 6 wraps what a script was told.
+        _ => e.detail().is_some_and(|text| text.contains("-READONLY ")),
+    }
 }
 
 fn pool_failed(cause: PoolError) -> Error {
@@ -263,6 +308,32 @@ fn pool_failed(cause: PoolError) -> Error {
         | PoolError::NoRuntimeSpecified
         | PoolError::PostCreateHook(_) => {
             RedisError::from((ErrorKind::Io, "no connection", cause.to_string())).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replied(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("{line}\r\n").as_bytes());
+        value.and_then(redis::Value::extract_error).expect_err("an error")
+    }
+
+    #[test]
+    fn connection_is_discarded_when_server_is_not_the_master() {
+        for line in [
+            "-READONLY You can't write against a read only replica.",
+            "-LOADING Redis is loading the dataset in memory",
+            "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "-CLUSTERDOWN The cluster is down",
+            "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write.",
+        ] {
+            assert!(is_dead(&replied(line)), "{line}");
+        }
+        for line in ["-NOSCRIPT No matching script.", "-ERR unknown command", "-OOM command"] {
+            assert!(!is_dead(&replied(line)), "{line}");
         }
     }
 }

@@ -11,8 +11,11 @@ use tokio::sync::oneshot;
 use redis::cluster_routing::Slot;
 
 use super::super::{Take, Taken};
-use crate::clock::{Stopwatch, Timestamp};
-use crate::error::Result;
+use super::budget::{Deadlines, RunTime};
+use super::lanes::timed_out;
+use super::outage::{Charge, Unsettled};
+use crate::clock::Timestamp;
+use crate::error::Error;
 
 /// How many scripts are under way at most. With one, the way to Redis and back is idle time; more
 /// than two only make the batches smaller.
@@ -29,50 +32,127 @@ pub struct Asked {
     pub now: Option<Timestamp>,
     /// The slot of a cluster that it belongs to.
     pub slot: Option<Slot>,
-    /// When it was asked, by [`Queue::now`].
-    pub since: Duration,
-    pub answer: oneshot::Sender<Result<Taken>>,
+    pub answer: Answer,
+}
+
+/// Where a take is answered.
+pub type Answer = oneshot::Sender<Result<Taken, Missed>>;
+
+/// Why a take was not answered by Redis.
+#[derive(Debug)]
+pub struct Missed {
+    pub cause: Error,
+    /// Present: Redis may still execute it, and whoever decides instead must tell.
+    pub unsettled: Option<Unsettled>,
+}
+
+impl From<Error> for Missed {
+    fn from(cause: Error) -> Self {
+        Self { cause, unsettled: None }
+    }
+}
+
+impl From<Missed> for Error {
+    fn from(missed: Missed) -> Self {
+        missed.cause
+    }
 }
 
 impl Asked {
     fn keys(&self) -> usize {
         self.take.windows.len() + usize::from(self.take.spend.is_some())
     }
+}
 
-    /// Whether both may go in one script. What fills a purse goes alone, because it is
-    /// not sent again when the connection breaks.
-    fn joins(&self, other: &Self) -> bool {
-        self.now == other.now
-            && self.slot == other.slot
-            && !self.take.fills()
-            && !other.take.fills()
+/// Takes that share a script, and who waits for them.
+pub struct Batch {
+    pub takes: Vec<Take>,
+    pub now: Option<Timestamp>,
+    pub callers: Callers,
+}
+
+/// Who waits for the takes of a batch, in the order in which they asked. Each has the timeout for itself.
+pub struct Callers {
+    queue: Arc<Queue>,
+    timeout: Duration,
+    /// [`State::run_time`] when it was last observed.
+    run: Duration,
+    /// When each asked, by [`State::run_time`], and where to answer.
+    all: Vec<(Duration, Option<Answer>)>,
+    /// The first one that still waits.
+    first: usize,
+    /// Those who were sent away: what each decides instead, by the place of the take.
+    pub unsettled: Vec<(usize, oneshot::Receiver<Vec<Charge>>)>,
+}
+
+impl Callers {
+    /// How much time is left to the last of them, in milliseconds.
+    pub fn longest_left_ms(&self) -> i64 {
+        let last = self.all.last().map_or(Duration::ZERO, |(since, _)| *since + self.timeout);
+        i64::try_from(last.saturating_sub(self.run).as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Answers those who still wait.
+    pub fn answer(&mut self, mut answer: impl FnMut(usize) -> Result<Taken, Missed>) {
+        for (place, (_, caller)) in self.all.iter_mut().enumerate().skip(self.first) {
+            if let Some(caller) = caller.take() {
+                // Who has stopped waiting hears nothing.
+                let _ = caller.send(answer(place));
+            }
+        }
+        self.first = self.all.len();
+    }
+
+    fn send_away(&mut self, place: usize) {
+        let Some(caller) = self.all[place].1.take() else { return };
+        let cause = timed_out(self.timeout);
+        let (unsettled, decided) = Unsettled::new();
+        self.unsettled.push((place, decided));
+        let _ = caller.send(Err(Missed { cause, unsettled: Some(unsettled) }));
+    }
+}
+
+impl Deadlines for Callers {
+    fn observe(&mut self) {
+        self.run = self.queue.lock().run_time.observe();
+    }
+
+    fn left(&self) -> Duration {
+        let first = self.all.get(self.first);
+        first.map_or(Duration::ZERO, |(since, _)| (*since + self.timeout).saturating_sub(self.run))
+    }
+
+    fn expire(&mut self) -> bool {
+        while self.all.get(self.first).is_some_and(|(since, _)| *since + self.timeout <= self.run) {
+            self.send_away(self.first);
+            self.first += 1;
+        }
+        self.first < self.all.len()
     }
 }
 
 pub struct Queue {
-    watch: Stopwatch,
     workers_max: usize,
+    timeout: Duration,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    waiting: VecDeque<Asked>,
+    /// What waits, and since when.
+    waiting: VecDeque<(Duration, Asked)>,
     workers: usize,
+    run_time: RunTime,
 }
 
 /// The right to run batches, until there is none to run.
 pub struct Worker(Option<Arc<Queue>>);
 
 impl Queue {
-    /// A queue that so many workers serve at most.
-    pub fn new(workers_max: usize) -> Arc<Self> {
-        Arc::new(Self { watch: Stopwatch::new(), workers_max, state: Mutex::default() })
-    }
-
-    /// The time since the queue was made.
-    pub fn now(&self) -> Duration {
-        self.watch.elapsed()
+    /// A queue that so many workers serve at most, and in which nobody waits longer than the timeout.
+    pub fn new(workers_max: usize, timeout: Duration) -> Arc<Self> {
+        let (waiting, run_time) = (VecDeque::new(), RunTime::new());
+        let state = Mutex::new(State { waiting, workers: 0, run_time });
+        Arc::new(Self { workers_max, timeout, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,7 +163,8 @@ impl Queue {
     /// is none.
     pub fn add(self: &Arc<Self>, asked: Asked) -> Option<Worker> {
         let mut state = self.lock();
-        state.waiting.push_back(asked);
+        let since = state.run_time.observe();
+        state.waiting.push_back((since, asked));
         if state.workers == self.workers_max {
             return None;
         }
@@ -93,33 +174,40 @@ impl Queue {
 }
 
 impl Worker {
-    /// How long a take has waited.
-    pub fn waited(&self, asked: &Asked) -> Duration {
-        self.0.as_ref().map_or(Duration::ZERO, |queue| queue.now().saturating_sub(asked.since))
-    }
-
     /// What to run next, in the order in which it was asked; nothing: the worker is done. Who has
     /// stopped waiting is left out, and so takes nothing.
-    pub fn next(&mut self) -> Option<Vec<Asked>> {
+    pub fn next(&mut self) -> Option<Batch> {
         let queue = self.0.take()?;
         let mut state = queue.lock();
-        let mut batch: Vec<Asked> = Vec::with_capacity(state.waiting.len().min(KEYS_MAX));
-        let mut keys = 0;
-        while let Some(asked) = state.waiting.front() {
+        let capacity = state.waiting.len().min(KEYS_MAX);
+        let (mut takes, mut all) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
+        let (mut keys, mut now, mut slot, mut fills) = (0, None, None, false);
+        while let Some((_, asked)) = state.waiting.front() {
             keys += asked.keys();
-            if batch.first().is_some_and(|first| keys > KEYS_MAX || !first.joins(asked)) {
+            // What fills a purse goes alone, because it is not sent again when the connection breaks.
+            let joins = (now, slot) == (asked.now, asked.slot) && !fills && !asked.take.fills();
+            if !takes.is_empty() && (keys > KEYS_MAX || !joins) {
                 break;
             }
-            batch.extend(state.waiting.pop_front().filter(|asked| !asked.answer.is_closed()));
+            let Some((since, asked)) = state.waiting.pop_front() else { break };
+            if asked.answer.is_closed() {
+                continue;
+            }
+            (now, slot, fills) = (asked.now, asked.slot, asked.take.fills());
+            takes.push(asked.take);
+            all.push((since, Some(asked.answer)));
         }
-        if batch.is_empty() {
+        if takes.is_empty() {
             // Under the same lock that found nothing to do: nobody adds to a worker that has gone.
             state.workers -= 1;
             return None;
         }
+        let run = state.run_time.observe();
         drop(state);
-        self.0 = Some(queue);
-        Some(batch)
+        self.0 = Some(queue.clone());
+        let (timeout, unsettled) = (queue.timeout, Vec::new());
+        let callers = Callers { queue, timeout, run, all, first: 0, unsettled };
+        Some(Batch { takes, now, callers })
     }
 }
 
@@ -139,7 +227,7 @@ mod tests {
     use super::super::super::{Fill, Spend, Window};
     use super::*;
 
-    type Answered = oneshot::Receiver<Result<Taken>>;
+    type Answered = oneshot::Receiver<Result<Taken, Missed>>;
 
     fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (Asked, Answered) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
@@ -148,19 +236,23 @@ mod tests {
         let spend = Spend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
         let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();
-        (Asked { take, now, slot: None, since: Duration::ZERO, answer }, answered)
+        (Asked { take, now, slot: None, answer }, answered)
+    }
+
+    fn queue() -> Arc<Queue> {
+        Queue::new(WORKERS_MAX, Duration::from_millis(40))
     }
 
     fn sizes(queue: &Arc<Queue>, all: Vec<Asked>) -> Vec<usize> {
         let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
-        std::iter::from_fn(|| workers[0].next().map(|batch| batch.len())).collect()
+        std::iter::from_fn(|| workers[0].next().map(|batch| batch.takes.len())).collect()
     }
 
     #[test]
     fn what_gathers_goes_together_up_to_the_bound_on_keys() {
         let (all, _answered): (Vec<_>, Vec<_>) = (0..40).map(|_| asked(3, 0, None)).unzip();
 
-        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [16, 16, 8]);
+        assert_eq!(sizes(&queue(), all), [16, 16, 8]);
     }
 
     #[test]
@@ -168,7 +260,7 @@ mod tests {
         let (all, _answered): (Vec<_>, Vec<_>) =
             [1, 200, 1].map(|windows| asked(windows, 0, None)).into_iter().unzip();
 
-        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [1, 1, 1]);
+        assert_eq!(sizes(&queue(), all), [1, 1, 1]);
     }
 
     #[test]
@@ -180,7 +272,7 @@ mod tests {
                 .into_iter()
                 .unzip();
 
-        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2, 1, 1, 2]);
+        assert_eq!(sizes(&queue(), all), [2, 1, 1, 2]);
     }
 
     #[test]
@@ -194,7 +286,7 @@ mod tests {
             .into_iter()
             .unzip();
 
-        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2, 1, 1]);
+        assert_eq!(sizes(&queue(), all), [2, 1, 1]);
     }
 
     #[test]
@@ -202,17 +294,17 @@ mod tests {
         let (all, mut answered): (Vec<_>, Vec<_>) = (0..4).map(|_| asked(1, 0, None)).unzip();
         answered.drain(1..3);
 
-        assert_eq!(sizes(&Queue::new(WORKERS_MAX), all), [2]);
+        assert_eq!(sizes(&queue(), all), [2]);
     }
 
     #[test]
     fn two_work_at_most_and_whoever_ends_makes_room() {
-        let queue = Queue::new(WORKERS_MAX);
+        let queue = queue();
         let (all, _answered): (Vec<_>, Vec<_>) = (0..3).map(|_| asked(1, 0, None)).unzip();
         let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
 
         assert_eq!(workers.len(), 2);
-        assert_eq!(workers[1].next().map(|batch| batch.len()), Some(3));
+        assert_eq!(workers[1].next().map(|batch| batch.takes.len()), Some(3));
         assert!(workers[0].next().is_none());
         let (next, _answer) = asked(1, 0, None);
         assert!(queue.add(next).is_some());
@@ -220,7 +312,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_worker_that_is_lost_is_sent_away() {
-        let queue = Queue::new(WORKERS_MAX);
+        let queue = queue();
         let (first, _answer) = asked(1, 0, None);
         let mut worker = queue.add(first).expect("a worker");
         worker.next().expect("a batch");

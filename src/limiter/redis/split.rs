@@ -6,14 +6,11 @@
 //! nothing in the end; for the moment between, others may find a little less than there is.
 
 use futures_util::future::join_all;
-use redis::Cmd;
 use redis::cluster_routing::Slot;
 
-use super::super::{Counted, Take, Taken, Window};
-use super::RedisCounters;
-use super::lanes::Again;
+use super::super::{Counted, GroupChange, Take, Taken};
+use super::{Missed, RedisCounters};
 use crate::clock::Timestamp;
-use crate::error::Result;
 
 /// What of a take belongs to one slot.
 struct Part {
@@ -59,10 +56,19 @@ fn look(mut take: Take) -> Take {
 }
 
 impl RedisCounters {
-    pub(super) async fn take_by_slots(&self, take: &Take, now: Option<Timestamp>) -> Result<Taken> {
+    pub(super) async fn take_by_slots(
+        &self,
+        take: &Take,
+        now: Option<Timestamp>,
+    ) -> Result<Taken, Missed> {
         let mut parts = parts(take);
         let Some(mut last) = parts.pop() else {
-            return Ok(Taken { taken: true, windows: Vec::new(), purse: None });
+            return Ok(Taken {
+                taken: true,
+                windows: Vec::new(),
+                purse: None,
+                group: GroupChange::None,
+            });
         };
         let asked = parts.iter().map(|part| self.ask(part.take.clone(), Some(part.slot), now));
         let mut taken = join_all(asked).await;
@@ -74,62 +80,46 @@ impl RedisCounters {
         let all = all && taken.last().is_some_and(|taken| taken.as_ref().is_ok_and(|t| t.taken));
         parts.push(last);
         if !all {
-            self.give_back(&parts, &taken).await;
+            self.refund(&parts, &taken);
         }
         let mut whole = Taken {
             taken: all,
             windows: vec![Counted { effective: 0, number: 0 }; take.windows.len()],
             purse: None,
+            group: GroupChange::None,
         };
         for (part, taken) in parts.iter().zip(taken) {
-            let taken = taken?;
+            let taken = taken.map_err(|missed| {
+                if let Some(unsettled) = missed.unsettled {
+                    // What the other parts consumed has been refunded, so this one is too.
+                    unsettled.settle(Vec::new());
+                }
+                missed.cause
+            })?;
             for (place, counted) in part.places.iter().zip(taken.windows) {
                 whole.windows[*place] = counted;
             }
             whole.purse = whole.purse.or(taken.purse);
+            whole.group = whole.group.max(taken.group);
         }
         Ok(whole)
     }
 
-    /// Gives back what some parts have taken. What cannot be reached stays taken: too much is held back then,
-    /// and never too much let through.
-    async fn give_back(&self, parts: &[Part], taken: &[Result<Taken>]) {
-        let took = parts.iter().zip(taken).filter_map(|(part, taken)| {
-            let taken = taken.as_ref().ok().filter(|taken| taken.taken)?;
-            Some((&part.take.windows, &taken.windows))
-        });
-        join_all(took.map(|(windows, counted)| self.give_back_to(windows, counted))).await;
-    }
-
-    async fn give_back_to(&self, windows: &[Window], counted: &[Counted]) {
-        let spent: Vec<_> =
-            windows.iter().zip(counted).filter(|(window, _)| window.cost > 0).collect();
-        if spent.is_empty() {
-            return;
-        }
-        let arguments = |command: &mut Cmd| {
-            command.arg(spent.len());
-            for (window, _) in &spent {
-                command.arg(&*window.key);
+    /// Refunds what some parts have taken, as soon as Redis replies. What cannot be refunded stays taken: too much is
+    /// held back then, and never too much let through.
+    fn refund(&self, parts: &[Part], taken: &[Result<Taken, Missed>]) {
+        for (part, taken) in parts.iter().zip(taken) {
+            if let Ok(taken) = taken {
+                self.calls.outage.settle(&part.take, Some(taken), Vec::new());
             }
-            let pairs = spent.iter().flat_map(|(window, counted)| [counted.number, window.cost]);
-            command.arg(super::batch::packed(pairs));
-        };
-        let giving = self.calls.lanes.run::<i64>(
-            &self.give_back,
-            Again::Never,
-            std::time::Duration::ZERO,
-            arguments,
-        );
-        if let Err(e) = self.calls.watched(giving).await {
-            tracing::debug!(error = %e, "what was taken in one slot was not given back: {e}");
         }
+        self.calls.charge_due();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Spend;
+    use super::super::super::{Spend, Window};
     use super::*;
 
     #[test]

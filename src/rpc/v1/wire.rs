@@ -206,6 +206,7 @@ fn code(error: &Error) -> (u16, &'static str) {
         | Code::QueryRangeExceedsRetention
         | Code::QueryExecutionTimeout
         | Code::QueryMemoryLimitExceeded
+        | Code::QueryRowsLimitExceeded
         | Code::RequestTimeout
         | Code::RequestBodyTooLarge => "BAD_REQUEST",
         Code::AuthenticationMissing

@@ -46,7 +46,7 @@ pub fn searched(limit: Given<PageLimit>, cursor: Given<Cursor>, search: Given<Se
 #[serde(rename_all = "camelCase")]
 pub struct Ratelimit {
     /// By which verification names it.
-    pub name: Text<3, 128>,
+    pub name: Text<3, 128, Printable>,
     /// What may be taken in one window.
     pub limit: Positive,
     /// The window's length in milliseconds.

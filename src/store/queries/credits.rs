@@ -5,16 +5,18 @@ use serde_json::json;
 use sqlx::{query, query_as, query_scalar};
 
 use super::Connection;
+use super::withheld::items;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, Refill, RefillInterval, Withheld};
-use crate::store::rows::{AccountRow, KeyAccountRow};
+use crate::model::{Account, Credits, Purse, Refill, RefillInterval};
+use crate::store::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
 use crate::store::{CreditReads, CreditWrites};
 
 /// The purses of a key.
 macro_rules! purses {
     () => {
-        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at
+        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed
         FROM purses
         WHERE key_id = $1
         ORDER BY epoch"
@@ -28,20 +30,6 @@ macro_rules! account {
             "SELECT credits, credits_version, refill_amount, refill_day, refilled, ",
             now_ms!(),
             " AS now FROM keys"
-        )
-    };
-}
-
-macro_rules! withheld {
-    ($condition:literal) => {
-        concat!(
-            "SELECT p.key_id, k.workspace_id, p.epoch, p.withheld_at AS since,
-                CASE WHEN p.granted > p.spent THEN p.granted - p.spent ELSE 0 END AS units
-            FROM purses p
-            JOIN keys k ON k.id = p.key_id
-            WHERE p.withheld_at IS NOT NULL AND ",
-            $condition,
-            " ORDER BY p.withheld_at, p.key_id"
         )
     };
 }
@@ -82,42 +70,6 @@ impl CreditReads for Connection {
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn purses_to_account(&mut self, replica: &str, max: i64) -> Result<Vec<(KeyId, i64)>> {
-        let sql = "
-            SELECT p.key_id, p.epoch
-            FROM purses p
-            WHERE p.withheld_at IS NOT NULL AND NOT EXISTS (
-                SELECT 1 FROM purse_accounts a
-                WHERE a.key_id = p.key_id AND a.epoch = p.epoch AND a.replica_id = $1)
-            ORDER BY p.withheld_at
-            LIMIT $2";
-        Ok(query_as(sql).bind(replica).bind(max).fetch_all(self).await?)
-    }
-
-    async fn purses_proven(&mut self, silent_ms: i64) -> Result<Vec<Withheld>> {
-        let sql = withheld!(
-            "NOT EXISTS (
-                SELECT 1 FROM replicas r
-                WHERE r.seen_at >= p.opened_at - $1 AND NOT EXISTS (
-                    SELECT 1 FROM purse_accounts a
-                    WHERE a.key_id = p.key_id AND a.epoch = p.epoch AND a.replica_id = r.id))"
-        );
-        Ok(query_as(sql).bind(silent_ms).fetch_all(self).await?)
-    }
-
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>> {
-        let sql = withheld!("p.key_id = COALESCE($1, p.key_id)");
-        Ok(query_as(sql).bind(key).fetch_all(self).await?)
-    }
-
-    async fn units_withheld(&mut self) -> Result<i64> {
-        let sql = "
-            SELECT CAST(COALESCE(SUM(granted - spent), 0) AS BIGINT)
-            FROM purses
-            WHERE withheld_at IS NOT NULL AND granted > spent";
-        Ok(query_scalar(sql).fetch_one(self).await?)
-    }
-
     async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>> {
         let sql = concat!(
             "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
@@ -146,6 +98,10 @@ impl CreditReads for Connection {
         Ok(Some(Account { credits, purses, now }))
     }
 
+    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Purse>> {
+        Ok(query_as(purses!()).bind(key).fetch_all(self).await?)
+    }
+
     async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
         let sql = concat!(
             "SELECT id, ",
@@ -165,6 +121,19 @@ impl CreditWrites for Connection {
         // Only now: what the one who held it before has written is seen.
         let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
         Ok(Some(Account { credits, purses, now }))
+    }
+
+    async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>> {
+        let sql = locked!(concat!(
+            "SELECT id, credits, credits_version, refill_amount, refill_day, refilled, ",
+            now_ms!(),
+            " AS now FROM keys WHERE deleted_at IS NULL AND id IN (SELECT item FROM ",
+            texts!("$1"),
+            ") ORDER BY id"
+        ));
+        let rows: Vec<KeyCreditsRow> =
+            query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
+        Ok(rows.into_iter().filter_map(KeyCreditsRow::into_credits).collect())
     }
 
     async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
@@ -203,14 +172,37 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
+    async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
+        let item = |(key, credits): &(KeyId, Credits)| {
+            let Credits { balance, version, refilled, .. } = credits;
+            json!({ "key": key, "balance": balance, "version": version, "refilled": refilled })
+        };
+        let items: Vec<_> = credits.iter().map(item).collect();
+        let sql = concat!(
+            "UPDATE keys
+            SET credits = CAST(item ->> 'balance' AS BIGINT),
+                credits_version = CAST(item ->> 'version' AS BIGINT),
+                refilled = CAST(item ->> 'refilled' AS BIGINT)
+            FROM ",
+            items!("$1"),
+            " WHERE id = item ->> 'key'"
+        );
+        query(sql).bind(json!(items).to_string()).execute(self).await?;
+        Ok(())
+    }
+
     async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()> {
-        let sql = "
-            INSERT INTO purses
-                (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-            ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
+        let sql = concat!(
+            "INSERT INTO purses
+                (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
+                closed, number)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ",
+            next_number!(),
+            ") ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
                 spent = excluded.spent, asked_at = excluded.asked_at,
-                asked_by = excluded.asked_by, withheld_at = excluded.withheld_at";
+                asked_by = excluded.asked_by, withheld_at = excluded.withheld_at,
+                closed = excluded.closed"
+        );
         query(sql)
             .bind(key)
             .bind(purse.epoch)
@@ -221,6 +213,7 @@ impl CreditWrites for Connection {
             .bind(purse.asked_at)
             .bind(&purse.asked_by)
             .bind(purse.withheld_at)
+            .bind(purse.closed)
             .execute(self)
             .await?;
         Ok(())
@@ -232,22 +225,19 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn drop_purses(&mut self, key: &KeyId) -> Result<()> {
-        query("DELETE FROM purses WHERE key_id = $1").bind(key).execute(self).await?;
-        Ok(())
-    }
-
-    async fn tell_of_purse(&mut self, key: &KeyId, epoch: i64, spent: i64) -> Result<()> {
-        let sql = "UPDATE purses SET spent = $3 WHERE key_id = $1 AND epoch = $2 AND spent < $3";
-        query(sql).bind(key).bind(epoch).bind(spent).execute(self).await?;
+    async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()> {
+        let sql = "DELETE FROM purses WHERE key_id = $1 AND closed";
+        query(sql).bind(key).execute(&mut *self).await?;
+        let sql = concat!(
+            "UPDATE purses SET granted = spent, withheld_at = COALESCE(withheld_at, ",
+            now_ms!(),
+            ") WHERE key_id = $1"
+        );
+        query(sql).bind(key).execute(self).await?;
         Ok(())
     }
 
     async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
-        let rows: Vec<_> = spent
-            .iter()
-            .map(|(key, epoch, spent)| json!({ "key": key, "epoch": epoch, "spent": spent }))
-            .collect();
         let sql = concat!(
             "UPDATE purses SET asked_at = ",
             now_ms!(),
@@ -258,42 +248,72 @@ impl CreditWrites for Connection {
             " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
                 AND withheld_at IS NULL"
         );
-        query(sql).bind(json!(rows).to_string()).execute(self).await?;
+        query(sql).bind(items(spent)).execute(self).await?;
         Ok(())
     }
 
-    async fn account_for_purse(
-        &mut self,
-        key: &KeyId,
-        epoch: i64,
-        replica: &str,
-        spent: i64,
-    ) -> Result<()> {
-        let sql = "
-            INSERT INTO purse_accounts (key_id, epoch, replica_id)
-            SELECT key_id, epoch, $3 FROM purses WHERE key_id = $1 AND epoch = $2
-            ON CONFLICT (key_id, epoch, replica_id) DO NOTHING";
-        query(sql).bind(key).bind(epoch).bind(replica).execute(&mut *self).await?;
-        self.tell_of_purse(key, epoch, spent).await
-    }
-
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<i64> {
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<(i64, i64)> {
         let sql = concat!(
-            "INSERT INTO replicas (id, started_at, seen_at) VALUES ($1, ",
+            "INSERT INTO replicas (id, started_at, seen_at, feed) VALUES ($1, ",
             now_ms!(),
             ", ",
             now_ms!(),
-            ") ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at"
+            ", '') ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, silent_seen_at = NULL,
+                gone = NULL"
         );
         query(sql).bind(id).execute(&mut *self).await?;
-        let sql = concat!("SELECT COUNT(*) FROM replicas WHERE seen_at > ", now_ms!(), " - $1");
-        Ok(query_scalar(sql).bind(within_ms).fetch_one(self).await?)
+        let sql = concat!(
+            "SELECT COUNT(*), COUNT(CASE WHEN id < $2 THEN 1 END)
+            FROM replicas WHERE seen_at > ",
+            now_ms!(),
+            " - $1"
+        );
+        Ok(query_as(sql).bind(within_ms).bind(id).fetch_one(self).await?)
+    }
+
+    async fn hold_registration(&mut self, id: &str) -> Result<bool> {
+        let sql = held!(concat!("SELECT id FROM replicas WHERE id = $1 AND ", is_registered!()));
+        Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
+    }
+
+    async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()> {
+        // Who holds its registration is not silent.
+        let sql = concat!(
+            "UPDATE replicas SET silent_seen_at = seen_at, gone = NULL WHERE id IN (",
+            claimed!(concat!(
+                "SELECT id FROM replicas WHERE ",
+                is_registered!(),
+                " AND seen_at < ",
+                now_ms!(),
+                " - $1"
+            )),
+            ")"
+        );
+        query(sql).bind(silent_ms).execute(self).await?;
+        Ok(())
+    }
+
+    async fn count_out_replicas(&mut self) -> Result<()> {
+        let sql = concat!(
+            "UPDATE replicas SET gone = ",
+            next_number!(),
+            " WHERE id IN (",
+            claimed!(concat!(
+                "SELECT id FROM replicas WHERE gone IS NULL AND NOT ",
+                is_registered!()
+            )),
+            ")"
+        );
+        query(sql).execute(self).await?;
+        Ok(())
     }
 
     async fn prune_replicas(&mut self) -> Result<()> {
         let sql = concat!(
             "DELETE FROM replicas
-            WHERE NOT EXISTS (SELECT 1 FROM purses WHERE withheld_at IS NOT NULL) AND seen_at < ",
+            WHERE gone IS NOT NULL AND NOT ",
+            is_registered!(),
+            " AND NOT EXISTS (SELECT 1 FROM purses WHERE number < replicas.gone) AND seen_at < ",
             now_ms!(),
             " - 86400000"
         );

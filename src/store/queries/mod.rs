@@ -1,5 +1,5 @@
 //! Every query, once. Compiled for each engine by its dialect file, which brings `Connection` and the
-//! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!` and `locked!`.
+//! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!`, `locked!` and others.
 
 macro_rules! permissions_of {
     ($links:literal) => {
@@ -51,6 +51,13 @@ macro_rules! keys_where {
             WHERE k.deleted_at IS NULL AND ",
             $condition
         )
+    };
+}
+
+/// Whether a row of `replicas` is that of a replica which others wait for.
+macro_rules! is_registered {
+    () => {
+        "(silent_seen_at IS NULL OR silent_seen_at <> seen_at)"
     };
 }
 
@@ -106,6 +113,7 @@ macro_rules! added {
 }
 
 mod audit;
+mod changes;
 mod credits;
 mod deliveries;
 mod events;
@@ -122,6 +130,7 @@ mod restores;
 mod root_keys;
 mod sums;
 mod vault;
+mod withheld;
 mod writes;
 
 use sqlx::FromRow;

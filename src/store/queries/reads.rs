@@ -9,8 +9,8 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::Api;
-use crate::store::rows::{ApiRow, KeyRow};
-use crate::store::{Change, KeysOf, Listing, Reads, StoredKey};
+use crate::store::rows::{ApiRow, KeyRow, KeyToSpendRow};
+use crate::store::{KeysOf, Listing, Reads, StoredKey};
 
 macro_rules! apis_where {
     ($condition:literal) => {
@@ -171,6 +171,23 @@ impl Reads for Connection {
         one::<KeyRow, _>(self, query_as(keys_where!("k.hash = $1")).bind(hash)).await
     }
 
+    async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
+        // In one statement, and so at one moment: whoever learns of a lease is registered then.
+        let sql = concat!(
+            "SELECT found.*, EXISTS (SELECT 1 FROM replicas WHERE id = $2 AND ",
+            is_registered!(),
+            ") AS is_registered FROM (",
+            keys_where!("k.hash = $1"),
+            ") AS found"
+        );
+        one::<KeyToSpendRow, _>(self, query_as(sql).bind(hash).bind(replica)).await
+    }
+
+    async fn has_key(&mut self, id: &KeyId) -> Result<bool> {
+        let sql = "SELECT id FROM keys WHERE id = $1 AND deleted_at IS NULL";
+        Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
+    }
+
     async fn kept_reply(
         &mut self,
         root_key: &KeyId,
@@ -182,19 +199,5 @@ impl Reads for Connection {
 
     async fn now(&mut self) -> Result<Timestamp> {
         Ok(query_scalar(concat!("SELECT ", now_ms!())).fetch_one(self).await?)
-    }
-
-    async fn changes_after(&mut self, seq: i64) -> Result<Vec<Change>> {
-        let sql = concat!(
-            "SELECT seq, at, subject, ",
-            now_ms!(),
-            " AS now FROM changes WHERE seq > $1 ORDER BY seq LIMIT 10000"
-        );
-        Ok(query_as(sql).bind(seq).fetch_all(self).await?)
-    }
-
-    async fn changes_range(&mut self) -> Result<(i64, i64)> {
-        let sql = "SELECT COALESCE(MIN(seq), 0), COALESCE(MAX(seq), 0) FROM changes";
-        Ok(query_as(sql).fetch_one(self).await?)
     }
 }

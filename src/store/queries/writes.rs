@@ -274,17 +274,6 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn insert_changes(&mut self, subjects: &[String]) -> Result<()> {
-        let sql = concat!(
-            "INSERT INTO changes (at, subject) SELECT ",
-            now_ms!(),
-            ", item FROM ",
-            texts!("$1")
-        );
-        query(sql).bind(json!(subjects).to_string()).execute(self).await?;
-        Ok(())
-    }
-
     async fn keep_reply(
         &mut self,
         root_key: &KeyId,
@@ -300,13 +289,5 @@ impl Writes for Connection {
         );
         let query = query(sql).bind(root_key).bind(name).bind(request).bind(sealed);
         Ok(query.execute(self).await?.rows_affected() == 1)
-    }
-
-    async fn prune_changes(&mut self) -> Result<()> {
-        let sql = concat!("DELETE FROM changes WHERE at < ", now_ms!(), " - 86400000");
-        query(sql).execute(&mut *self).await?;
-        let sql = concat!("DELETE FROM kept_replies WHERE at < ", now_ms!(), " - 86400000");
-        query(sql).execute(self).await?;
-        Ok(())
     }
 }

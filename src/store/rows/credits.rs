@@ -50,6 +50,21 @@ impl AccountRow {
     }
 }
 
+/// The credits of one of several keys.
+#[derive(FromRow)]
+pub struct KeyCreditsRow {
+    id: KeyId,
+    #[sqlx(flatten)]
+    account: AccountRow,
+}
+
+impl KeyCreditsRow {
+    pub fn into_credits(self) -> Option<(KeyId, Credits, Timestamp)> {
+        let (credits, now) = self.account.into_credits()?;
+        Some((self.id, credits, now))
+    }
+}
+
 /// The account of one of several keys.
 #[derive(FromRow)]
 pub struct KeyAccountRow {
@@ -82,6 +97,7 @@ impl KeyAccountRow {
             asked_at: Timestamp(row.asked_at),
             asked_by: row.asked_by,
             withheld_at: None,
+            closed: false,
         });
         Ok(Some((self.id, Account { credits, purses: purses.collect(), now })))
     }

@@ -19,7 +19,7 @@ use crate::model::{
     Permission, Ratelimit, Role, RootKey,
 };
 use credits::CreditsRow;
-pub use credits::{AccountRow, KeyAccountRow};
+pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow};
 pub use holdings::HoldingRow;
 pub use people::{KnownPersonRow, SessionRow};
 
@@ -138,6 +138,26 @@ pub struct KeyRow {
     ratelimits: String,
     permissions: String,
     role_ids: String,
+}
+
+/// A key, and whether the replica that reads it is registered.
+#[derive(FromRow)]
+pub struct KeyToSpendRow {
+    #[sqlx(flatten)]
+    key: KeyRow,
+    is_registered: bool,
+}
+
+impl TryFrom<KeyToSpendRow> for StoredKey {
+    type Error = Error;
+
+    fn try_from(row: KeyToSpendRow) -> Result<Self> {
+        let mut stored = Self::try_from(row.key)?;
+        if let Some(credits) = stored.key.credits.as_mut().filter(|_| !row.is_registered) {
+            credits.version = 0;
+        }
+        Ok(stored)
+    }
 }
 
 impl TryFrom<KeyRow> for StoredKey {

@@ -115,11 +115,11 @@ await section("createKey", async (check) => {
     for (const missing of [fresh("no-role-1"), fresh("no-role-2")]) assert.ok(error.detail.includes(missing), error.detail);
     assert.ok(!error.detail.includes(role), error.detail);
   });
-  await check("a missing permission is 404, is named, and is not created", async () => {
-    const slugs = [fresh("no-perm-1"), fresh("no-perm-2")];
-    const error = await raises(E.noPermission, unkey.keys.createKey({ apiId, permissions: [direct, ...slugs] }));
-    for (const missing of slugs) assert.ok(error.detail.includes(missing), error.detail);
-    for (const slug of slugs) await data(unkey.permissions.createPermission({ name: slug, slug }));
+  await check("a missing permission is created", async () => {
+    const slugs = [fresh("new-perm-1"), fresh("new-perm-2")];
+    const { keyId } = await createKey({ apiId, permissions: [direct, ...slugs] });
+    assert.deepStrictEqual((await getKey(keyId)).permissions, [direct, ...slugs].sort());
+    for (const slug of slugs) assert.equal((await data(unkey.permissions.getPermission({ permission: slug }))).name, slug);
   });
   await check("a missing role with a missing permission is 404, and creates nothing", async () => {
     const slug = fresh("no-perm-3");

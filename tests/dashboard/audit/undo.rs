@@ -76,7 +76,7 @@ both! {
         let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
         let added = json!({ "keyId": key.id, "operation": "increment", "value": 5 });
         kw.v2("keys.updateCredits", added).await.data();
-        let visitor = || Visitor { kw: &kw, cookies: owner.cookies.clone(), csrf: owner.csrf.clone() };
+        let visitor = || Visitor { kw: &kw, cookies: owner.cookies.clone(), csrf: owner.csrf.clone(), forwarded: None };
         let path = entry(&mut visitor(), "key.update").await;
 
         let act = format!("{path}/undo");

@@ -141,7 +141,7 @@ both! {
         for (name, value) in [
             ("prefix", "a-b"), ("bytes", "15"), ("bytes", "256"), ("bytes", "many"),
             ("external-id", "a b"), ("remaining", "-1"), ("remaining", "some"), ("meta", "[1]"),
-            ("meta", "{"), ("roles", "nobody"), ("permissions", "nothing"),
+            ("meta", "{"), ("roles", "nobody"), ("permissions", "no permission"),
         ] {
             let fields = [("api", api.as_str()), ("name", "<script>kept"), (name, value)];
             let refused = owner.post(&at("/keys"), &fields).await;

@@ -1,9 +1,9 @@
-//! P6: a key that was ended is not VALID a second later, or five on a replica that hears nothing.
+//! P6: what was taken from a key, or from a counter, is known a second later, or five on a replica that hears nothing.
 
 use std::time::Duration;
 
 use super::{Finding, SLACK, name};
-use crate::record::{Act, Asked, At, KeyNo, Run};
+use crate::record::{Act, Asked, At, Run, Withdrawal};
 
 const SEEN_BY_ALL: Duration = Duration::from_secs(1);
 const SEEN_AT_LAST: Duration = Duration::from_secs(5);
@@ -12,14 +12,13 @@ pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::of("P6 revocations");
     let (mut ended, mut asked, mut slowest) = (0, 0, Duration::ZERO);
     for end in &run.acts {
-        let (Asked::Disable { key } | Asked::Delete { key }) = end.asked else { continue };
-        if !end.has(200) {
+        if !is_end(&end.asked) || !end.has(200) {
             continue;
         }
         ended += 1;
-        for act in later(run, key, end.received) {
+        for act in later(run, end) {
             asked += 1;
-            if !act.is_valid() {
+            if !is_stale(end, act) || goes_by_a_wrong_clock(run, end, act) {
                 continue;
             }
             let late = act.sent.saturating_sub(end.received);
@@ -29,8 +28,8 @@ pub fn check(run: &Run) -> Finding {
             }
             finding.hold(late <= may + SLACK && act.replica != end.replica, || {
                 format!(
-                    "key {} was ended ({}) and VALID {late:.0?} later: {}",
-                    run.keys[key].id,
+                    "{} was ended ({}) and VALID {late:.0?} later: {}",
+                    subject(run, &end.asked),
                     name(end),
                     name(act)
                 )
@@ -38,20 +37,49 @@ pub fn check(run: &Run) -> Finding {
         }
     }
     finding.told.push(format!(
-        "{ended} keys were ended and asked for {asked} times afterwards; the latest VALID on a healthy replica came \
+        "{ended} keys and counters were ended and asked for {asked} times afterwards; the latest VALID on a healthy replica came \
         {slowest:.0?} after"
     ));
     finding
 }
 
-fn later(run: &Run, key: KeyNo, after: At) -> impl Iterator<Item = &Act> {
-    run.acts.iter().filter(move |act| {
-        act.sent > after && matches!(act.asked, Asked::Verify { key: asked, .. } if asked == key)
-    })
+fn is_end(asked: &Asked) -> bool {
+    asked.ended().is_some() || matches!(asked, Asked::Override { .. })
+}
+
+fn subject(run: &Run, asked: &Asked) -> String {
+    match asked {
+        Asked::Override { counter } => format!("counter {counter}"),
+        _ => asked.ended().map(|key| format!("key {}", run.keys[key].id)).unwrap_or_default(),
+    }
+}
+
+fn later<'a>(run: &'a Run, end: &'a Act) -> impl Iterator<Item = &'a Act> {
+    let is_about = |asked: &Asked| match (asked, &end.asked) {
+        (Asked::Limit { counter, .. }, Asked::Override { counter: ended }) => counter == ended,
+        (Asked::Verify { key, .. }, asked) => asked.ended() == Some(*key),
+        _ => false,
+    };
+    run.acts.iter().filter(move |act| act.sent > end.received && is_about(&act.asked))
+}
+
+/// A key that is re-rolled expires at once, and expiry goes by the clocks of replicas.
+fn goes_by_a_wrong_clock(run: &Run, end: &Act, act: &Act) -> bool {
+    matches!(end.asked, Asked::Withdraw { what: Withdrawal::Reroll, .. })
+        && run.skewed.is_some_and(|skewed| skewed == end.replica || skewed == act.replica)
+}
+
+/// Whether an answer does not know of what was done.
+fn is_stale(end: &Act, act: &Act) -> bool {
+    let Asked::Withdraw { what: Withdrawal::IdentityLimit, .. } = end.asked else {
+        return act.is_valid();
+    };
+    let limits = act.answer.iter().flat_map(|answer| &answer.limits);
+    limits.into_iter().any(|told| told.limit == Withdrawal::LIMIT)
 }
 
 /// A replica that stood still, or lost both of its servers, hears late.
-fn may_take(run: &Run, act: &Act, ended: At) -> Duration {
+pub fn may_take(run: &Run, act: &Act, ended: At) -> Duration {
     let r = act.replica;
     let stood = |sort: &dyn Fn(&crate::record::Done) -> bool| {
         run.is_troubled(ended, act.received, SEEN_BY_ALL, sort)
@@ -64,8 +92,9 @@ fn may_take(run: &Run, act: &Act, ended: At) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::by_hand::{act, fault, finds, finds_nothing, run, told, verify};
+    use super::super::by_hand::{act, fault, finds, finds_nothing, limit, run, told, verify};
     use super::*;
+    use crate::record::ToldLimit;
     use crate::schedule::Kind;
 
     fn ended(valid_at_ms: u64) -> Run {
@@ -81,6 +110,34 @@ mod tests {
     #[test]
     fn a_key_that_is_valid_for_longer_is_found() {
         finds(&check(&ended(1_300)), "VALID 1s later");
+    }
+
+    #[test]
+    fn stale_permission_override_and_identity_limit_are_found() {
+        let withdraw = |what| Asked::Withdraw { key: 0, what };
+        let lost = act(0, withdraw(Withdrawal::Permission), Some(told(200, "")));
+        let late = Act { replica: 1, ..verify(1_300, 0, "VALID") };
+        finds(&check(&run(vec![lost, late])), "VALID 1s later");
+
+        let shut = act(0, Asked::Override { counter: "n/i".into() }, Some(told(200, "")));
+        let late = Act { replica: 1, ..limit(1_300, 1, "VALID", 9) };
+        finds(&check(&run(vec![shut, late])), "counter n/i was ended");
+
+        let lowered = act(0, withdraw(Withdrawal::IdentityLimit), Some(told(200, "")));
+        let mut late = Act { replica: 1, ..verify(1_300, 0, "VALID") };
+        for (limit, is_found) in [(Withdrawal::LIMIT, true), (Withdrawal::LIMIT_AFTER, false)] {
+            let told_limit = ToldLimit {
+                name: "all".into(),
+                limit,
+                duration_ms: 60_000,
+                remaining: 1,
+                reset_ms: 60_000,
+                exceeded: false,
+            };
+            late.answer.as_mut().expect("an answer").limits = vec![told_limit];
+            let finding = check(&run(vec![lowered.clone(), late.clone()]));
+            assert_eq!(!finding.violations.is_empty(), is_found, "{limit}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! P1: credits are never over-granted, and nothing vanishes but what nobody can know of.
 
-use super::{Finding, name};
+use super::{Finding, SLACK, changes, name};
 use crate::record::{Act, Asked, Change, Ending, KeyNo, Run};
 use crate::schedule::Kind;
 
@@ -89,7 +89,7 @@ fn account(run: &Run, key: KeyNo, granted: i64) -> Account {
                     account.granted_max -= if is_done && is_whole { value } else { 0 };
                     account.granted_min -= if is_done || is_unsure { value } else { 0 };
                 }
-                Change::Set(_) => {}
+                Change::Set(_) | Change::Unlimit => {}
             },
             _ => {}
         }
@@ -124,6 +124,13 @@ fn check_ending(run: &Run, account: &Account, ending: &Ending, finding: &mut Fin
             ending.withheld
         )
     });
+    let most_leased = (account.granted_max / 10).max(greatest_cost(run, ending.key));
+    finding.hold(ending.withheld <= most_leased, || {
+        format!(
+            "key {key}: {} credits are withheld, and at most {most_leased} may be leased",
+            ending.withheld
+        )
+    });
     let vanished = account.granted_min - account.spent - balance - ending.withheld;
     finding.hold(vanished <= account.unsure, || {
         format!(
@@ -154,11 +161,30 @@ fn check_ending(run: &Run, account: &Account, ending: &Ending, finding: &mut Fin
     over
 }
 
-fn sets(run: &Run, key: KeyNo) -> impl Iterator<Item = (&Act, i64)> {
+fn greatest_cost(run: &Run, key: KeyNo) -> i64 {
+    let cost = |act: &Act| match act.asked {
+        Asked::Verify { key: asked, cost } if asked == key => cost,
+        _ => 0,
+    };
+    run.acts.iter().map(cost).max().unwrap_or(0)
+}
+
+/// Whether an answer was given by a replica that had heard of the change, or should have: until then it takes the key for
+/// an unlimited one, which it may have been.
+fn knows(run: &Run, set: &Act, act: &Act) -> bool {
+    let is_unlimited = act.answer.as_ref().is_some_and(|told| told.credits.is_none());
+    let may_take = changes::may_take(run, act, set.received) + SLACK;
+    !is_unlimited || act.replica == set.replica || act.sent > set.received + may_take
+}
+
+/// The balances that were set, in their order; none where there is no bound.
+fn sets(run: &Run, key: KeyNo) -> impl Iterator<Item = (&Act, Option<i64>)> {
     run.acts.iter().filter_map(move |act| match act.asked {
-        Asked::Credits { key: asked, change: Change::Set(value) } if asked == key => {
-            Some((act, value))
-        }
+        Asked::Credits { key: asked, change } if asked == key => match change {
+            Change::Set(value) => Some((act, Some(value))),
+            Change::Unlimit => Some((act, None)),
+            Change::Increment(_) | Change::Decrement(_) => None,
+        },
         _ => None,
     })
 }
@@ -168,17 +194,16 @@ fn check_sets(run: &Run, key: KeyNo, finding: &mut Finding) {
     let sets: Vec<_> = sets(run, key).collect();
     let mut held = 0;
     for (at, (set, value)) in sets.iter().enumerate() {
-        if !set.has(200) {
-            continue;
-        }
+        let Some(value) = value.filter(|_| set.has(200)) else { continue };
         let until = sets.get(at + 1).map(|(next, _)| next.sent);
         let within =
             |act: &Act| act.sent > set.received && until.is_none_or(|until| act.received < until);
-        let spends: Vec<_> =
-            valid(run, key).filter(|(act, cost)| *cost > 0 && within(act)).collect();
+        let spends: Vec<_> = valid(run, key)
+            .filter(|(act, cost)| *cost > 0 && within(act) && knows(run, set, act))
+            .collect();
         let spent: i64 = spends.iter().map(|(_, cost)| cost).sum();
         held += 1;
-        finding.hold(spent <= *value, || {
+        finding.hold(spent <= value, || {
             format!(
                 "key {}: {spent} credits were spent of {value}, set {}; spent: {:?}",
                 run.keys[key].id,
@@ -252,6 +277,17 @@ mod tests {
     }
 
     #[test]
+    fn more_withheld_than_may_be_leased_is_found() {
+        let acts = vec![verify(0, 6, "VALID")];
+
+        finds_nothing(&check(&metered(100, acts.clone(), left(84, 10))));
+        finds(
+            &check(&metered(100, acts, left(83, 11))),
+            "11 credits are withheld, and at most 10 may be leased",
+        );
+    }
+
+    #[test]
     fn what_was_released_must_be_there() {
         let mut endings = left(4, 2);
         (endings[0].told, endings[0].released) = (Some(4), Some(5));
@@ -270,5 +306,20 @@ mod tests {
 
         finds_nothing(&check(&metered(60, spent(3), Vec::new())));
         finds(&check(&metered(60, spent(4), Vec::new())), "4 credits were spent of 3");
+    }
+
+    #[test]
+    fn what_is_spent_without_a_bound_is_held_against_no_balance() {
+        let set = |sent, value| changed(sent, Change::Set(value), value);
+        let acts = vec![
+            set(0, 3),
+            changed(10, Change::Unlimit, 0),
+            verify(20, 50, "VALID"),
+            set(30, 3),
+            verify(40, 4, "VALID"),
+        ];
+
+        finds_nothing(&check(&metered(60, acts[..4].to_vec(), Vec::new())));
+        finds(&check(&metered(60, acts, Vec::new())), "4 credits were spent of 3");
     }
 }

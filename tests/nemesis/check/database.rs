@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::{Finding, SLACK, name};
-use crate::record::{Act, Asked, At, KeyNo, Run};
+use crate::record::{Act, Asked, At, KeyNo, Run, Withdrawal};
 use crate::schedule::{Kind, REPLICAS};
 
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -20,7 +20,8 @@ pub fn check(run: &Run) -> Finding {
 /// No key that there is was ever called unknown.
 fn check_known(run: &Run, finding: &mut Finding) {
     let deleted = |key: KeyNo| {
-        run.acts.iter().find(|act| act.asked == Asked::Delete { key }).map(|act| act.sent)
+        let deletes = [Asked::Delete { key }, Asked::Withdraw { key, what: Withdrawal::Reroll }];
+        run.acts.iter().find(|act| deletes.contains(&act.asked)).map(|act| act.sent)
     };
     let (mut uncached, mut known) = (0, HashSet::new());
     for act in &run.acts {
@@ -49,15 +50,18 @@ fn is_away(run: &Run, replica: usize, from: At, to: At) -> bool {
 fn check_cached(run: &Run, finding: &mut Finding) {
     let mut known: HashSet<(usize, KeyNo)> = HashSet::new();
     let mut changed: HashSet<KeyNo> = HashSet::new();
-    let mut held = 0;
+    let (mut held, mut refused) = (0, 0);
     for act in &run.acts {
         match act.asked {
-            Asked::Rename { key, .. } | Asked::Disable { key } | Asked::Delete { key } => {
+            Asked::Rename { key, .. }
+            | Asked::Disable { key }
+            | Asked::Delete { key }
+            | Asked::Withdraw { key, .. } => {
                 changed.insert(key);
             }
             Asked::Verify { key, .. } => {
                 let facts = &run.keys[key];
-                if facts.credits.is_some() || !facts.limits.is_empty() || changed.contains(&key) {
+                if !facts.is_plain() || changed.contains(&key) {
                     continue;
                 }
                 if act.answer.is_none() {
@@ -67,23 +71,75 @@ fn check_cached(run: &Run, finding: &mut Finding) {
                     known.insert((act.replica, key));
                 }
                 let is_known = known.contains(&(act.replica, key)) && !was_cut_off(run, act);
-                if is_known && is_away(run, act.replica, act.sent, act.received) {
-                    held += 1;
-                    finding.hold(act.is_valid(), || {
-                        format!("a cached key did not verify without Postgres: {}", name(act))
-                    });
+                if !is_known || !is_away(run, act.replica, act.sent, act.received) {
+                    continue;
+                }
+                match grace(run, act) {
+                    Grace::Within => {
+                        held += 1;
+                        finding.hold(act.is_valid(), || {
+                            format!("a cached key did not verify without Postgres: {}", name(act))
+                        });
+                    }
+                    Grace::Over => {
+                        refused += 1;
+                        finding.hold(act.has(503), || {
+                            format!(
+                                "a cached key outlived its grace without Postgres: {}",
+                                name(act)
+                            )
+                        });
+                    }
+                    Grace::Ends => {}
                 }
             }
             _ => {}
         }
     }
-    finding.told.push(format!("{held} verifications of cached keys during outages"));
+    finding.told.push(format!(
+        "{held} verifications of cached keys during outages, {refused} refused after their grace"
+    ));
 }
 
-/// Whether the replica was started lately, or had neither server.
+/// How long an outage has lasted, beside the grace of cached keys.
+enum Grace {
+    Within,
+    /// Just now, so that either answer is right.
+    Ends,
+    Over,
+}
+
+fn grace(run: &Run, act: &Act) -> Grace {
+    let away = run.faults.iter().filter(|done| {
+        done.fault.kind.troubles_postgres(act.replica)
+            && done.began <= act.sent
+            && act.sent <= done.ended
+    });
+    let lasted = away.map(|done| act.sent.saturating_sub(done.began)).max().unwrap_or_default();
+    // Who asks at its end may be answered by a Postgres that is back.
+    let is_whole = run.faults.iter().any(|done| {
+        done.fault.kind.troubles_postgres(act.replica)
+            && done.began <= act.sent
+            && act.received <= done.ended
+    });
+    match run.database_grace {
+        Some(grace) if lasted > grace + RECOVERY && is_whole => Grace::Over,
+        Some(grace) if lasted + RECOVERY > grace => Grace::Ends,
+        Some(_) | None => Grace::Within,
+    }
+}
+
+/// Whether the replica was started lately, or had neither server, or may have missed announcements, which only Postgres
+/// can make good.
 fn was_cut_off(run: &Run, act: &Act) -> bool {
     let r = act.replica;
-    run.is_troubled(act.sent, act.received, RECOVERY, |done| {
+    let outage = |done: &&crate::record::Done| {
+        done.fault.kind.troubles_postgres(r)
+            && done.began <= act.received
+            && act.sent <= done.ended + RECOVERY
+    };
+    let since = run.faults.iter().filter(outage).map(|done| done.began).min();
+    run.is_troubled(since.unwrap_or(act.sent).min(act.sent), act.received, RECOVERY, |done| {
         done.fault.kind.halts(r) || done.fault.kind.troubles_redis(r)
     }) || run.faults.iter().any(|done| {
         matches!(done.fault.kind, Kind::KillReplica(killed) if killed == r)
@@ -194,6 +250,22 @@ mod tests {
         let acts = recovered(vec![verify(500, 0, "VALID"), refused], 3_000);
 
         finds(&check(&outage(acts)), "a cached key did not verify");
+    }
+
+    #[test]
+    fn a_cached_key_that_outlives_its_grace_is_found() {
+        let acts = |code| vec![verify(500, 0, "VALID"), verify(9_500, 0, code)];
+        let outage = |acts| Run {
+            faults: vec![fault(Kind::CutPostgres(0), 1_000, 10_000)],
+            database_grace: Some(Duration::from_secs(4)),
+            ..run(acts)
+        };
+
+        finds(&check(&outage(acts("VALID"))), "outlived its grace");
+        let mut refused = acts("");
+        refused[1].answer = Some(told(503, ""));
+        let finding = check(&outage(refused));
+        assert!(!finding.violations.iter().any(|it| it.contains("grace")), "{finding:?}");
     }
 
     #[test]

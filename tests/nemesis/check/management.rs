@@ -14,7 +14,10 @@ pub fn check(run: &Run) -> Finding {
         }
     }
     let mut held = 0;
-    for ending in &run.endings {
+    let is_withdrawn = |key| {
+        run.acts.iter().any(|act| matches!(act.asked, Asked::Withdraw { key: of, .. } if of == key))
+    };
+    for ending in run.endings.iter().filter(|ending| !is_withdrawn(ending.key)) {
         let acts = changes.get(&ending.key).map_or(&[][..], Vec::as_slice);
         held += acts.iter().filter(|act| act.has(200)).count();
         check_effect(run, ending, acts, &mut finding);
@@ -31,7 +34,11 @@ fn changed(asked: &Asked) -> Option<KeyNo> {
         | Asked::Rename { key, .. }
         | Asked::Disable { key }
         | Asked::Delete { key } => Some(*key),
-        Asked::Control | Asked::Verify { .. } | Asked::Limit { .. } => None,
+        Asked::Control
+        | Asked::Verify { .. }
+        | Asked::Limit { .. }
+        | Asked::Override { .. }
+        | Asked::Withdraw { .. } => None,
     }
 }
 

@@ -5,6 +5,7 @@ pub mod credits;
 pub mod database;
 pub mod management;
 pub mod outage;
+pub mod shares;
 pub mod statuses;
 pub mod windows;
 

@@ -7,6 +7,7 @@ use crate::record::{Act, Asked, At, Run};
 use crate::schedule::{Kind, REPLICAS};
 
 const AT_ONCE: Duration = Duration::from_millis(50);
+const FEW: usize = 1_000;
 const RECOVERY: Duration = Duration::from_secs(1);
 /// The machine was too busy for a deadline of milliseconds, when what needs no Redis took so long.
 const BUSY: Duration = Duration::from_millis(15);
@@ -36,8 +37,7 @@ fn needs_no_redis(run: &Run, act: &Act) -> bool {
     match act.asked {
         Asked::Control => true,
         Asked::Verify { key, .. } => {
-            run.keys[key].credits.is_none()
-                && run.keys[key].limits.is_empty()
+            run.keys[key].is_plain()
                 && !run.is_troubled(act.sent, act.received, RECOVERY + SLACK, |done| {
                     done.fault.kind.halts(act.replica)
                         || done.fault.kind.troubles_postgres(act.replica)
@@ -48,7 +48,9 @@ fn needs_no_redis(run: &Run, act: &Act) -> bool {
 }
 
 fn is_away(kind: Kind, replica: usize) -> bool {
-    kind.troubles_redis(replica) && !matches!(kind, Kind::SlowRedis(_) | Kind::FailOver)
+    use Kind::{DemoteRedis, FailOver, SlowRedis, SplitRedis};
+    let may_answer = matches!(kind, SlowRedis(_) | FailOver | DemoteRedis | SplitRedis(_));
+    kind.troubles_redis(replica) && !may_answer
 }
 
 /// Whether an act fell into an outage of Redis while nothing else was wrong with its replica.
@@ -63,12 +65,18 @@ fn is_within(run: &Run, act: &Act) -> bool {
 }
 
 fn check_latency(run: &Run, finding: &mut Finding) {
+    let busy = Busy::of(run);
     let (mut within, mut control, mut healthy) = (Vec::new(), Vec::new(), Vec::new());
+    let mut excused = 0;
     for act in &run.acts {
         match act.asked {
             Asked::Control if is_within(run, act) => control.push(act.took()),
             _ if is_windows(run, act) && is_within(run, act) => {
-                within.push(act.took());
+                if act.took() > AT_ONCE && busy.beside(act) {
+                    excused += 1;
+                } else {
+                    within.push(act.took());
+                }
                 let is_decided = act.answer.as_ref().is_none_or(|told| told.status == 200);
                 finding.hold(is_decided, || format!("not decided without Redis: {}", name(act)));
             }
@@ -79,13 +87,15 @@ fn check_latency(run: &Run, finding: &mut Finding) {
     let (p50, p99) = (percentile(&mut within, 0.5), percentile(&mut within, 0.99));
     let beside = percentile(&mut control, 0.99);
     finding.told.push(format!(
-        "{} answers during outages: median {p50:.1?}, p99 {p99:.1?}, beside a p99 of {beside:.1?} of /livez; healthy: \
-        median {:.1?}, p99 {:.1?}",
+        "{} answers during outages: median {p50:.1?}, p99 {p99:.1?}, beside a p99 of {beside:.1?} of /livez, and \
+        {excused} slow ones while the machine was too busy; healthy: median {:.1?}, p99 {:.1?}",
         within.len(),
         percentile(&mut healthy, 0.5),
         percentile(&mut healthy, 0.99)
     ));
-    finding.hold(p99 <= AT_ONCE + beside, || {
+    // Of a few answers one may have met a process that did not get the processor.
+    let at_once = if within.len() < FEW { 2 * AT_ONCE } else { AT_ONCE };
+    finding.hold(p99 <= at_once + beside, || {
         format!("during outages of Redis, p99 was {p99:.1?}, and that of /livez {beside:.1?}")
     });
 }
@@ -145,20 +155,30 @@ fn check_recovery(run: &Run, finding: &mut Finding) {
     ));
 }
 
+/// When the machine was too busy for a deadline of milliseconds.
+pub struct Busy(Vec<(At, At)>);
+
+impl Busy {
+    pub fn of(run: &Run) -> Self {
+        let slow = run.acts.iter().filter(|act| act.took() >= BUSY && needs_no_redis(run, act));
+        Self(slow.map(|act| (act.sent, act.received + 2 * SLACK)).collect())
+    }
+
+    /// Whether it was while this was asked.
+    pub fn beside(&self, act: &Act) -> bool {
+        self.0.iter().any(|(from, to)| *from <= act.received && act.sent <= *to)
+    }
+}
+
 /// Nobody decides without Redis when it has been there for a second. A deadline of milliseconds is missed now and then
 /// on a machine where all this runs beside each other: one answer in a thousand may be, and more while it is busy.
 fn check_strays(run: &Run, finding: &mut Finding) {
-    let busy: Vec<_> = run
-        .acts
-        .iter()
-        .filter(|act| act.took() >= BUSY && needs_no_redis(run, act))
-        .map(|act| (act.sent, act.received + 2 * SLACK))
-        .collect();
+    let busy = Busy::of(run);
     let (mut strays, mut excused, mut counted) = (Vec::new(), 0, 0);
     for act in run.acts.iter().filter(|act| !is_troubled(run, act)) {
         match act.answer.as_ref().is_some_and(|told| told.degraded) {
             false => counted += usize::from(is_windows(run, act)),
-            true if busy.iter().any(|(from, to)| *from <= act.received && act.sent <= *to) => {
+            true if busy.beside(act) => {
                 excused += 1;
             }
             true => strays.push(format!("decided without Redis, which was there: {}", name(act))),
@@ -200,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_slow_answer_is_found() {
-        let acts = vec![degraded(1_500, 60), limit(2_900, 1, "VALID", 9)];
+        let acts = vec![degraded(1_500, 110), limit(2_900, 1, "VALID", 9)];
 
-        finds(&check(&outage(acts)), "p99 was 60.0ms");
+        finds(&check(&outage(acts)), "p99 was 110.0ms");
     }
 
     #[test]

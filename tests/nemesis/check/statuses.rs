@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::outage::Busy;
 use super::{Finding, SLACK, name};
-use crate::record::{Act, Asked, Run};
+use crate::record::{Act, Asked, Change, Run};
+use crate::schedule::Kind;
 
 /// Postgres is back after two seconds at most, Redis after one.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -12,6 +14,7 @@ const RECOVERY: Duration = Duration::from_secs(2);
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::of("P10 answers");
     let mut statuses: BTreeMap<String, usize> = BTreeMap::new();
+    let busy = Busy::of(run);
     for act in &run.acts {
         let status = act.answer.as_ref().map(|told| told.status);
         let told = match status {
@@ -30,7 +33,11 @@ pub fn check(run: &Run) -> Finding {
             Some(200) => true,
             // A key that is gone cannot be changed or ended again.
             Some(404) => is_of_a_gone_key(run, act),
-            Some(503) => is_troubled(RECOVERY),
+            Some(503) => {
+                is_troubled(RECOVERY)
+                    || (closes_a_lease(act) && busy.beside(act))
+                    || waits_for_reports(run, act)
+            }
             Some(_) => false,
             None => {
                 run.is_troubled(act.sent, act.received, RECOVERY, |done| done.fault.kind.halts(r))
@@ -46,6 +53,27 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
+/// A balance is set once its lease is closed in Redis, which has a deadline of milliseconds.
+fn closes_a_lease(act: &Act) -> bool {
+    matches!(act.asked, Asked::Credits { .. })
+}
+
+/// Whether the balance may have waited for reports of a lease that was lost with its Redis: of a replica that was in
+/// trouble, or of one that was killed and never reports.
+fn waits_for_reports(run: &Run, act: &Act) -> bool {
+    let Asked::Credits { change: Change::Set(_) | Change::Decrement(_), .. } = act.asked else {
+        return false;
+    };
+    let was_there = |sort: fn(&Kind) -> bool| {
+        run.faults.iter().any(|done| sort(&done.fault.kind) && done.began <= act.received)
+    };
+    let is_troubled = run.is_troubled(act.sent, act.received, RECOVERY + SLACK, |done| {
+        done.fault.kind.replica().is_some()
+    });
+    let was_killed = was_there(|kind| matches!(kind, Kind::KillReplica(_)));
+    was_there(Kind::loses_counters) && (is_troubled || was_killed)
+}
+
 fn is_of_a_gone_key(run: &Run, act: &Act) -> bool {
     let Asked::Delete { key } = act.asked else { return false };
     run.acts.iter().any(|other| other.asked == Asked::Delete { key } && other.sent < act.sent)
@@ -55,7 +83,6 @@ fn is_of_a_gone_key(run: &Run, act: &Act) -> bool {
 mod tests {
     use super::super::by_hand::{act, fault, finds, finds_nothing, run, told, verify};
     use super::*;
-    use crate::schedule::Kind;
 
     fn refused(sent_ms: u64, status: u16) -> Act {
         act(sent_ms, Asked::Verify { key: 0, cost: 0 }, Some(told(status, "")))
@@ -67,6 +94,18 @@ mod tests {
         let acts = vec![verify(0, 0, "VALID"), refused(1_500, 503), refused(3_900, 503)];
 
         finds_nothing(&check(&Run { faults, ..run(acts) }));
+    }
+
+    #[test]
+    fn a_balance_that_waits_for_a_killed_replica_is_right() {
+        let set = |change| act(9_000, Asked::Credits { key: 0, change }, Some(told(503, "")));
+        let faults =
+            vec![fault(Kind::KillReplica(1), 0, 100), fault(Kind::WipeRedis, 1_000, 2_000)];
+        let refused = |change, faults| check(&Run { faults, ..run(vec![set(change)]) });
+
+        finds_nothing(&refused(Change::Set(1), faults.clone()));
+        finds(&refused(Change::Increment(1), faults.clone()), "not to be explained");
+        finds(&refused(Change::Set(1), faults[..1].to_vec()), "not to be explained");
     }
 
     #[test]

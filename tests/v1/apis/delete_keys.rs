@@ -17,7 +17,7 @@ async fn delete(kw: &Keyward, api: &str, permanent: Value) -> Reply {
 
 /// Waits until two statements wait for rows that somebody holds.
 async fn two_wait(kw: &Keyward) {
-    let Store::Postgres(pool) = kw.store() else { return };
+    let Store::Postgres { pool, .. } = kw.store() else { return };
     let sql = "
         SELECT COUNT(*)
         FROM pg_stat_activity

@@ -61,6 +61,58 @@ both! {
         );
     }
 
+    async fn the_id_of_a_permission_means_that_permission(kw) {
+        let id = kw.permission("docs.read").await;
+        kw.permission("docs.write").await;
+        let key = kw.key(json!({ "permissions": ["docs.write"] })).await;
+        let call = async |operation: &str, permissions: Value| {
+            kw.v2(operation, json!({ "keyId": key.id, "permissions": permissions })).await
+        };
+
+        let added = call("keys.addPermissions", json!([id])).await;
+        let removed = call("keys.removePermissions", json!([id])).await;
+        let set = call("keys.setPermissions", json!([id, "docs.read"])).await;
+        call("keys.updateKey", json!([id])).await.data();
+
+        assert_eq!(slugs(&added), ["docs.write", "docs.read"]);
+        assert_eq!(slugs(&removed), ["docs.write"]);
+        assert_eq!(slugs(&set), ["docs.read"]);
+        assert_eq!(kw.get_key(&key.id).await["permissions"], json!(["docs.read"]));
+        assert_eq!(kw.rows("permissions").await, 2);
+    }
+
+    async fn the_id_wins_over_a_permission_that_was_called_so(kw) {
+        let id = kw.permission("docs.read").await;
+        let other = kw.permission("docs.write").await;
+        // As one was made before ids were looked for.
+        kw.change(format!("UPDATE permissions SET slug = '{id}' WHERE id = '{other}'")).await;
+        let key = kw.key(json!({})).await;
+
+        let added = add(&kw, &key.id, [id.as_str()]).await;
+
+        assert_eq!(slugs(&added), ["docs.read"]);
+    }
+
+    async fn no_permission_is_called_as_the_id_of_another_one(kw) {
+        let id = kw.permission("docs.read").await;
+        let create = json!({ "name": "a name", "slug": id });
+
+        let made = kw.v2("permissions.createPermission", create.clone()).await;
+        let made_v1 = kw.v1("permissions.createPermission", json!({ "name": id })).await;
+        let key = kw.key(json!({})).await;
+        let item = json!([{ "name": id, "create": true }]);
+        let by_v1 = json!({ "keyId": key.id, "permissions": item });
+        let added_v1 = kw.v1("keys.addPermissions", by_v1).await;
+        let stranger = kw.other_workspace().await;
+        let elsewhere = kw.v2_as(&stranger, "permissions.createPermission", create).await;
+
+        made.error(409, "permission_already_exists");
+        made_v1.error_v1(409, "CONFLICT");
+        added_v1.error_v1(409, "CONFLICT");
+        elsewhere.data();
+        assert_eq!(kw.rows("permissions").await, 2);
+    }
+
     async fn a_grant_on_the_keys_api_is_enough_and_on_another_is_not(kw) {
         let (api, other) = (kw.api().await, kw.api().await);
         let key = kw.key_in(&api, json!({})).await;

@@ -140,15 +140,15 @@ both! {
 
         let sql = "SELECT hash, start FROM keys";
         let (hash, start): (String, String) = match kw.store() {
-            Store::Postgres(pool) => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+            Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(hash, KeyHash::of(&key.key).base64());
         assert_eq!(start, key.key[..4]);
     }
 
     async fn a_name_is_kept_to_the_letter(kw) {
-        let name = " Schlüssel \"für\" 支付\n🦀\u{301} ' -- ; \\u0041 $1 ";
+        let name = " Schlüssel \"für\" 支付🦀\u{301} ' -- ; \\u0041 $1 ";
 
         let key = kw.key(json!({ "name": name })).await;
 
@@ -233,6 +233,23 @@ both! {
         let told = kw.get_key(&key.id).await;
         assert_eq!(told["permissions"], json!(["B", "a.b", "a.z", "b", "c"]));
         assert_eq!(told["roles"], json!(["Editor", "zoo keeper"]));
+    }
+
+    async fn a_missing_permission_is_created_when_the_root_key_may(kw) {
+        let api = kw.api().await;
+        let known = kw.permission("documents.read").await;
+        let root_key = kw.root_key(["api.*.create_key", "rbac.*.create_permission"]).await;
+        let request = json!({ "apiId": api, "permissions": ["docs.new", known, "docs.new"] });
+
+        let reply = kw.v2_as(&root_key, "keys.createKey", request).await;
+
+        let key = reply.data()["keyId"].as_str().unwrap().to_owned();
+        assert_eq!(kw.get_key(&key).await["permissions"], json!(["docs.new", "documents.read"]));
+        assert_eq!(kw.rows("permissions").await, 2);
+        assert_eq!(
+            kw.events_of("docs.new").await,
+            ["authorization.connect_permission_and_key", "permission.create"]
+        );
     }
 
     async fn giving_roles_and_permissions_needs_no_further_permission(kw) {
@@ -435,8 +452,8 @@ both! {
         assert!(!got.text.contains(&key.key) && !verified.text.contains(&key.key));
         let sql = "SELECT targets FROM audit";
         let entries: Vec<String> = match kw.store() {
-            Store::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
-            Store::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
         };
         assert!(!entries.iter().any(|entry| entry.contains(&key.key)));
     }

@@ -151,6 +151,17 @@ both! {
         reroll(&kw, &key, 0).await.error(404, "key_not_found");
     }
 
+    async fn nothing_is_left_to_spend_on_a_key_that_ends_at_once(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 50 } })).await;
+        kw.verify(&key.key).await.is("VALID");
+
+        let new = rerolled(&kw, &key, 0).await;
+
+        let old = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+        assert_eq!(old.data()["credits"]["remaining"], 0);
+        assert_eq!(kw.verify(&new.key).await.data()["credits"], 48);
+    }
+
     async fn the_right_to_create_in_the_keys_api_is_enough(kw) {
         let api = kw.api().await;
         let key = kw.key_in(&api, json!({})).await;

@@ -1,4 +1,5 @@
 mod account;
+mod ad_hoc;
 mod credits;
 mod limits;
 mod permissions;
@@ -108,8 +109,8 @@ both! {
             "UPDATE identities SET meta = '{ }' WHERE external_id = 'user_2'",
         ] {
             match kw.store() {
-                Store::Postgres(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
-                Store::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+                Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+                Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
             }
         }
 

@@ -25,12 +25,14 @@ both! {
         assert_eq!(*reply.data(), json!({ "id": id, "name": "docs.read", "slug": "docs.read" }));
     }
 
-    async fn an_id_goes_before_a_slug_that_looks_like_it(kw) {
+    async fn id_of_a_permission_is_never_the_slug_of_another_one(kw) {
         let id = kw.permission("docs.read").await;
-        kw.permission(&id).await;
+        let request = json!({ "name": "another one", "slug": id });
 
+        let created = kw.v2("permissions.createPermission", request).await;
+
+        created.error(409, "permission_already_exists");
         let reply = kw.v2("permissions.getPermission", json!({ "permission": id })).await;
-
         assert_eq!(reply.data()["slug"], "docs.read");
     }
 

@@ -164,8 +164,12 @@ async fn many_overrides(kw: &Keyward, count: i64) {
         SELECT 'rlor_' || n, (SELECT id FROM namespaces), 'user ' || n, 5, 1000, 0
         FROM numbers";
     match kw.store() {
-        Store::Postgres(pool) => drop(sqlx::query(sql).bind(count).execute(pool).await.unwrap()),
-        Store::Sqlite(pool) => drop(sqlx::query(sql).bind(count).execute(pool).await.unwrap()),
+        Store::Postgres { pool, .. } => {
+            sqlx::query(sql).bind(count).execute(pool).await.map(drop).unwrap();
+        }
+        Store::Sqlite { pool, .. } => {
+            sqlx::query(sql).bind(count).execute(pool).await.map(drop).unwrap();
+        }
     }
 }
 

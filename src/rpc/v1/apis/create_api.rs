@@ -7,7 +7,7 @@ use crate::rpc::prelude::*;
 #[serde(rename_all = "camelCase")]
 pub struct CreateApi {
     /// Your name for it; several may have the same.
-    pub name: Text<3, 255>,
+    pub name: Text<3, 255, Printable>,
 }
 
 /// The new API.

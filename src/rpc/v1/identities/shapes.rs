@@ -13,7 +13,7 @@ use crate::rpc::v1::shapes::{Name, or_empty};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedRatelimit {
-    pub name: Text<1, 128>,
+    pub name: Text<1, 128, Printable>,
     pub limit: Positive,
     /// Milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,

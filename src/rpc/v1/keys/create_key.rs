@@ -1,5 +1,6 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{self, NewKey};
+use crate::domain::rbac::{Missing, Pick};
 use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
@@ -21,7 +22,7 @@ pub struct CreateKey {
     pub prefix: Given<Text<0, 16>>,
     /// Your name for the key; the customer does not see it.
     #[serde(default)]
-    pub name: Given<Text<0, 256>>,
+    pub name: Given<Text<0, 256, Printable>>,
     /// Random bytes in the key. Left out: as the API is set, or 16.
     #[serde(default)]
     pub byte_length: Given<Int<16, 255>>,
@@ -101,7 +102,10 @@ impl TryFrom<CreateKey> for NewKey {
             meta: request.meta.0,
             environment: request.environment.0.map(Text::into_string),
             roles: request.roles.0.map_or_else(Vec::new, texts),
-            permissions: request.permissions.0.map_or_else(Vec::new, texts),
+            permissions: Pick::named(
+                request.permissions.0.map_or_else(Vec::new, texts),
+                Missing::Refused,
+            ),
             expires_at: request.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
             credits: credits(remaining(request.remaining)?, request.refill)?,
             ratelimits: limit.into_iter().collect(),

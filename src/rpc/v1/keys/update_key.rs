@@ -17,7 +17,7 @@ use crate::rpc::v1::shapes::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, 
 pub struct UpdateKey {
     pub key_id: Name,
     #[serde(default)]
-    pub name: Patch<Text<0, 256>>,
+    pub name: Patch<Text<0, 256, Printable>>,
     /// Null: the key is nobody's.
     #[serde(default)]
     pub external_id: Patch<OwnerId>,

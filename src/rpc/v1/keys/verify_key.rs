@@ -2,13 +2,17 @@ use serde::Deserializer;
 use serde::de::Error as _;
 
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, Checked, Code, Verification, Verified, Wanted, WantedLimit};
+use crate::config::OpenVerification;
+use crate::domain::keys::{
+    self, AD_HOC_DURATION_MAX_MS, Checked, Code, Verification, Verified, Wanted, WantedLimit,
+};
 use crate::domain::query::{Required, Tree};
+use crate::error::Error;
 use crate::id::{ApiId, KeyId, RequestId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::shapes::{Positive, Unsigned, texts};
+use crate::rpc::shapes::{Unsigned, texts};
 use crate::rpc::v1::shapes::{DEFAULT, KeyIdentity, Name};
 use crate::secret::Plaintext;
 
@@ -77,9 +81,9 @@ pub struct Limit {
     /// With `duration`: a limit for this call, whatever is stored. 0 refuses.
     #[serde(default)]
     limit: Given<Unsigned>,
-    /// Milliseconds.
+    /// Milliseconds; at most 30 days.
     #[serde(default)]
-    duration: Given<Positive>,
+    duration: Given<Int<1, AD_HOC_DURATION_MAX_MS>>,
 }
 
 impl Operation for VerifyKey {
@@ -98,14 +102,17 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
-        let wanted = Verification::from(self);
+        let wanted = Verification::try_from(self)?;
         let asked = wanted.ratelimits.iter().map(|limit| limit.name.clone()).collect();
-        Ok(Outcome { verified: keys::verify_openly(app, caller, wanted).await?, asked })
+        let is_minimal = app.settings.security.open_verification == OpenVerification::Minimal;
+        Ok(Outcome { verified: keys::verify_openly(app, caller, wanted).await?, asked, is_minimal })
     }
 }
 
-impl From<VerifyKey> for Verification {
-    fn from(request: VerifyKey) -> Self {
+impl TryFrom<VerifyKey> for Verification {
+    type Error = Error;
+
+    fn try_from(request: VerifyKey) -> Result<Self> {
         let cost = |cost: Given<Unsigned>| cost.0.map(|cost| cost.0);
         let older = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
         let older = older.map(|cost| Wanted {
@@ -114,10 +121,10 @@ impl From<VerifyKey> for Verification {
             limit: WantedLimit::IfStored,
         });
         let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let limits = limits.into_iter().map(|Object(limit)| limit.into());
+        let limits: Vec<_> = limits.into_iter().map(wanted).collect();
         let permissions = request.authorization.0.and_then(|Object(a)| a.permissions);
         let permissions = permissions.map(|Permissions(tree)| tree);
-        Self {
+        Ok(Self {
             key: Plaintext::from(request.key.into_string()),
             api: request
                 .api_id
@@ -133,22 +140,20 @@ impl From<VerifyKey> for Verification {
             address: None,
             migration: None,
             tags: request.tags.0.map_or_else(Vec::new, texts),
-        }
+        })
     }
 }
 
-impl From<Limit> for Wanted {
-    fn from(limit: Limit) -> Self {
-        let wanted = match (limit.limit.0, limit.duration.0) {
-            (Some(limit), Some(duration)) => {
-                WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
-            }
-            // One of them alone says nothing: the stored limit counts.
-            (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
-        };
-        let cost = limit.cost.0.map_or(1, |cost| cost.0);
-        Self { name: limit.name.into_string(), cost, limit: wanted }
-    }
+fn wanted(Object(limit): Object<Limit>) -> Wanted {
+    let wanted = match (limit.limit.0, limit.duration.0) {
+        (Some(limit), Some(duration)) => {
+            WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
+        }
+        // One of them alone says nothing: the stored limit counts.
+        (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
+    };
+    let cost = limit.cost.0.map_or(1, |cost| cost.0);
+    Wanted { name: limit.name.into_string(), cost, limit: wanted }
 }
 
 impl<'de> Deserialize<'de> for Permissions {
@@ -199,6 +204,8 @@ pub struct Outcome {
     verified: Verified,
     /// The limits that were asked for, in the order of the request.
     asked: Vec<String>,
+    /// Whether nothing is told of the key itself.
+    is_minimal: bool,
 }
 
 /// What came of it. For `NOT_FOUND` there is nothing but the first three.
@@ -255,7 +262,7 @@ struct Standing {
 impl Outcome {
     fn told<'a>(&'a self, request_id: &'a str) -> Told<'a> {
         let Verified { code, view, credits, .. } = &self.verified;
-        let known = view.as_ref().map(|view| {
+        let known = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
             let view = &view.value;
             let (key, identity) = (&view.stored().key, view.identity());
             Known {
@@ -271,7 +278,7 @@ impl Outcome {
                 identity: identity.map(KeyIdentity::from),
             }
         });
-        let counted = matches!(code, Code::Valid | Code::UsageExceeded);
+        let counted = !self.is_minimal && matches!(code, Code::Valid | Code::UsageExceeded);
         Told {
             valid: *code == Code::Valid,
             code: code.as_str(),

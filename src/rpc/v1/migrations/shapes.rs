@@ -30,7 +30,7 @@ pub struct Migrated<Of> {
     #[expect(dead_code, reason = "the key has been made already")]
     pub prefix: Given<Text<0, 8>>,
     #[serde(default)]
-    pub name: Given<Text<0, 256>>,
+    pub name: Given<Text<0, 256, Printable>>,
     /// Your name for the user, of whom no identity is made.
     #[serde(default)]
     pub owner_id: Given<OwnerId>,

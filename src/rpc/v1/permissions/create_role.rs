@@ -7,7 +7,7 @@ use crate::rpc::prelude::*;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateRole {
-    pub name: Text<3, 256>,
+    pub name: Text<3, 256, Printable>,
     #[serde(default)]
     pub description: Given<Description>,
 }

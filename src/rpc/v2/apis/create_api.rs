@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateApi {
     /// Your name for it.
-    pub name: Text<3, 256>,
+    pub name: Text<3, 256, Printable>,
 }
 
 /// The new API.

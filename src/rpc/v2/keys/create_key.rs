@@ -1,10 +1,11 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{self, NewKey};
+use crate::domain::rbac::{Missing, Pick};
 use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::IssuedReply;
+use crate::rpc::shapes::{IssuedReply, texts};
 use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
 use crate::secret::START_LENGTH;
 
@@ -22,7 +23,7 @@ pub struct CreateKey {
     pub prefix: Given<Text<1, 16, Word>>,
     /// Your name for the key; the customer does not see it.
     #[serde(default)]
-    pub name: Given<Text<1, 255>>,
+    pub name: Given<Text<1, 255, Printable>>,
     /// Random bytes in the key. Left out: as the API is set, or 16.
     #[serde(default)]
     pub byte_length: Given<Int<16, 255>>,
@@ -35,7 +36,8 @@ pub struct CreateKey {
     /// Names of roles that the key gets; each must exist.
     #[serde(default)]
     pub roles: Given<List<Text<1, 128>, 0, 100>>,
-    /// Slugs of permissions that the key gets; each must exist.
+    /// Slugs of permissions that the key gets. One that does not exist is created when the root key holds
+    /// `rbac.*.create_permission`; else nothing is created.
     #[serde(default)]
     pub permissions: Given<List<Slug, 0, 1000>>,
     /// When the key stops being valid, in unix milliseconds.
@@ -84,7 +86,7 @@ impl TryFrom<CreateKey> for NewKey {
 
     fn try_from(request: CreateKey) -> Result<Self> {
         let roles = request.roles.0.map_or_else(Vec::new, |list| list.0);
-        let permissions = request.permissions.0.map_or_else(Vec::new, |list| list.0);
+        let permissions = request.permissions.0.map_or_else(Vec::new, texts);
         let ratelimits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
         let credits = request.credits.0.map(|Object(credits)| credits.check());
         let byte_length = request.byte_length.0.and_then(|length| u8::try_from(length.0).ok());
@@ -98,7 +100,7 @@ impl TryFrom<CreateKey> for NewKey {
             meta: request.meta.0,
             environment: None,
             roles: roles.into_iter().map(Text::into_string).collect(),
-            permissions: permissions.into_iter().map(Text::into_string).collect(),
+            permissions: Pick::permissions(permissions, Missing::Made),
             expires_at: request.expires.0.map(|at| Timestamp(at.0)),
             credits: credits.transpose()?.flatten(),
             ratelimits: ratelimits.into_iter().map(|Object(limit)| limit.into()).collect(),

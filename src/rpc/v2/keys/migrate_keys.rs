@@ -27,7 +27,7 @@ pub struct Incoming {
     /// As the migration's algorithm made it; SHA-256 in base64 or hex.
     pub hash: Text<3, 256>,
     #[serde(default)]
-    pub name: Given<Text<1, 255>>,
+    pub name: Given<Text<1, 255, Printable>>,
     #[serde(default)]
     pub external_id: Given<Text<1, 255>>,
     #[serde(default)]

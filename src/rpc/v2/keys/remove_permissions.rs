@@ -12,7 +12,7 @@ use crate::rpc::shapes::{PermissionReply, texts};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemovePermissions {
     pub key_id: Id,
-    /// Slugs.
+    /// Slugs, or ids of permissions.
     pub permissions: List<Slug, 1, 1000>,
 }
 
@@ -28,7 +28,7 @@ impl Operation for RemovePermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Pick::named(texts(self.permissions), Missing::Refused);
+        let picks = Pick::permissions(texts(self.permissions), Missing::Refused);
         let changed = permissions::remove(app, caller, &id, picks, Rights::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }

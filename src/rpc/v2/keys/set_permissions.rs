@@ -12,7 +12,7 @@ use crate::rpc::shapes::{PermissionReply, texts};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetPermissions {
     pub key_id: Id,
-    /// Slugs.
+    /// Slugs, or ids of existing permissions.
     pub permissions: List<Slug, 0, 1000>,
 }
 
@@ -32,7 +32,7 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Pick::named(texts(self.permissions), Missing::Made);
+        let picks = Pick::permissions(texts(self.permissions), Missing::Made);
         let changed = permissions::set(app, caller, &id, picks, Rights::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }

@@ -17,7 +17,7 @@ use crate::rpc::v2::shapes::{Expires, Ratelimit, Refill};
 pub struct UpdateKey {
     pub key_id: Id,
     #[serde(default)]
-    pub name: Patch<Text<1, 255>>,
+    pub name: Patch<Text<1, 255, Printable>>,
     /// Null: the key is nobody's.
     #[serde(default)]
     pub external_id: Patch<ExternalId>,
@@ -91,7 +91,10 @@ impl TryFrom<UpdateKey> for KeyChange {
             },
             enabled: request.enabled.0,
             roles: request.roles.0.map(|list| Pick::named(texts(list), Missing::Refused)),
-            permissions: request.permissions.0.map(|list| Pick::named(texts(list), Missing::Made)),
+            permissions: request
+                .permissions
+                .0
+                .map(|list| Pick::permissions(texts(list), Missing::Made)),
             links: LinkRights::OfKey,
         })
     }

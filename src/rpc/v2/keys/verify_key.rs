@@ -1,5 +1,7 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, Checked, Code, Verification, Verified, View, Wanted, WantedLimit};
+use crate::domain::keys::{
+    self, AD_HOC_DURATION_MAX_MS, Checked, Code, Verification, Verified, View, Wanted, WantedLimit,
+};
 use crate::domain::query::Required;
 use crate::error::Error;
 use crate::id::KeyId;
@@ -61,7 +63,7 @@ pub struct Limit {
     pub cost: Given<Unsigned>,
     #[serde(default)]
     pub limit: Given<Unsigned>,
-    /// Milliseconds; at least 1000 where limit is given too.
+    /// Milliseconds; 1000 to 2592000000, 30 days, where `limit` is given too.
     #[serde(default)]
     pub duration: Given<Unsigned>,
 }
@@ -107,11 +109,14 @@ impl TryFrom<VerifyKey> for Verification {
 
 fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<Wanted> {
     let wanted = match (limit.limit.0, limit.duration.0) {
-        (Some(_), Some(duration)) if duration.0 < DURATION_MIN_MS => {
+        (Some(_), Some(Int(duration)))
+            if !(DURATION_MIN_MS..=AD_HOC_DURATION_MAX_MS).contains(&duration) =>
+        {
             return Err(Error::invalid(
                 "/properties/ratelimits/items/properties/duration",
                 format!(
-                    "ratelimits[{at}].duration must be at least {DURATION_MIN_MS} beside a limit"
+                    "ratelimits[{at}].duration must be from {DURATION_MIN_MS} to \
+                    {AD_HOC_DURATION_MAX_MS} beside a limit"
                 ),
             ));
         }

@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreatePermission {
     /// For people.
-    pub name: Text<1, 512>,
+    pub name: Text<1, 512, Printable>,
     /// For programs: what keys carry and queries name.
     pub slug: Slug,
     #[serde(default)]

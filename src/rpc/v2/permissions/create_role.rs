@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRole {
-    pub name: Text<1, 128>,
+    pub name: Text<1, 128, Printable>,
     #[serde(default)]
     pub description: Given<Text<0, 512>>,
     /// Slugs.

@@ -2,18 +2,19 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use keyward::config::OpenVerification;
 use keyward::model::Networks;
 use serde_json::json;
 
 use super::{MINUTE, assert_unknown, issued, verify_from};
 use crate::both;
-use crate::support::Keyward;
+use crate::support::{Keyward, Reply};
 
 const HERE: &str = "192.0.2.1:1000";
 
 /// A server that lets each address ask for so many unknown keys in a minute.
 async fn limited(kw: &Keyward, keys: u64) -> Keyward {
-    Keyward::start_with(kw.stack, |settings| settings.unknown_keys_per_minute = keys).await
+    Keyward::start_with(kw.stack, |settings| settings.security.unknown_keys_per_minute = keys).await
 }
 
 /// Asks for as many keys that do not exist.
@@ -33,7 +34,7 @@ async fn assert_refused(kw: &Keyward, address: &str) {
 
 both! {
     async fn an_operator_can_switch_it_off(kw) {
-        let kw = Keyward::start_with(kw.stack, |settings| settings.open_verification = false).await;
+        let kw = Keyward::start_with(kw.stack, |settings| settings.security.open_verification = OpenVerification::Off).await;
         let key = issued(&kw, json!({ "remaining": 9 })).await;
 
         for shown in [&*key.key, "nobody"] {
@@ -114,7 +115,7 @@ both! {
 
     async fn behind_a_trusted_proxy_its_clients_are_counted(kw) {
         let kw = Keyward::start_with(kw.stack, |settings| {
-            settings.unknown_keys_per_minute = 1;
+            settings.security.unknown_keys_per_minute = 1;
             settings.trusted_proxies = Networks::new(Networks::parse("127.0.0.1").unwrap());
         })
         .await;
@@ -125,6 +126,41 @@ both! {
         assert_unknown(&ask("192.0.2.1", "never_1").await);
         ask("192.0.2.1", "never_2").await.error_v1(429, "RATE_LIMITED");
         assert_unknown(&ask("192.0.2.2", "never_3").await);
+    }
+
+    async fn a_forwarded_header_means_nothing_when_no_proxy_is_trusted(kw) {
+        let kw = limited(&kw, 2).await;
+        for n in 0..2 {
+            let client = format!("198.51.100.{n}");
+            let key = format!("never_{n}");
+            assert_unknown(&verify_from(&kw, HERE, Some(&client), &key).await);
+        }
+
+        let refused = verify_from(&kw, HERE, Some("198.51.100.9"), "never_9").await;
+
+        refused.error_v1(429, "RATE_LIMITED");
+    }
+
+    async fn minimal_verification_answers_the_result_and_the_limit_alone(kw) {
+        let change = |settings: &mut keyward::config::Settings| {
+            settings.security.open_verification = OpenVerification::Minimal;
+        };
+        let kw = Keyward::start_with(kw.stack, change).await;
+        let limit = json!({ "limit": 5, "duration": 60_000 });
+        let fields = json!({ "name": "a name", "remaining": 9, "ratelimit": limit, "meta": { "a": 1 } });
+        let key = issued(&kw, fields).await;
+        let disabled = issued(&kw, json!({ "enabled": false, "name": "a name" })).await;
+        let fields_of = |reply: &Reply| -> Vec<String> {
+            reply.bare().as_object().unwrap().keys().cloned().collect()
+        };
+
+        let valid = verify_from(&kw, HERE, None, &key.key).await;
+        let refused = verify_from(&kw, HERE, None, &disabled.key).await;
+
+        assert_eq!(valid.is_v1("VALID")["ratelimit"]["remaining"], 4);
+        assert_eq!(fields_of(&valid), ["code", "ratelimit", "requestId", "valid"]);
+        refused.is_v1("DISABLED");
+        assert_eq!(fields_of(&refused), ["code", "requestId", "valid"]);
     }
 
     async fn a_limit_of_0_is_none(kw) {
@@ -155,5 +191,7 @@ both! {
 fn where_nothing_is_set_anybody_may_ask_for_ten_thousand_a_minute() {
     let settings = keyward::config::Config::default().check().unwrap();
 
-    assert_eq!((settings.open_verification, settings.unknown_keys_per_minute), (true, 10_000));
+    let security = settings.security;
+    assert_eq!(security.open_verification, OpenVerification::On);
+    assert_eq!(security.unknown_keys_per_minute, 10_000);
 }

@@ -1,0 +1,193 @@
+//! What is announced of changes, and whether this replica may rely on what others announce.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Stopwatch;
+use crate::store::LogHead;
+
+/// How long a transaction of a replica can live after it has written into the change log: the bounds on its statements
+/// and on its idling allow about 25 seconds.
+pub const TRANSACTION_MAX: Duration = Duration::from_secs(30);
+
+/// What a writer tells of a change. A change is named by the position of its first row in the change log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Announcement<'a> {
+    /// It is about to be committed.
+    Intent {
+        position: i64,
+        subjects: &'a str,
+    },
+    Committed {
+        position: i64,
+        subjects: &'a str,
+    },
+    /// It has not been committed, and never will be.
+    Undone {
+        position: i64,
+    },
+}
+
+impl<'a> Announcement<'a> {
+    /// Reads what `Display` writes. `None`: it is something else, such as a subject in the change log.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (first, subjects) = text.split_once('\n')?;
+        let (kind, position) = first.split_once(' ')?;
+        let position = position.parse().ok()?;
+        Some(match kind {
+            "intent" => Self::Intent { position, subjects },
+            "committed" => Self::Committed { position, subjects },
+            "undone" => Self::Undone { position },
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Announcement<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Intent { position, subjects } => write!(f, "intent {position}\n{subjects}"),
+            Self::Committed { position, subjects } => write!(f, "committed {position}\n{subjects}"),
+            Self::Undone { position } => writeln!(f, "undone {position}"),
+        }
+    }
+}
+
+/// The announcements that this replica reads, and whether they prove that it misses nothing.
+///
+/// They do from the moment on at which the database says that this replica relies on them, so that every writer that
+/// asks later reaches it by them or waits for it, and all transactions of before have ended and been read in the change
+/// log.
+#[derive(Debug, Default)]
+pub struct FeedState {
+    synced: Mutex<Option<Synced>>,
+    is_proof: AtomicBool,
+    changed: Notify,
+}
+
+#[derive(Debug, Clone)]
+struct Synced {
+    /// One of its own for each reading, by which they are told apart.
+    era: Arc<str>,
+    /// The next transaction when the database first said that this replica relies on the era.
+    registered: Option<(i64, Stopwatch)>,
+}
+
+/// An unbroken reading of the announcements.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub era: Arc<str>,
+}
+
+impl FeedState {
+    fn synced(&self) -> MutexGuard<'_, Option<Synced>> {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announcements of this era are read from here on.
+    pub fn begin(&self, era: &str) {
+        let mut synced = self.synced();
+        self.is_proof.store(false, Ordering::SeqCst);
+        *synced = Some(Synced { era: era.into(), registered: None });
+        drop(synced);
+        self.changed.notify_one();
+    }
+
+    /// Some were missed, or may have been.
+    pub fn lose(&self) {
+        let mut synced = self.synced();
+        self.is_proof.store(false, Ordering::SeqCst);
+        *synced = None;
+        drop(synced);
+        self.changed.notify_one();
+    }
+
+    /// What is being read without a break.
+    pub fn reading(&self) -> Option<Reading> {
+        let synced = self.synced();
+        synced.as_ref().map(|synced| Reading { era: synced.era.clone() })
+    }
+
+    /// The change log has been read, as it stood at `head`, which was after `reading` began. Whether it should be read
+    /// once more, soon, because not all is settled.
+    pub fn confirm(&self, reading: &Reading, head: &LogHead) -> bool {
+        let mut synced = self.synced();
+        let is_this = |synced: &&mut Synced| Arc::ptr_eq(&synced.era, &reading.era);
+        let Some(synced) = synced.as_mut().filter(is_this) else { return false };
+        if head.feed.as_deref() != Some(&*reading.era) || head.has_older_replicas {
+            synced.registered = None;
+            self.is_proof.store(false, Ordering::SeqCst);
+            return false;
+        }
+        let (next, since) = *synced.registered.get_or_insert_with(|| (head.next, Stopwatch::new()));
+        let all_ended = head.ended_below >= next || since.elapsed() >= TRANSACTION_MAX;
+        if all_ended {
+            self.is_proof.store(true, Ordering::SeqCst);
+        }
+        !all_ended
+    }
+
+    /// Whether reading announcements proves that no change is missed.
+    pub fn is_proof(&self) -> bool {
+        self.is_proof.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a reading begins or ends.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_are_read_as_they_were_written() {
+        let subjects = "key:key_a\nnew:00000000000000ab\n";
+        for announcement in [
+            Announcement::Intent { position: 7, subjects },
+            Announcement::Committed { position: 8, subjects },
+            Announcement::Undone { position: 9 },
+        ] {
+            assert_eq!(Announcement::parse(&announcement.to_string()), Some(announcement));
+        }
+        assert_eq!(Announcement::parse("key:key_a"), None);
+        assert_eq!(Announcement::parse(""), None);
+    }
+
+    fn head(ended_below: i64, next: i64, feed: &str) -> LogHead {
+        LogHead { ended_below, next, feed: Some(feed.into()), ..LogHead::default() }
+    }
+
+    #[test]
+    fn announcements_prove_nothing_before_the_database_names_them_and_older_transactions_end() {
+        let feed = FeedState::default();
+        feed.begin("a");
+        let reading = feed.reading().expect("it has begun");
+
+        assert!(!feed.confirm(&reading, &head(5, 5, "")) && !feed.is_proof());
+        assert!(feed.confirm(&reading, &head(5, 9, "a")) && !feed.is_proof());
+        assert!(feed.confirm(&reading, &head(8, 20, "a")) && !feed.is_proof());
+        assert!(!feed.confirm(&reading, &head(9, 20, "a")) && feed.is_proof());
+        let older = LogHead { has_older_replicas: true, ..head(20, 20, "a") };
+        assert!(!feed.confirm(&reading, &older) && !feed.is_proof());
+        assert!(!feed.confirm(&reading, &head(20, 20, "a")) && feed.is_proof());
+    }
+
+    #[test]
+    fn what_was_confirmed_of_a_reading_that_broke_does_not_count_for_the_next() {
+        let feed = FeedState::default();
+        feed.begin("a");
+        let broken = feed.reading().expect("it has begun");
+        feed.lose();
+        assert!(feed.reading().is_none());
+        feed.begin("a");
+
+        assert!(!feed.confirm(&broken, &head(5, 5, "a")));
+        assert!(!feed.is_proof());
+    }
+}

@@ -1,0 +1,139 @@
+//! Events: how long they are kept, how much room they may take, and who answers queries about them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use url::Url;
+
+use super::values::{kept, number, secret, url};
+use crate::model::Kept;
+
+/// As it was written on the command line or in the environment.
+// Ids of their own: a command may have a name, too.
+#[derive(Args, Clone, Default)]
+pub struct EventsConfig {
+    /// How many days verifications are kept, and their sums
+    /// [default: raw=90,minute=90,hour=90,day=365,month=1095]
+    #[arg(long, env = "KEYWARD_VERIFICATIONS_KEPT", global = true)]
+    verifications_kept: Option<String>,
+    /// How many days checks of the standalone limiter are kept, and their sums
+    /// [default: raw=30,minute=7,hour=30,day=100,month=1095]
+    #[arg(long, env = "KEYWARD_RATELIMITS_KEPT", global = true)]
+    ratelimits_kept: Option<String>,
+    /// How many events may wait to be written before others are dropped [default: 100000]
+    #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
+    events_waiting: Option<String>,
+    /// How many bytes the events that wait may hold before others are dropped [default: 67108864]
+    #[arg(long, env = "KEYWARD_EVENTS_WAITING_BYTES", global = true)]
+    events_waiting_bytes: Option<String>,
+    /// Approximate maximum size of single events in the database, in bytes; the oldest are deleted, their sums stay;
+    /// 0: no maximum [default: 4294967296]
+    #[arg(long, env = BYTES, global = true)]
+    events_bytes: Option<String>,
+    /// Free disk space, in bytes, below which an embedded server writes no events; 0: none [default: 536870912]
+    #[arg(long, env = RESERVE, global = true)]
+    events_reserve_bytes: Option<String>,
+    /// A ClickHouse that events go to and are read from, such as `http://user:password@host:8123/keyward`; the same for
+    /// all replicas [default: none, they stay in the database]
+    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL", global = true, hide_env_values = true)]
+    clickhouse_url: Option<String>,
+    /// A file with the address of ClickHouse
+    #[arg(long, env = "KEYWARD_CLICKHOUSE_URL_FILE", global = true)]
+    clickhouse_url_file: Option<PathBuf>,
+    /// The same Postgres database as a role that only reads events, for analytics queries
+    /// [default: that of `KEYWARD_DATABASE_URL`]
+    #[arg(long, env = ANALYTICS_URL, global = true, hide_env_values = true)]
+    database_analytics_url: Option<String>,
+    /// A file that holds the database URL for analytics queries
+    #[arg(long, env = "KEYWARD_DATABASE_ANALYTICS_URL_FILE", global = true)]
+    database_analytics_url_file: Option<PathBuf>,
+}
+
+pub const BYTES: &str = "KEYWARD_EVENTS_BYTES";
+pub const RESERVE: &str = "KEYWARD_EVENTS_RESERVE_BYTES";
+pub const ANALYTICS_URL: &str = "KEYWARD_DATABASE_ANALYTICS_URL";
+
+/// Some million events.
+const BYTES_DEFAULT: u64 = 4 << 30;
+/// Below this a bound would delete events as fast as they come.
+const BYTES_MIN: u64 = 1 << 20;
+const RESERVE_DEFAULT: u64 = 512 << 20;
+const RESERVE_MAX: u64 = 1 << 50;
+
+/// As it is used.
+#[derive(Debug, Clone)]
+pub struct EventSettings {
+    pub kept: Kept,
+    /// How many events may wait to be written.
+    pub waiting_max: usize,
+    pub waiting_bytes_max: usize,
+    /// Of single events in the database. Absent: no maximum.
+    pub max_bytes: Option<u64>,
+    /// Of the disk of an embedded server, for everything else. 0: none.
+    pub reserve_bytes: u64,
+    /// Where events go, over http or https. Absent: they stay in the database.
+    pub clickhouse_url: Option<Url>,
+    /// Absent: the database's own role answers analytics queries.
+    pub analytics_url: Option<String>,
+}
+
+impl EventsConfig {
+    pub fn check(&self, has_database: bool) -> Result<EventSettings, String> {
+        let waiting = self.events_waiting.as_deref();
+        let waiting_max = number("KEYWARD_EVENTS_WAITING", waiting, 100_000, 100, 10_000_000)?;
+        Ok(EventSettings {
+            waiting_bytes_max: self.waiting_bytes_max()?,
+            kept: kept(self.verifications_kept.as_deref(), self.ratelimits_kept.as_deref())?,
+            waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
+            max_bytes: self.max_bytes()?,
+            reserve_bytes: number(
+                RESERVE,
+                self.events_reserve_bytes.as_deref(),
+                RESERVE_DEFAULT,
+                0,
+                RESERVE_MAX,
+            )?,
+            clickhouse_url: self.clickhouse_url()?,
+            analytics_url: self.analytics_url(has_database)?,
+        })
+    }
+
+    fn waiting_bytes_max(&self) -> Result<usize, String> {
+        let text = self.events_waiting_bytes.as_deref();
+        let max = number("KEYWARD_EVENTS_WAITING_BYTES", text, 1 << 26, 1 << 20, 1 << 40)?;
+        Ok(usize::try_from(max).unwrap_or(usize::MAX))
+    }
+
+    fn max_bytes(&self) -> Result<Option<u64>, String> {
+        let bytes = number(BYTES, self.events_bytes.as_deref(), BYTES_DEFAULT, 0, RESERVE_MAX)?;
+        match bytes {
+            0 => Ok(None),
+            BYTES_MIN.. => Ok(Some(bytes)),
+            _ => Err(format!("{BYTES} is {bytes}: it must be 0 or at least {BYTES_MIN}")),
+        }
+    }
+
+    fn clickhouse_url(&self) -> Result<Option<Url>, String> {
+        let name = "KEYWARD_CLICKHOUSE_URL";
+        let given =
+            secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
+        let Some(text) = given else { return Ok(None) };
+        url(name, &text, &["http://", "https://"])?;
+        Url::parse(&text).map(Some).map_err(|e| format!("{name} is no address: {e}"))
+    }
+
+    fn analytics_url(&self, has_database: bool) -> Result<Option<String>, String> {
+        let (value, file) = (&self.database_analytics_url, &self.database_analytics_url_file);
+        let given = secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
+        match &given {
+            Some(text) => url(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?,
+            None => return Ok(None),
+        }
+        if !has_database {
+            return Err(format!(
+                "{ANALYTICS_URL} is set and KEYWARD_DATABASE_URL is not: set both, or neither"
+            ));
+        }
+        Ok(given)
+    }
+}

@@ -1,0 +1,246 @@
+//! What callers may do, and how much of it.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use super::values::{number, on_or_off};
+
+/// As it was written on the command line or in the environment.
+#[derive(Args, Clone, Default)]
+pub struct SecurityConfig {
+    /// Whether version 1 verifies keys for anybody who shows one: on, minimal (only whether it is valid, the code and
+    /// the limit are answered) or off [default: on]
+    #[arg(long, env = OPEN_VERIFICATION, global = true)]
+    open_verification: Option<String>,
+    /// How many keys that do not exist one address may show to version 1 in a minute; 0: any number
+    /// [default: 10000]
+    #[arg(long, env = UNKNOWN_KEYS_PER_MINUTE, global = true)]
+    unknown_keys_per_minute: Option<String>,
+    /// Whether creating, changing and importing keys needs the `rbac.*` permissions for the permissions and roles that
+    /// they are given: on or off [default: off]
+    #[arg(long, env = STRICT_GRANTS, global = true)]
+    strict_grants: Option<String>,
+    /// How many connections of clients may be open at a time; more are answered 503 and closed [default: 10000]
+    #[arg(long, env = CONNECTIONS_MAX, global = true)]
+    connections_max: Option<String>,
+    /// Address and port to serve `/metrics` on, and there alone [default: with everything else]
+    #[arg(long, env = METRICS_LISTEN, global = true)]
+    metrics_listen: Option<String>,
+    /// Where to report a vulnerability, for `/.well-known/security.txt`: URIs such as `mailto:security@example.com`,
+    /// separated by commas [default: none]
+    #[arg(long, env = SECURITY_CONTACT, global = true)]
+    security_contact: Option<String>,
+    /// Until when that is right, such as `2027-06-30T00:00:00Z`
+    #[arg(long, env = SECURITY_EXPIRES, global = true)]
+    security_expires: Option<String>,
+    /// How many live counters of ad-hoc limits, those given with a verification, a workspace may have
+    /// [default: 1000000]
+    #[arg(long, env = AD_HOC_COUNTERS, global = true)]
+    ad_hoc_counters: Option<String>,
+}
+
+/// The variable that switches verification without a root key off.
+pub const OPEN_VERIFICATION: &str = "KEYWARD_OPEN_VERIFICATION";
+const UNKNOWN_KEYS_PER_MINUTE: &str = "KEYWARD_UNKNOWN_KEYS_PER_MINUTE";
+const STRICT_GRANTS: &str = "KEYWARD_STRICT_GRANTS";
+const CONNECTIONS_MAX: &str = "KEYWARD_CONNECTIONS_MAX";
+const METRICS_LISTEN: &str = "KEYWARD_METRICS_LISTEN";
+const SECURITY_CONTACT: &str = "KEYWARD_SECURITY_CONTACT";
+const SECURITY_EXPIRES: &str = "KEYWARD_SECURITY_EXPIRES";
+/// The most addresses of a security contact, and the length of each.
+const CONTACTS_MAX: usize = 10;
+const CONTACT_LENGTH_MAX: usize = 255;
+const AD_HOC_COUNTERS: &str = "KEYWARD_AD_HOC_COUNTERS";
+
+/// Whether version 1 verifies keys for callers without a root key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenVerification {
+    /// It does, and the reply describes the key.
+    On,
+    /// It does, and the reply holds the result and the limit alone.
+    Minimal,
+    Off,
+}
+
+/// What `security.txt` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecurityContact {
+    pub uris: Vec<String>,
+    /// As RFC 3339 writes it.
+    pub expires: String,
+}
+
+/// As it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Security {
+    pub open_verification: OpenVerification,
+    /// 0: any number.
+    pub unknown_keys_per_minute: u64,
+    /// Whether who gives a key permissions or roles must be allowed to, whatever operation gives them.
+    pub strict_grants: bool,
+    pub connections_max: usize,
+    /// Absent: the metrics are served with everything else.
+    pub metrics_listen: Option<SocketAddr>,
+    pub contact: Option<SecurityContact>,
+    /// The most live counters of ad-hoc limits that a workspace may have.
+    pub ad_hoc_counters_max: u64,
+}
+
+impl SecurityConfig {
+    pub fn check(&self) -> Result<Security, String> {
+        let unknown_keys = self.unknown_keys_per_minute.as_deref();
+        let connections = self.connections_max.as_deref();
+        let connections_max = number(CONNECTIONS_MAX, connections, 10_000, 1, 1_000_000)?;
+        let ad_hoc_counters = self.ad_hoc_counters.as_deref();
+        Ok(Security {
+            open_verification: self.open_verification()?,
+            unknown_keys_per_minute: number(
+                UNKNOWN_KEYS_PER_MINUTE,
+                unknown_keys,
+                10_000,
+                0,
+                1_000_000_000,
+            )?,
+            strict_grants: on_or_off(STRICT_GRANTS, self.strict_grants.as_deref())?,
+            connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
+            metrics_listen: self.metrics_listen()?,
+            contact: self.contact()?,
+            ad_hoc_counters_max: number(
+                AD_HOC_COUNTERS,
+                ad_hoc_counters,
+                1_000_000,
+                1,
+                1_000_000_000,
+            )?,
+        })
+    }
+
+    fn open_verification(&self) -> Result<OpenVerification, String> {
+        match self.open_verification.as_deref() {
+            None | Some("on") => Ok(OpenVerification::On),
+            Some("minimal") => Ok(OpenVerification::Minimal),
+            Some("off") => Ok(OpenVerification::Off),
+            Some(other) => {
+                Err(format!("{OPEN_VERIFICATION} is {other:?}: it must be on, minimal or off"))
+            }
+        }
+    }
+
+    fn metrics_listen(&self) -> Result<Option<SocketAddr>, String> {
+        let Some(text) = &self.metrics_listen else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            format!(
+                "{METRICS_LISTEN} is {text:?}, which is not an address and a port such as 127.0.0.1:9100"
+            )
+        })
+    }
+
+    fn contact(&self) -> Result<Option<SecurityContact>, String> {
+        let (contact, expires) = match (&self.security_contact, &self.security_expires) {
+            (None, None) => return Ok(None),
+            (Some(contact), Some(expires)) => (contact, expires),
+            (Some(_), None) => {
+                return Err(format!(
+                    "{SECURITY_CONTACT} is set and {SECURITY_EXPIRES} is not: set both, or neither"
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(format!(
+                    "{SECURITY_EXPIRES} is set and {SECURITY_CONTACT} is not: set both, or neither"
+                ));
+            }
+        };
+        let uris: Vec<_> = contact.split(',').map(|uri| uri.trim().to_owned()).collect();
+        if uris.len() > CONTACTS_MAX {
+            return Err(format!("{SECURITY_CONTACT} has {}: {CONTACTS_MAX} at most", uris.len()));
+        }
+        if let Some(wrong) = uris.iter().find(|uri| !is_contact(uri)) {
+            return Err(format!(
+                "{SECURITY_CONTACT} has {wrong:?}: it must be a list of URIs that begin with mailto:, https:// or \
+                tel:, of at most {CONTACT_LENGTH_MAX} characters each"
+            ));
+        }
+        let at: jiff::Timestamp = expires.parse().map_err(|_| {
+            format!(
+                "{SECURITY_EXPIRES} is {expires:?}, which is not a moment such as 2027-06-30T00:00:00Z"
+            )
+        })?;
+        Ok(Some(SecurityContact { uris, expires: at.to_string() }))
+    }
+}
+
+/// Whether it is a URI that RFC 9116 allows for a contact.
+fn is_contact(uri: &str) -> bool {
+    let is_known = ["mailto:", "https://", "tel:"]
+        .iter()
+        .any(|scheme| uri.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    is_known && uri.len() <= CONTACT_LENGTH_MAX && uri.chars().all(|c| c.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contact(contact: &str, expires: &str) -> SecurityConfig {
+        let (security_contact, security_expires) = (Some(contact.into()), Some(expires.into()));
+        SecurityConfig { security_contact, security_expires, ..SecurityConfig::default() }
+    }
+
+    #[test]
+    fn defaults_are_open_and_bounded() {
+        let security = SecurityConfig::default().check().expect("it is good");
+
+        assert_eq!((security.connections_max, security.ad_hoc_counters_max), (10_000, 1_000_000));
+        assert_eq!(
+            (security.strict_grants, security.open_verification),
+            (false, OpenVerification::On)
+        );
+        assert_eq!((security.metrics_listen, security.contact), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_with_what_is_allowed() {
+        let none = SecurityConfig::default;
+        let moment = "2027-06-30T00:00:00Z";
+        for (config, words) in [
+            (
+                SecurityConfig { open_verification: Some("yes".into()), ..none() },
+                "on, minimal or off",
+            ),
+            (SecurityConfig { strict_grants: Some("true".into()), ..none() }, "on or off"),
+            (SecurityConfig { connections_max: Some("0".into()), ..none() }, "1 to 1000000"),
+            (SecurityConfig { connections_max: Some("1000001".into()), ..none() }, "1 to 1000000"),
+            (SecurityConfig { ad_hoc_counters: Some("0".into()), ..none() }, "1 to 1000000000"),
+            (SecurityConfig { metrics_listen: Some("9100".into()), ..none() }, "127.0.0.1:9100"),
+            (SecurityConfig { security_contact: Some("tel:1".into()), ..none() }, SECURITY_EXPIRES),
+            (SecurityConfig { security_expires: Some(moment.into()), ..none() }, SECURITY_CONTACT),
+            (contact("security@example.com", moment), "mailto:"),
+            (contact("mailto:", moment), "mailto:"),
+            (contact("mailto:a@b,", moment), "mailto:"),
+            (contact("https://a b", moment), "mailto:"),
+            (contact("https://a\nContact: b", moment), "mailto:"),
+            (contact(&format!("tel:{}", "1".repeat(252)), moment), "255"),
+            (contact(&["tel:1"; 11].join(","), moment), "10 at most"),
+            (contact("tel:1", "2027-06-30"), "2027-06-30T00:00:00Z"),
+        ] {
+            let fault = config.check().expect_err("a fault");
+            assert!(fault.contains(words), "{fault}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_used_is_taken_up_to_its_bounds() {
+        let uris = ["https://example.com/report", "mailto:security@example.com"].join(", ");
+        let checked = contact(&uris, "2027-06-30T02:00:00+02:00").check().expect("it is good");
+        let longest = format!("tel:{}", "1".repeat(251));
+        let most = contact(&[longest.as_str(); 10].join(","), "2027-06-30T00:00:00Z");
+
+        let contact = checked.contact.expect("a contact");
+        assert_eq!(contact.uris.len(), 2);
+        assert_eq!(contact.expires, "2027-06-30T00:00:00Z");
+        assert!(most.check().is_ok());
+        let largest = SecurityConfig { connections_max: Some("1000000".into()), ..most };
+        assert_eq!(largest.check().expect("it is good").connections_max, 1_000_000);
+    }
+}

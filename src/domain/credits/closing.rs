@@ -1,0 +1,264 @@
+//! Closing leases: what is in them goes back to the account once nobody can spend from them any more.
+//!
+//! A lease is seen closed only in the Redis generation that it was made in. Where another one answers, whoever still
+//! reaches the old one may be spending from the lease: it is withheld, under a new number of the key, so that nobody
+//! learns of it from then on. It is known to be closed when every replica has reported it (see [`super::ledger`]), when
+//! its own Redis is reached again, or when an operator says so.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+
+use super::bank::{self, refill_if_due};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::KeyId;
+use crate::limiter::Closed;
+use crate::limiter::redis::RedisCounters;
+use crate::model::{Account, Purse};
+use crate::sabotage::Safeguard;
+use crate::store::Tx;
+
+/// How many purses are settled at once by a task in the background.
+const SETTLED_AT_ONCE: usize = 4;
+/// How many are looked at in one call of a script.
+const LOOKED_AT_ONCE: usize = 100;
+
+/// Which purses are settled.
+#[derive(Debug, Clone, Copy)]
+pub enum Settling {
+    /// Those that nobody has spent from for so long.
+    Idle(Duration),
+    All,
+}
+
+/// What came of closing leases.
+#[derive(Debug, Default)]
+pub struct Closing {
+    /// What was in them.
+    returned: i64,
+    /// Whether one has been withheld that was in use before.
+    withholds: bool,
+    /// Whether one could not be seen closed.
+    leaves_open: bool,
+}
+
+impl Closing {
+    /// Counts it in the account.
+    pub fn apply(&self, account: &mut Account) {
+        let credits = &mut account.credits;
+        credits.balance = credits.balance.saturating_add(self.returned);
+        credits.version += i64::from(self.withholds);
+    }
+}
+
+/// Closes a lease, if it is not known to be closed.
+pub async fn close_one(
+    app: &App,
+    redis: &RedisCounters,
+    tx: &mut Tx,
+    key: &KeyId,
+    lease: &mut Purse,
+    (now, settling): (Timestamp, Settling),
+) -> Result<Closing> {
+    let mut closing = Closing::default();
+    if lease.closed {
+        return Ok(closing);
+    }
+    let was_withheld = lease.withheld_at.is_some();
+    let idle = match settling {
+        Settling::Idle(idle) if !was_withheld => idle,
+        Settling::Idle(_) | Settling::All => Duration::ZERO,
+    };
+    let name = app.keyspace.purse(key.as_str(), lease.epoch);
+    let closed = redis.close(&name, lease.life, idle, app.clock.fixed()).await?;
+    match closed {
+        Closed::Busy => lease.asked_at = now,
+        Closed::Elsewhere => {}
+        Closed::Missing => lease.closed = true,
+        Closed::Settled { spent } => {
+            // Nothing of one that is forfeited: it grants no more than was spent.
+            closing.returned = (lease.granted - spent).max(0);
+            let returned = u64::try_from(closing.returned).unwrap_or(0);
+            app.metrics.credits_returned.inc_by(returned);
+            (lease.granted, lease.closed) = (lease.spent, true);
+        }
+    }
+    if closed != Closed::Busy {
+        lease.withheld_at.get_or_insert(now);
+        let is_settled = matches!(closed, Closed::Settled { .. });
+        closing.withholds = !was_withheld && !is_settled;
+    }
+    closing.leaves_open = !lease.closed;
+    keep(tx, key, lease).await?;
+    Ok(closing)
+}
+
+/// Writes a lease down, unless it is closed and nothing of it is missing.
+pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Purse) -> Result<()> {
+    match lease.closed && lease.unspent() == 0 {
+        true => tx.drop_purse(key, lease.epoch).await,
+        false => tx.put_purse(key, lease).await,
+    }
+}
+
+/// Closes leases of a key. Those that cannot be reached stay as they are.
+async fn close_all(
+    app: &App,
+    tx: &mut Tx,
+    key: &KeyId,
+    leases: &mut [Purse],
+    (now, settling): (Timestamp, Settling),
+) -> Result<Closing> {
+    let mut all = Closing::default();
+    let Some(redis) = &app.redis else { return Ok(all) };
+    for lease in leases {
+        match close_one(app, redis, tx, key, lease, (now, settling)).await {
+            Err(cause) if cause.is_counters_outage() => {
+                return Ok(Closing { leaves_open: true, ..all });
+            }
+            one => {
+                let Closing { returned, withholds, leaves_open } = one?;
+                all.returned = all.returned.saturating_add(returned);
+                all.withholds |= withholds;
+                all.leaves_open |= leaves_open;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Closes the leases of an account and counts what is in them as balance again. Whether all are closed: others may be
+/// spending from the rest. The caller writes the account.
+pub async fn settle_account(
+    app: &App,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: &mut Account,
+    settling: Settling,
+) -> Result<bool> {
+    if app.redis.is_none() {
+        return Ok(true);
+    }
+    let now = bank::now(app, account.now);
+    refill_if_due(tx, key, account, now).await?;
+    let at = (account.now, settling);
+    let closing = close_all(app, tx, key, &mut account.purses, at).await?;
+    closing.apply(account);
+    Ok(!closing.leaves_open)
+}
+
+/// Closes the leases of a key that is about to be changed, metered or not. Whether all are; see [`settle_account`].
+pub async fn settle_for_change(
+    app: &App,
+    tx: &mut Tx,
+    key: &KeyId,
+    account: Option<&mut Account>,
+) -> Result<bool> {
+    match account {
+        _ if Safeguard::ClosePurse.is_off() => Ok(true),
+        Some(account) => settle_account(app, tx, key, account, Settling::All).await,
+        None => {
+            let mut leases = tx.leases(key).await?;
+            if leases.is_empty() {
+                return Ok(true);
+            }
+            let at = (tx.now().await?, Settling::All);
+            Ok(!close_all(app, tx, key, &mut leases, at).await?.leaves_open)
+        }
+    }
+}
+
+/// Passes on what a change came to. Where it was refused because a lease could not be seen closed, the lease is
+/// withheld, so that every replica reports it and the change can be made then.
+pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
+    if matches!(outcome, Err(Error::LeaseNotClosed)) {
+        settle(app, key, Settling::All).await?;
+    }
+    outcome
+}
+
+/// Settles the purses of one key.
+async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    match tx.lock_account(key).await? {
+        Some(mut account) => {
+            settle_account(app, &mut tx, key, &mut account, settling).await?;
+            tx.move_credits(key, &account.credits).await?;
+        }
+        // Deleted, or without end: nobody is owed anything.
+        None => {
+            settle_for_change(app, &mut tx, key, None).await?;
+            tx.forfeit_leases(key).await?;
+        }
+    }
+    tx.commit().await.map(drop)
+}
+
+/// Settles what nobody has spent from for a while, whichever replica it was that did.
+pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
+    let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+    settle_all(app, idle_ms, None, Settling::Idle(idle)).await
+}
+
+/// Those of some purses that rest. The others are left alone until they may rest again: many are found at once,
+/// while to lock the account of each would cost more than what its key does.
+async fn resting(
+    app: &App,
+    purses: Vec<(KeyId, i64)>,
+    idle: Duration,
+) -> Result<Vec<(KeyId, i64)>> {
+    let Some(redis) = &app.redis else { return Ok(purses) };
+    let (mut resting, mut busy) = (Vec::new(), Vec::new());
+    for some in purses.chunks(LOOKED_AT_ONCE) {
+        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.purse(key.as_str(), *epoch);
+        let names: Vec<_> = some.iter().map(name).collect();
+        for ((key, epoch), spent) in
+            some.iter().zip(redis.busy(&names, idle, app.clock.fixed()).await?)
+        {
+            match spent {
+                Some(spent) => busy.push((key.clone(), *epoch, spent)),
+                None => resting.push((key.clone(), *epoch)),
+            }
+        }
+    }
+    if !busy.is_empty() {
+        let mut tx = app.store.begin().await?;
+        tx.look_after_purses(&busy).await?;
+        tx.commit().await?;
+    }
+    Ok(resting)
+}
+
+/// Settles the purses that this replica filled last: it is about to stop.
+pub async fn go_back(app: &App) -> Result<()> {
+    settle_all(app, i64::MAX / 2, Some(&app.replica), Settling::All).await
+}
+
+async fn settle_all(
+    app: &App,
+    idle_ms: i64,
+    replica: Option<&str>,
+    settling: Settling,
+) -> Result<()> {
+    let mut before = Vec::new();
+    loop {
+        let purses = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
+        // Those that Redis could not be asked about are still there.
+        if purses.is_empty() || purses == before {
+            return Ok(());
+        }
+        before.clone_from(&purses);
+        let purses = match settling {
+            Settling::Idle(idle) => resting(app, purses, idle).await?,
+            Settling::All => purses,
+        };
+        let mut settled = stream::iter(purses)
+            .map(|(key, _)| async move { settle(app, &key, settling).await })
+            .buffer_unordered(SETTLED_AT_ONCE);
+        while let Some(settled) = settled.next().await {
+            settled?;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a verification was refused, in words, for the analytics event.
+
+use super::super::caller::Caller;
+use super::verify::{Checked, Code, Verification, Verified};
+
+/// Explains a refusal, for the event that records it.
+pub fn of_refusal(
+    verified: &Verified,
+    request: &Verification,
+    caller: &Caller,
+) -> Option<Box<str>> {
+    let view = &verified.view.as_ref()?.value;
+    let reason = match verified.code {
+        Code::Valid | Code::NotFound => return None,
+        Code::Disabled => "the key is disabled".to_owned(),
+        Code::Expired => "the key has expired".to_owned(),
+        Code::Forbidden => match &request.api {
+            Some(api) if *api != view.stored().key.api_id => {
+                format!("the key was shown for another API, {}", api.as_str())
+            }
+            Some(_) | None => match request.address.or(caller.origin.address) {
+                Some(address) => format!("the key may not be used from {address}"),
+                None => {
+                    "the key may be used from some networks only, and from where it was is unknown"
+                        .to_owned()
+                }
+            },
+        },
+        Code::InsufficientPermissions => match &request.permissions {
+            Some(required) => format!("the key lacks what was required: {required}"),
+            None => "the key lacks a permission".to_owned(),
+        },
+        Code::RateLimited => {
+            let exceeded = verified.ratelimits.iter().filter(|checked| checked.standing.exceeded);
+            let told = exceeded.map(|Checked { limit, .. }| {
+                format!("{}: {} in {} ms", limit.name, limit.limit, limit.duration_ms)
+            });
+            format!("over the limit {}", told.collect::<Vec<_>>().join(", "))
+        }
+        Code::UsageExceeded => {
+            let cost = request.cost.unwrap_or(1);
+            format!("{} credits were left, and {cost} asked for", verified.credits.unwrap_or(0))
+        }
+    };
+    Some(shortened(reason).into())
+}
+
+/// The longest reason that is recorded, in bytes.
+const REASON_MAX_BYTES: usize = 1024;
+
+fn shortened(mut reason: String) -> String {
+    const CUT: &str = "…";
+    if reason.len() > REASON_MAX_BYTES {
+        reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES - CUT.len()));
+        reason.push_str(CUT);
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_is_cut_at_a_character_when_it_is_too_long() {
+        assert_eq!(shortened("é".repeat(512)), "é".repeat(512));
+
+        let cut = shortened("é".repeat(513));
+
+        assert!(cut.len() <= REASON_MAX_BYTES && cut.ends_with("é…"), "{} bytes", cut.len());
+    }
+}

@@ -1,0 +1,239 @@
+//! What listens, how many connections there may be, and how the server stops.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::routing::get;
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::patience::{Patience, Watched};
+use super::{Paths, metrics};
+use crate::app::App;
+use crate::request::PEER;
+
+/// How long requests in flight may take to finish when the server stops.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is read of a request's head.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// In how many groups idle connections are closed, one after the other, in the second half of the drain. A client that
+/// sends a request at the moment in which its connection is closed loses it, so few are closed at any moment.
+const GROUPS: usize = 16;
+/// How long a connection that has just been accepted has for its first request before a server that stops closes it.
+const FIRST_REQUEST: Duration = Duration::from_millis(100);
+/// How many connections are told at a time that there are too many; what is beyond is closed without a word.
+const REFUSALS_MAX: usize = 64;
+/// How long a client may take to read that.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+    content-type: text/plain\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
+/// A year: browsers then come over https only.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// What every connection needs.
+struct Server {
+    app: Arc<App>,
+    paths: Paths,
+    /// Whether the public URL is https.
+    is_https: bool,
+    room: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+}
+
+/// Connections by the group in which they are closed.
+struct Groups {
+    groups: Vec<GracefulShutdown>,
+    accepted: usize,
+}
+
+impl Groups {
+    fn new() -> Self {
+        Self { groups: (0..GROUPS).map(|_| GracefulShutdown::new()).collect(), accepted: 0 }
+    }
+
+    /// The group of a new connection. While draining, that is the one which is closed last: its first request is
+    /// answered, and that answer closes it.
+    fn next(&mut self, is_draining: bool) -> Option<&GracefulShutdown> {
+        if is_draining {
+            return self.groups.first();
+        }
+        self.accepted += 1;
+        let last = self.groups.len().checked_sub(1)?;
+        self.groups.get(self.accepted % (last + 1))
+    }
+}
+
+/// Serves until `stop` completes, then as long as the balancer needs to notice, then until every
+/// request in flight has been answered.
+///
+/// From `stop` on every response closes its connection. What stays idle all the same is closed over the second half
+/// of that time, a few connections at a time.
+pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let server = Arc::new(Server {
+        paths: Paths::new(app.clone()),
+        is_https: app.settings.public_url.starts_with("https://"),
+        room: Arc::new(Semaphore::new(app.settings.security.connections_max)),
+        refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        app,
+    });
+    let mut groups = Groups::new();
+    accept_until(&server, &listener, &mut groups, stop).await;
+
+    let seconds = server.app.settings.drain_seconds;
+    server.app.draining.store(true, Ordering::Relaxed);
+    tracing::info!(seconds, "draining for {seconds} s");
+    let half = Duration::from_secs(seconds) / 2;
+    let first_half = tokio::time::sleep(half.max(FIRST_REQUEST));
+    accept_until(&server, &listener, &mut groups, first_half).await;
+    let mut closing = JoinSet::new();
+    while groups.groups.len() > 1 {
+        if let Some(group) = groups.groups.pop() {
+            closing.spawn(group.shutdown());
+        }
+        let pause = half / u32::try_from(GROUPS).unwrap_or(1);
+        accept_until(&server, &listener, &mut groups, tokio::time::sleep(pause)).await;
+    }
+    // What the system has accepted by now would be cut off with the listener.
+    while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
+        server.clone().admit(stream, peer, &mut groups);
+    }
+    drop(listener);
+    tokio::time::sleep(FIRST_REQUEST).await;
+    let rest = join_all(groups.groups.into_iter().map(GracefulShutdown::shutdown));
+    let finished =
+        async { tokio::join!(rest, async { while closing.join_next().await.is_some() {} }) };
+    if tokio::time::timeout(FINISH_TIMEOUT, finished).await.is_err() {
+        tracing::warn!("some requests did not finish within {} s", FINISH_TIMEOUT.as_secs());
+    }
+}
+
+async fn accept_until(
+    server: &Arc<Server>,
+    listener: &TcpListener,
+    groups: &mut Groups,
+    until: impl Future<Output = ()>,
+) {
+    let mut until = pin!(until);
+    loop {
+        tokio::select! {
+            () = &mut until => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => server.clone().admit(stream, peer, groups),
+                Err(e) => {
+                    // Out of file descriptors, mostly: those in use will be given back.
+                    tracing::warn!(error = %e, "cannot accept a connection: {e}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Serves a connection where there is room for it.
+    fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut Groups) {
+        match self.room.clone().try_acquire_owned() {
+            Ok(place) => self.accept(stream, peer, place, groups),
+            Err(_) => self.refuse(stream),
+        }
+    }
+
+    /// Serves a connection, which holds its place until it ends.
+    fn accept(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: OwnedSemaphorePermit,
+        groups: &mut Groups,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let patience = Patience::new();
+        let stream = Watched { stream: TokioIo::new(stream), patience: patience.clone() };
+        let waiting = patience.clone();
+        let open = self.app.metrics.connections.clone();
+        let is_draining = self.app.draining.load(Ordering::Relaxed);
+        let service = hyper::service::service_fn(move |request: axum::http::Request<Incoming>| {
+            patience.busy();
+            let answer = self.paths.answer(request.map(Body::new));
+            let (server, patience) = (self.clone(), patience.clone());
+            answer.map(move |mut answer| {
+                patience.rest();
+                server.finish(answer.headers_mut());
+                Ok::<_, Infallible>(answer)
+            })
+        });
+        // Without writev: copying a small answer behind its head costs less than handing over two pieces.
+        // Without pipeline_flush, with which hyper drops its answer to a head that it cannot read.
+        let connection = http1::Builder::new()
+            .max_buf_size(HEAD_BYTES_MAX)
+            .writev(false)
+            .serve_connection(stream, service);
+        let Some(group) = groups.next(is_draining) else { return };
+        let connection = group.watch(connection);
+        open.inc();
+        tokio::spawn(PEER.scope(peer, async move {
+            tokio::select! {
+                biased;
+                ended = connection => if let Err(e) = ended {
+                    tracing::debug!(error = %e, "a connection broke: {e}");
+                },
+                () = waiting.runs_out() => tracing::debug!("a connection kept us waiting"),
+            }
+            open.dec();
+            drop(place);
+        }));
+    }
+
+    /// What every response says.
+    fn finish(&self, headers: &mut HeaderMap) {
+        if self.is_https {
+            headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
+        }
+        if self.app.draining.load(Ordering::Relaxed) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// Tells a client that there are too many connections, and closes this one.
+    fn refuse(&self, mut stream: TcpStream) {
+        self.app.metrics.connections_refused.inc();
+        let Ok(turn) = self.refusals.clone().try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            let refusing = async {
+                stream.write_all(REFUSAL).await?;
+                stream.shutdown().await?;
+                // What the client has sent is read: else the system would take the answer back.
+                let mut sent = [0; 1024];
+                while stream.read(&mut sent).await? > 0 {}
+                Ok::<_, std::io::Error>(())
+            };
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refusing).await;
+            drop(turn);
+        });
+    }
+}
+
+/// Serves the metrics alone, until the task ends.
+pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
+    let router = Router::new().route("/metrics", get(metrics)).with_state(app);
+    if let Err(e) = axum::serve(listener, router).await {
+        tracing::error!(error = %e, "failed to serve metrics: {e}");
+    }
+}

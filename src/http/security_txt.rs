@@ -1,0 +1,31 @@
+//! `/.well-known/security.txt`: where to report a vulnerability (RFC 9116).
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Response, Uri};
+use axum::response::IntoResponse as _;
+
+use crate::app::App;
+use crate::config::SecurityContact;
+use crate::error::Error;
+use crate::rpc;
+
+pub async fn answer(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {
+    let Some(contact) = &app.settings.security.contact else {
+        return rpc::failure(&app, uri.path(), &Error::NoSuchPath);
+    };
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    ([(CONTENT_TYPE, text)], text_of(contact, &app.settings.public_url)).into_response()
+}
+
+fn text_of(contact: &SecurityContact, public_url: &str) -> String {
+    let mut lines: Vec<_> = contact.uris.iter().map(|uri| format!("Contact: {uri}")).collect();
+    lines.push(format!("Expires: {}", contact.expires));
+    if public_url.starts_with("https://") {
+        lines.push(format!("Canonical: {public_url}/.well-known/security.txt"));
+    }
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,50 @@
+//! Migrations of a SQLite file. A server has the file for itself while it starts; a command may meet one that serves.
+
+use std::time::Duration;
+
+use sqlx::migrate::Migrate as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, Sqlite, Transaction};
+use tokio::time::sleep;
+
+use super::{Plan, Progress, TELL_EVERY, Unmigrated};
+
+/// How long a process waits for another one that writes.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Brings a schema up to date, each migration in a transaction that writes from its beginning: of several processes the
+/// second finds what the first has done.
+pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), Unmigrated> {
+    let mut connection = options.clone().busy_timeout(PATIENCE).connect().await?;
+    let mut tx = begin(&mut connection).await?;
+    tx.ensure_migrations_table(&plan.table).await?;
+    let applied = tx.list_applied_migrations(&plan.table).await?;
+    tx.commit().await?;
+    let progress = Progress { is_new: applied.is_empty() };
+    for migration in plan.pending(&applied)? {
+        let mut tx = begin(&mut connection).await?;
+        let applied = tx.list_applied_migrations(&plan.table).await?;
+        if plan.pending(&applied)?.iter().all(|pending| pending.version != migration.version) {
+            continue;
+        }
+        let began = progress.begins(migration);
+        tx.apply(&plan.table, migration).await?;
+        tx.commit().await?;
+        progress.is_done(migration, &began);
+    }
+    connection.close().await?;
+    Ok(())
+}
+
+/// Begins to write, as soon as nobody else does.
+async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<Transaction<'_, Sqlite>> {
+    let mut begin = std::pin::pin!(connection.begin_with("BEGIN IMMEDIATE"));
+    loop {
+        tokio::select! {
+            tx = &mut begin => return tx,
+            () = sleep(TELL_EVERY) => {
+                tracing::info!("waiting for another process that writes to the database");
+            }
+        }
+    }
+}

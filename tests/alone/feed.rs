@@ -1,0 +1,384 @@
+//! P6 whatever a replica has lost: what it cannot hear of is not acknowledged, or not trusted. Real processes.
+
+use std::process::Command;
+use std::time::Duration;
+
+use keyward::clock::Stopwatch;
+use serde_json::{Value, json};
+
+use crate::alone;
+use crate::faults::{ROOT_KEY, database, proxied, replica_command};
+use crate::servers::{Proxy, Redis};
+use crate::support::database::Database;
+use crate::support::process::{Server, get, v2};
+use crate::support::random;
+
+/// A replica with ways of its own to its servers.
+struct Replica {
+    server: Server,
+    redis: Proxy,
+    postgres: Proxy,
+}
+
+/// Servers, and what replicas on them have in common.
+struct Stage {
+    database: Database,
+    redis: Redis,
+    prefix: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { database: database(), redis: Redis::start(), prefix: format!("t{}:", random()) }
+    }
+
+    fn command(&self, database_url: &str, redis_url: &str) -> Command {
+        let mut command = replica_command(database_url, redis_url);
+        // A machine that compiles meanwhile is slow.
+        command.env("KEYWARD_REDIS_PREFIX", &self.prefix).env("KEYWARD_REDIS_TIMEOUT_MS", "1000");
+        command
+    }
+
+    fn replica(&self) -> Replica {
+        self.replica_without(None)
+    }
+
+    /// A replica with one safeguard off.
+    fn replica_without(&self, safeguard: Option<&str>) -> Replica {
+        let (database_url, postgres) = proxied(&self.database);
+        let redis = Proxy::to(format!("127.0.0.1:{}", self.redis.port));
+        let mut command = self.command(&database_url, &format!("redis://{}", redis.address));
+        command.envs(safeguard.map(|name| ("KEYWARD_SABOTAGE", name)));
+        Replica { server: Server::start(command), redis, postgres }
+    }
+
+    /// Two replicas that both rely on announcements, as the database says.
+    fn pair(&self) -> (Replica, Replica) {
+        let pair = (self.replica(), self.replica());
+        self.await_readers(2);
+        pair
+    }
+
+    fn await_readers(&self, wanted: usize) {
+        let since = Stopwatch::new();
+        let is_reading = |replica: &&Value| replica["readsAnnouncements"] == true;
+        while self.replicas().iter().filter(is_reading).count() != wanted {
+            assert!(since.elapsed() < Duration::from_secs(10), "{:?}", self.replicas());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Until the transactions of before have ended, which other tests' servers may have as well.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    fn replicas(&self) -> Vec<Value> {
+        self.run(&["replica", "list"]).as_array().unwrap().clone()
+    }
+
+    /// What a command prints.
+    fn run(&self, arguments: &[&str]) -> Value {
+        let mut command = self.command(&self.database.url, &self.redis.url());
+        let output = command.args(arguments).arg("--json").output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn feed(&self) -> String {
+        format!("{}feed", self.prefix)
+    }
+}
+
+/// A key, by its id and itself.
+struct Key {
+    id: String,
+    key: String,
+}
+
+impl Replica {
+    fn ok(&self, operation: &str, body: &Value) -> Value {
+        let (status, answer) = self.server.v2(ROOT_KEY, operation, body);
+        assert_eq!(status, 200, "{operation}: {answer}");
+        answer["data"].clone()
+    }
+
+    fn key(&self) -> Key {
+        let api = self.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+        let key = self.ok("keys.createKey", &json!({ "apiId": api }));
+        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        Key { id: text("keyId"), key: text("key") }
+    }
+
+    fn disable(&self, key: &Key) -> u16 {
+        self.server.v2(ROOT_KEY, "keys.updateKey", &json!({ "keyId": key.id, "enabled": false })).0
+    }
+
+    /// What a verification comes to: its code, or the status where there is none.
+    fn code(&self, key: &Key) -> String {
+        let (status, answer) =
+            self.server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key.key }));
+        answer["data"]["code"].as_str().map_or_else(|| status.to_string(), str::to_owned)
+    }
+
+    #[track_caller]
+    fn is(&self, key: &Key, code: &str) {
+        assert_eq!(self.code(key), code);
+    }
+
+    /// Fails unless a verification comes to this before so many seconds have passed.
+    #[track_caller]
+    fn comes_to(&self, key: &Key, code: &str, seconds: f32) {
+        let since = Stopwatch::new();
+        while self.code(key) != code {
+            assert!(since.elapsed().as_secs_f32() < seconds, "it is still {}", self.code(key));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Fails unless each verification comes to this for so many seconds.
+    #[track_caller]
+    fn stays(&self, key: &Key, code: &str, seconds: f32) {
+        let since = Stopwatch::new();
+        while since.elapsed().as_secs_f32() < seconds {
+            self.is(key, code);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_change_that_a_replica_could_not_learn_of_is_refused_and_not_made() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let key = writer.key();
+    reader.is(&key, "VALID");
+
+    reader.postgres.cut();
+    writer.redis.cut();
+    let refused = writer.disable(&key);
+    reader.stays(&key, "VALID", 6.0);
+    writer.is(&key, "VALID");
+    writer.redis.mend();
+    let since = Stopwatch::new();
+    while writer.disable(&key) != 200 {
+        assert!(since.elapsed() < Duration::from_secs(5), "it is still refused");
+    }
+
+    assert_eq!(refused, 503);
+    // What it knows is out of date, and it cannot read anew.
+    reader.comes_to(&key, "503", 1.0);
+    reader.postgres.mend();
+    reader.comes_to(&key, "DISABLED", 2.5);
+}
+
+#[test]
+fn a_writer_without_redis_waits_until_every_replica_has_read_of_its_change() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let key = writer.key();
+    reader.is(&key, "VALID");
+
+    writer.redis.cut();
+    let acknowledged = writer.disable(&key);
+    // From here on only what it has read of the intent keeps it from trusting what it has.
+    reader.postgres.cut();
+
+    assert_eq!(acknowledged, 200);
+    let since = Stopwatch::new();
+    while reader.code(&key) == "VALID" {
+        assert!(since.elapsed() < Duration::from_millis(2_500), "still valid");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    writer.is(&key, "DISABLED");
+}
+
+#[test]
+fn a_change_whose_writer_died_is_unknown_without_the_database_and_nothing_else_is() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let reader = stage.replica();
+    let (key, other) = (reader.key(), reader.key());
+    let writer = stage.replica_without(Some("result"));
+    stage.await_readers(2);
+    reader.is(&key, "VALID");
+    reader.is(&other, "VALID");
+
+    reader.postgres.cut();
+    let body = json!({ "keyId": key.id, "enabled": false });
+    let died = v2(writer.server.address, ROOT_KEY, "keys.updateKey", &body);
+    let since = Stopwatch::new();
+    while reader.code(&key) == "VALID" {
+        assert!(since.elapsed() < Duration::from_secs(3), "still valid");
+    }
+    reader.is(&key, "503");
+    reader.stays(&other, "VALID", 7.0);
+    reader.is(&key, "503");
+    reader.postgres.mend();
+
+    assert!(!died.as_ref().is_ok_and(|(status, _)| *status == 200), "{died:?}");
+    reader.comes_to(&key, "DISABLED", 2.5);
+    reader.is(&other, "VALID");
+}
+
+/// Has the reader know both keys and lose its servers, and ends one of the keys.
+fn end_where_nothing_is_heard(key: &Key, other: &Key, reader: &Replica, writer: &Replica) {
+    reader.is(key, "VALID");
+    reader.is(other, "VALID");
+    reader.postgres.cut();
+    reader.redis.cut();
+    assert_eq!(writer.disable(key), 200);
+}
+
+#[test]
+fn announcements_that_came_while_the_connection_was_down_are_read_when_it_is_back() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let (key, other) = (writer.key(), writer.key());
+    end_where_nothing_is_heard(&key, &other, &reader, &writer);
+    reader.redis.mend();
+
+    reader.comes_to(&key, "503", 1.5);
+    reader.stays(&other, "VALID", 7.0);
+}
+
+#[test]
+fn announcements_that_were_lost_are_missed_and_nothing_old_is_trusted_without_them() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let (key, other) = (writer.key(), writer.key());
+    end_where_nothing_is_heard(&key, &other, &reader, &writer);
+    let since = Stopwatch::new();
+    redis::cmd("DEL").arg(stage.feed()).exec(&mut stage.redis.connect()).unwrap();
+    reader.redis.mend();
+    while reader.code(&key) == "VALID" {
+        assert!(since.elapsed() < Duration::from_millis(5_500), "still valid");
+    }
+
+    reader.comes_to(&other, "503", 3.0);
+    reader.postgres.mend();
+    reader.comes_to(&key, "DISABLED", 2.5);
+    reader.comes_to(&other, "VALID", 2.5);
+}
+
+#[test]
+fn a_replica_that_was_killed_is_waited_for_until_an_operator_says_that_it_is_gone() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (killed, writer) = stage.pair();
+    let key = writer.key();
+    drop(killed.server);
+    std::thread::sleep(Duration::from_secs(8));
+
+    writer.redis.cut();
+    let refused = writer.disable(&key);
+    let silent = |replica: &Value| replica["seenMsAgo"].as_i64().unwrap() > 7_000;
+    let gone = stage.replicas().into_iter().find(silent).expect("the killed one");
+    assert_eq!(gone["isWaitedFor"], true);
+    let id = gone["replicaId"].as_str().unwrap();
+    stage.run(&["replica", "forget", id]);
+
+    assert_eq!(refused, 503);
+    writer.is(&key, "VALID");
+    assert_eq!(writer.disable(&key), 200);
+    let present = stage.replicas().into_iter().find(|replica| !silent(replica)).expect("the other");
+    let mut command = stage.command(&stage.database.url, &stage.redis.url());
+    for (id, code) in [(present["replicaId"].as_str().unwrap(), 2), ("rep_unknown", 2)] {
+        let refused = command.args(["replica", "forget", id]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(code), "{id}");
+        command = stage.command(&stage.database.url, &stage.redis.url());
+    }
+}
+
+#[test]
+fn while_redis_is_away_for_all_changes_are_made_as_ever() {
+    let _turn = alone();
+    let mut stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let keys: Vec<_> = (0..4).map(|_| writer.key()).collect();
+    for key in &keys {
+        reader.is(key, "VALID");
+    }
+
+    stage.redis.kill();
+    for key in &keys {
+        assert_eq!(writer.disable(key), 200);
+        reader.comes_to(key, "DISABLED", 1.5);
+    }
+}
+
+#[test]
+fn what_a_command_changes_is_announced_to_a_replica_without_the_database() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let reader = stage.replica();
+    let created = stage.run(&["root-key", "create", "--all"]);
+    let (id, root_key) = (created["keyId"].as_str().unwrap(), created["key"].as_str().unwrap());
+    stage.await_readers(1);
+    let key = reader.key();
+    let status = || {
+        let body = json!({ "key": key.key });
+        reader.server.v2(root_key, "keys.verifyKey", &body).0
+    };
+    assert_eq!(status(), 200);
+
+    reader.postgres.cut();
+    stage.run(&["root-key", "revoke", id]);
+
+    let since = Stopwatch::new();
+    while status() == 200 {
+        assert!(since.elapsed() < Duration::from_secs(1), "still accepted");
+    }
+    reader.is(&key, "VALID");
+}
+
+/// What `/metrics` tells of this.
+fn metric(replica: &Replica, name: &str) -> f64 {
+    let (_, told) = get(replica.server.address, "/metrics").unwrap();
+    let line = told.lines().find(|line| line.starts_with(&format!("{name} "))).expect(name);
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn three_million_changes_are_gone_past_while_each_change_is_seen() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    // It learns of changes from the change log alone.
+    reader.redis.cut();
+    let memory = || metric(&reader, "process_resident_memory_bytes");
+    let (before, url) = (memory(), stage.database.url.clone());
+    let bulk = std::thread::spawn(move || {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let mut connection =
+                <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
+            for _ in 0..6 {
+                let sql = "
+                    INSERT INTO changes (at, subject)
+                    SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT),
+                        'key:key_of_many_' || n
+                    FROM generate_series(1, 500000) AS n";
+                sqlx::query(sql).execute(&mut connection).await.unwrap();
+            }
+        });
+    });
+
+    let (mut slowest, mut most, mut rounds) = (Duration::ZERO, before, 0);
+    while !bulk.is_finished() || rounds < 3 {
+        let key = writer.key();
+        reader.is(&key, "VALID");
+        assert_eq!(writer.disable(&key), 200);
+        let since = Stopwatch::new();
+        reader.comes_to(&key, "DISABLED", 5.0);
+        slowest = slowest.max(since.elapsed());
+        most = memory().max(most);
+        rounds += 1;
+    }
+    bulk.join().unwrap();
+
+    eprintln!("{rounds} changes, the slowest seen after {slowest:?}; {} bytes more", most - before);
+    // A second, and what the machine needs for the bulk beside it.
+    assert!(slowest <= Duration::from_secs(2), "{slowest:?}");
+    assert!(most - before <= 64.0 * 1024.0 * 1024.0, "{before} {most}");
+}

@@ -1,0 +1,221 @@
+//! What a server says with every answer, how many connections it takes, and what it serves where.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::Connection as _;
+
+use super::{ROOT_KEY, embedded};
+use crate::support::process::{Server, free_port, get, run};
+
+/// A connection on which requests are sent one after the other.
+struct Kept(TcpStream);
+
+impl Kept {
+    fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self(stream)
+    }
+
+    /// The head of the answer, in lower case.
+    fn get(&mut self, path: &str) -> std::io::Result<String> {
+        self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;
+        let mut answer = Vec::new();
+        let mut some = [0; 4096];
+        while !answer.windows(4).any(|four| four == b"\r\n\r\n") {
+            match self.0.read(&mut some)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                read => answer.extend(&some[..read]),
+            }
+        }
+        let head = String::from_utf8_lossy(&answer).to_lowercase();
+        Ok(head.split("\r\n\r\n").next().unwrap().to_owned())
+    }
+
+    fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 1]), Ok(0))
+    }
+}
+
+fn head(address: SocketAddr, path: &str) -> String {
+    Kept::to(address).get(path).unwrap()
+}
+
+#[test]
+fn every_answer_while_draining_closes_its_connection() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_DRAIN_SECONDS", "4");
+    let server = Server::start(command);
+    let (mut used, mut idle) = (Kept::to(server.address), Kept::to(server.address));
+    assert!(!used.get("/livez").unwrap().contains("connection: close"));
+
+    server.signal("TERM");
+    while get(server.address, "/readyz").unwrap().0 == 200 {}
+    let on_a_kept_one = used.get("/v2/liveness").unwrap();
+    let on_a_new_one = head(server.address, "/livez");
+
+    assert!(on_a_kept_one.starts_with("http/1.1 200"), "{on_a_kept_one}");
+    assert!(on_a_kept_one.contains("connection: close"), "{on_a_kept_one}");
+    assert!(on_a_new_one.contains("connection: close"), "{on_a_new_one}");
+    assert!(used.is_closed() && idle.is_closed());
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn idle_connections_are_closed_one_after_the_other() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_DRAIN_SECONDS", "4");
+    let server = Server::start(command);
+    let mut idle: Vec<_> = (0..32).map(|_| Kept::to(server.address)).collect();
+    for kept in &mut idle {
+        kept.get("/livez").unwrap();
+    }
+
+    server.signal("TERM");
+    let waiting = idle.into_iter().map(|mut kept| {
+        std::thread::spawn(move || {
+            assert!(kept.is_closed());
+            keyward::clock::Clock::System.now().0
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    let mut closed: Vec<_> = waiting.into_iter().map(|at| at.join().unwrap()).collect();
+    closed.sort_unstable();
+
+    // Over the two seconds of the second half of the drain.
+    let spread_ms = closed[31] - closed[0];
+    assert!(spread_ms > 1000, "{spread_ms} ms");
+}
+
+#[test]
+fn connections_beyond_the_bound_are_answered_503_and_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    command.env("KEYWARD_CONNECTIONS_MAX", "2").env("KEYWARD_METRICS_LISTEN", metrics.to_string());
+    let server = Server::start(command);
+    let mut kept: Vec<_> = (0..2).map(|_| Kept::to(server.address)).collect();
+    // Connections of the start may still be ending.
+    while kept.iter_mut().any(|kept| kept.get("/livez").is_err()) {
+        kept = (0..2).map(|_| Kept::to(server.address)).collect();
+    }
+
+    let refused = head(server.address, "/livez");
+
+    assert!(refused.starts_with("http/1.1 503"), "{refused}");
+    assert!(
+        refused.contains("retry-after: 1") && refused.contains("connection: close"),
+        "{refused}"
+    );
+    let (_, told) = get(metrics, "/metrics").unwrap();
+    assert!(told.contains("keyward_connections 2\n"), "{told}");
+    assert!(!told.contains("keyward_connections_refused_total 0\n"), "{told}");
+    drop(kept.pop());
+    while !head(server.address, "/livez").starts_with("http/1.1 200") {}
+}
+
+#[test]
+fn metrics_have_a_port_of_their_own_where_one_is_set() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    command.env("KEYWARD_METRICS_LISTEN", metrics.to_string());
+    let server = Server::start(command);
+
+    let public = get(server.address, "/metrics").unwrap();
+    let own = get(metrics, "/metrics").unwrap();
+    let other = get(metrics, "/v2/liveness").unwrap();
+
+    assert_eq!((public.0, own.0, other.0), (404, 200, 404));
+    assert!(own.1.contains("keyward_build_info"), "{}", own.1);
+}
+
+#[test]
+fn answers_are_not_kept_and_browsers_are_told_to_use_https() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_PUBLIC_URL", "https://keys.example.com").env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    let plain_data = tempfile::tempdir().unwrap();
+    let plain = Server::start(embedded(plain_data.path()));
+
+    for path in ["/v2/liveness", "/dashboard/login", "/livez"] {
+        let secure = head(server.address, path);
+        assert!(secure.contains("strict-transport-security: max-age=31536000"), "{secure}");
+        assert!(!head(plain.address, path).contains("strict-transport-security"));
+    }
+    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let body = json!({ "apiId": made["data"]["apiId"] }).to_string();
+    let mut kept = Kept::to(server.address);
+    let request = format!(
+        "POST /v2/keys.createKey HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ROOT_KEY}\r\n\
+        Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    kept.0.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 2048];
+    let read = kept.0.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(
+        answer.contains("\"key\":\"") && answer.contains("cache-control: no-store"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn security_txt_says_where_to_report() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command
+        .env("KEYWARD_PUBLIC_URL", "https://keys.example.com")
+        .env("KEYWARD_SECURITY_CONTACT", "mailto:security@example.com, https://example.com/report")
+        .env("KEYWARD_SECURITY_EXPIRES", "2099-06-30T00:00:00Z");
+    let server = Server::start(command);
+    let bare_data = tempfile::tempdir().unwrap();
+    let bare = Server::start(embedded(bare_data.path()));
+
+    let (status, text) = get(server.address, "/.well-known/security.txt").unwrap();
+
+    assert_eq!(status, 200);
+    let lines = [
+        "Contact: mailto:security@example.com",
+        "Contact: https://example.com/report",
+        "Expires: 2099-06-30T00:00:00Z",
+        "Canonical: https://keys.example.com/.well-known/security.txt",
+    ];
+    assert!(text.contains(&lines.join("\n")), "{text}");
+    assert!(
+        head(server.address, "/.well-known/security.txt").contains("text/plain; charset=utf-8")
+    );
+    assert_eq!(get(bare.address, "/.well-known/security.txt").unwrap().0, 404);
+}
+
+#[test]
+fn names_are_printed_with_what_terminals_obey_written_out() {
+    let data = tempfile::tempdir().unwrap();
+    let name = "evil\u{1b}[2J\u{202e}name";
+    let made = run(data.path(), &["root-key", "create", "--all", "--name", name]);
+    assert_eq!(made.status.code(), Some(2));
+    assert!(run(data.path(), &["root-key", "create", "--all", "--name", "plain"]).status.success());
+    // As one was kept before such names were refused.
+    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let renamed = sqlx::query("UPDATE root_keys SET name = ?").bind(name);
+        renamed.execute(&mut connection).await.unwrap();
+    });
+
+    let listed = run(data.path(), &["root-key", "list"]);
+    let json = run(data.path(), &["root-key", "list", "--json"]);
+
+    let text = String::from_utf8_lossy(&listed.stdout);
+    assert!(text.contains("evil\\u{1b}[2J\\u{202e}name"), "{text}");
+    let text = String::from_utf8_lossy(&json.stdout);
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
+    assert_eq!(super::json_of(&json)[0]["name"], name);
+}

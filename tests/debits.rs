@@ -1,0 +1,249 @@
+//! Direct debits: in an embedded server always, in a replica while Redis is unreachable.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use keyward::clock::Stopwatch;
+use keyward::config::{Engines, Settings};
+use keyward::domain::credits::DEBIT_QUEUE_MAX;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tokio::time::{sleep, timeout};
+
+use crate::support::process::free_port;
+use crate::support::seed::Issued;
+use crate::support::{Keyward, Stack};
+
+async fn embedded() -> Keyward {
+    Keyward::start(Stack::Embedded).await
+}
+
+/// A replica whose Redis refuses connections.
+async fn without_redis(change: impl FnOnce(&mut Settings)) -> Keyward {
+    Keyward::start_with(Stack::Replica, |settings| {
+        if let Engines::Replica { redis_url, .. } = &mut settings.engines {
+            *redis_url = format!("redis://127.0.0.1:{}", free_port());
+        }
+        change(settings);
+    })
+    .await
+}
+
+fn limited(credits: i64, limit: i64) -> Value {
+    let limit =
+        json!({ "name": "requests", "limit": limit, "duration": 60_000, "autoApply": true });
+    json!({ "credits": { "remaining": credits }, "ratelimits": [limit] })
+}
+
+async fn remaining(kw: &Keyward, key: &Issued) -> i64 {
+    kw.get_key(&key.id).await["credits"]["remaining"].as_i64().unwrap()
+}
+
+async fn spends_are_exact(kw: &Keyward) {
+    let key = kw.key(limited(2_000, 1_000_000)).await;
+    let spend = async |caller: i64| {
+        let cost = 1 + caller % 3;
+        let mut spent = 0;
+        for _ in 0..30 {
+            let reply = kw.verify_with(&key.key, json!({ "credits": { "cost": cost } })).await;
+            if reply.data()["valid"] == true {
+                spent += cost;
+            }
+        }
+        spent
+    };
+
+    let spent: i64 = join_all((0..64).map(spend)).await.iter().sum();
+
+    let left = remaining(kw, &key).await;
+    assert_eq!(spent + left, 2_000);
+    assert_eq!(left, 0, "callers at cost 1 leave nothing");
+}
+
+async fn both_or_neither_is_taken(kw: &Keyward) {
+    let key = kw.key(limited(1_000, 100)).await;
+
+    let replies = join_all((0..320).map(|_| kw.verify(&key.key))).await;
+
+    let came_to = |code: &str| replies.iter().filter(|reply| reply.data()["code"] == code).count();
+    assert_eq!((came_to("VALID"), came_to("RATE_LIMITED")), (100, 220));
+    assert_eq!(remaining(kw, &key).await, 900);
+    let poor = kw.key(limited(40, 100)).await;
+    let replies = join_all((0..320).map(|_| kw.verify(&poor.key))).await;
+    let valid = replies.iter().filter(|reply| reply.data()["valid"] == true).count();
+    assert_eq!((valid, remaining(kw, &poor).await), (40, 0));
+    let refused = kw.verify(&poor.key).await;
+    assert_eq!(refused.data()["ratelimits"][0]["remaining"], 60, "a refusal takes nothing");
+}
+
+async fn callers_who_leave_spend_at_most_once(kw: &Keyward) {
+    let key = kw.key(limited(1_000_000, 1_000_000)).await;
+    let (mut answered, mut left) = (0, 0);
+    for round in 0..40 {
+        let patience = Duration::from_micros(100 * round);
+        let calls = (0..16).map(|_| timeout(patience, kw.verify(&key.key)));
+        for reply in join_all(calls).await {
+            match reply {
+                Ok(reply) => {
+                    reply.is("VALID");
+                    answered += 1;
+                }
+                Err(_) => left += 1,
+            }
+        }
+    }
+
+    kw.verify(&key.key).await.is("VALID");
+
+    let spent = 1_000_000 - remaining(kw, &key).await;
+    answered += 1;
+    assert!((answered..=answered + left).contains(&spent), "{spent}; {answered}, {left} left");
+}
+
+#[tokio::test]
+async fn concurrent_spends_are_exact_when_embedded() {
+    spends_are_exact(&embedded().await).await;
+}
+
+#[tokio::test]
+async fn concurrent_spends_are_exact_when_redis_is_unreachable() {
+    spends_are_exact(&without_redis(|_| ()).await).await;
+}
+
+#[tokio::test]
+async fn windows_and_credits_are_taken_together_when_embedded() {
+    both_or_neither_is_taken(&embedded().await).await;
+}
+
+#[tokio::test]
+async fn windows_and_credits_are_taken_together_when_redis_is_unreachable() {
+    both_or_neither_is_taken(&without_redis(|_| ()).await).await;
+}
+
+#[tokio::test]
+async fn callers_who_leave_harm_nobody_when_embedded() {
+    callers_who_leave_spend_at_most_once(&embedded().await).await;
+}
+
+#[tokio::test]
+async fn callers_who_leave_harm_nobody_when_redis_is_unreachable() {
+    callers_who_leave_spend_at_most_once(&without_redis(|_| ()).await).await;
+}
+
+#[tokio::test]
+async fn full_queue_is_answered_503_and_those_in_it_are_served() {
+    const TOO_MANY: usize = 50;
+    let kw = embedded().await;
+    let key = kw.key(limited(1_000_000, 1_000_000)).await;
+    kw.verify(&key.key).await.is("VALID");
+    let writing = kw.store().begin().await.unwrap();
+
+    // One in the batch that waits for the writer, and a full queue behind it.
+    let calls = (0..=DEBIT_QUEUE_MAX + TOO_MANY).map(|_| kw.verify(&key.key));
+    let mut replies: FuturesUnordered<_> = calls.collect();
+    for _ in 0..TOO_MANY {
+        let refused = replies.next().await.unwrap();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
+        assert_eq!(refused.headers["retry-after"], "1");
+    }
+    drop(writing);
+    while let Some(reply) = replies.next().await {
+        reply.is("VALID");
+    }
+
+    let served = i64::try_from(DEBIT_QUEUE_MAX).unwrap() + 2;
+    assert_eq!(remaining(&kw, &key).await, 1_000_000 - served);
+}
+
+/// A connection to the database of a replica that is not the replica's.
+async fn another_session(kw: &Keyward) -> PgConnection {
+    let Engines::Replica { database_url, .. } = &kw.app.settings.engines else { panic!("no URL") };
+    PgConnection::connect(database_url).await.unwrap()
+}
+
+/// How long ago the replica last said that it is there, in milliseconds.
+async fn absent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
+    let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - seen_at
+        FROM replicas WHERE id = $1";
+    sqlx::query_scalar(sql).bind(&kw.app.replica).fetch_one(session).await.unwrap()
+}
+
+#[tokio::test]
+async fn locked_account_delays_its_own_key_only() {
+    const LOCKED_FOR: Duration = Duration::from_secs(6);
+    let kw = without_redis(|settings| settings.redis_timeout_ms = 500).await;
+    let api = kw.api().await;
+    let make = async || kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    let locked = make().await;
+    let mut others = vec![kw.key_in(&api, json!({})).await];
+    for _ in 0..8 {
+        others.push(make().await);
+    }
+    for key in others.iter().chain([&locked]) {
+        kw.verify(&key.key).await.is("VALID");
+    }
+    let mut session = another_session(&kw).await;
+    session.execute("BEGIN").await.unwrap();
+    let sql = "SELECT id FROM keys WHERE id = $1 FOR UPDATE";
+    sqlx::query(sql).bind(&locked.id).execute(&mut session).await.unwrap();
+
+    let began = Stopwatch::new();
+    let callers = join_all((0..50).map(async |_| {
+        let mut refused = 0;
+        while began.elapsed() < LOCKED_FOR {
+            let asked = Stopwatch::new();
+            let reply = kw.verify(&locked.key).await;
+            assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{}", reply.text);
+            assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+            refused += 1;
+            sleep(Duration::from_millis(20)).await;
+        }
+        refused
+    }));
+    let rest = async {
+        let mut valid = 0;
+        while began.elapsed() < LOCKED_FOR {
+            for key in &others {
+                kw.verify(&key.key).await.is("VALID");
+            }
+            valid += 1;
+            sleep(Duration::from_millis(20)).await;
+        }
+        valid
+    };
+    let (refused, valid) = tokio::join!(callers, rest);
+    let absent_for_ms = absent_for_ms(&mut session, &kw).await;
+    session.execute("ROLLBACK").await.unwrap();
+    let unlocked = Stopwatch::new();
+    while kw.verify(&locked.key).await.status != StatusCode::OK {
+        assert!(unlocked.elapsed() < Duration::from_secs(2), "it stays refused");
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    assert!(refused.iter().all(|refused| *refused > 1) && valid > 1);
+    assert!(absent_for_ms < 3_000, "{absent_for_ms} ms");
+    // Nobody who was refused has paid.
+    assert_eq!(remaining(&kw, &locked).await, 998);
+    assert_eq!(remaining(&kw, &others[1]).await, 999 - valid);
+}
+
+#[tokio::test]
+async fn change_feed_and_presence_work_when_all_other_connections_are_in_use() {
+    let kw = without_redis(|_| ()).await;
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    let mut session = another_session(&kw).await;
+    let connections = kw.app.settings.database_connections_max;
+    let held = join_all((0..connections).map(|_| kw.store().read())).await;
+    assert!(held.iter().all(Result::is_ok));
+
+    // Longer than caches are trusted without the change feed.
+    sleep(Duration::from_secs(7)).await;
+
+    kw.verify(&key.key).await.is("VALID");
+    let absent_for_ms = absent_for_ms(&mut session, &kw).await;
+    assert!(absent_for_ms < 3_000, "{absent_for_ms} ms");
+}

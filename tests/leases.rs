@@ -1,0 +1,198 @@
+//! Credit leases of a server with Postgres and Redis: how they end, and how many are given back at once.
+
+use std::time::Duration;
+
+use keyward::clock::Stopwatch;
+use keyward::config::Engines;
+use keyward::limiter::{PurseState, Spend, Take};
+use serde_json::json;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use crate::support::seed::Issued;
+use crate::support::{Keyward, Stack};
+
+const DAY_MS: i64 = 86_400_000;
+
+async fn postgres(kw: &Keyward) -> PgConnection {
+    let Engines::Replica { database_url, .. } = &kw.app.settings.engines else { unreachable!() };
+    PgConnection::connect(database_url).await.unwrap()
+}
+
+/// The numbers of the leases that the account of a key knows.
+async fn numbers(kw: &Keyward, key: &Issued) -> Vec<i64> {
+    let sql = "SELECT epoch FROM purses WHERE key_id = $1 ORDER BY epoch";
+    sqlx::query_scalar(sql).bind(&key.id).fetch_all(&mut postgres(kw).await).await.unwrap()
+}
+
+/// How Redis has a lease.
+async fn state(kw: &Keyward, key: &Issued, number: i64) -> PurseState {
+    let purse = kw.app.keyspace.purse(&key.id, number);
+    let spend = Spend { purse, cost: 0, fill: None };
+    let look = Take { windows: Vec::new(), spend: Some(spend) };
+    let redis = kw.app.redis.as_ref().unwrap();
+    redis.take(&look, kw.app.clock.fixed()).await.unwrap().purse.unwrap().state
+}
+
+async fn verify(kw: &Keyward, key: &Issued) {
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("VALID");
+}
+
+async fn registered(kw: &Keyward) {
+    while !kw.app.is_registered() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn lease_is_closed_in_redis_when_the_next_period_begins() {
+    let kw = Keyward::start(Stack::Replica).await;
+    registered(&kw).await;
+    let credits = json!({ "remaining": 50, "refill": { "interval": "daily", "amount": 50 } });
+    let key = kw.key(json!({ "credits": credits })).await;
+    verify(&kw, &key).await;
+    let first = numbers(&kw, &key).await;
+
+    kw.clock.advance_ms(DAY_MS);
+    verify(&kw, &key).await;
+
+    assert_eq!(first.len(), 1);
+    assert_eq!(state(&kw, &key, first[0]).await, PurseState::Closed);
+    let second = numbers(&kw, &key).await;
+    assert_eq!(second.len(), 1, "the first is settled");
+    assert_ne!(first, second);
+    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(told.data()["credits"]["remaining"], 49);
+}
+
+/// A replica that has not heard of a deletion yet asks the database for more credits.
+#[tokio::test]
+async fn deleted_key_without_credits_is_not_taken_for_an_unlimited_one() {
+    let kw = Keyward::start(Stack::Replica).await;
+    registered(&kw).await;
+    let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("USAGE_EXCEEDED");
+    let sql = "UPDATE keys SET deleted_at = 1 WHERE id = $1";
+    sqlx::query(sql).bind(&key.id).execute(&mut postgres(&kw).await).await.unwrap();
+    // Until it is not believed any more that the account has nothing either.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+
+    kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("NOT_FOUND");
+}
+
+#[tokio::test]
+async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
+    let kw = Keyward::start(Stack::Replica).await;
+    registered(&kw).await;
+    let key = kw.key(json!({ "credits": { "remaining": 50 } })).await;
+    verify(&kw, &key).await;
+    let first = numbers(&kw, &key).await;
+
+    kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
+
+    assert_eq!(first.len(), 1);
+    assert_eq!(state(&kw, &key, first[0]).await, PurseState::Closed);
+    assert!(numbers(&kw, &key).await.is_empty());
+}
+
+#[tokio::test]
+async fn credits_are_debited_directly_when_what_may_be_leased_is_withheld() {
+    let kw = Keyward::start(Stack::Replica).await;
+    registered(&kw).await;
+    let limit = json!({ "name": "all", "limit": 30, "duration": 3_600_000, "autoApply": true });
+    let key = kw.key(json!({ "credits": { "remaining": 100 }, "ratelimits": [limit] })).await;
+    // A replica that was killed, and a lease of a Redis that is gone.
+    let sql = "INSERT INTO replicas (id, started_at, seen_at)
+        VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
+    postgres(&kw).await.execute(sql).await.unwrap();
+    let sql =
+        "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
+            withheld_at) VALUES ($1, 0, 7, 10, 0, 1, 1, 'rep_killed', 1)";
+    let mut connection = postgres(&kw).await;
+    sqlx::query(sql).bind(&key.id).execute(&mut connection).await.unwrap();
+    let sql = "UPDATE keys SET credits = credits - 10 WHERE id = $1";
+    sqlx::query(sql).bind(&key.id).execute(&mut connection).await.unwrap();
+
+    for spent in 1..=30 {
+        let told = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
+        told.is("VALID");
+        assert_eq!(told.data()["credits"], 90 - spent);
+        assert_eq!(told.data()["ratelimits"][0]["remaining"], 30 - spent);
+    }
+    // A window that refuses costs nothing.
+    let refused = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
+    refused.is("RATE_LIMITED");
+    let sql = "SELECT CAST(SUM(granted - spent) AS BIGINT) FROM purses WHERE key_id = $1";
+    let leased: i64 =
+        sqlx::query_scalar(sql).bind(&key.id).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(leased, 10, "nothing beside what is withheld");
+    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(told.data()["credits"]["remaining"], 60);
+}
+
+/// Waits until a number is this.
+async fn until(connection: &mut PgConnection, sql: &'static str, wanted: i64) {
+    let began = Stopwatch::new();
+    loop {
+        let found: i64 = sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap();
+        if found == wanted {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_mins(5), "{found} of {wanted}: {sql}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What wrote a row: its transaction, and the statement in it.
+const STATEMENTS: &str = "COUNT(DISTINCT (CAST(xmin AS TEXT), CAST(cmin AS TEXT)))";
+
+#[tokio::test]
+async fn a_hundred_thousand_leases_are_reported_and_given_back_a_thousand_by_a_statement() {
+    let one = Keyward::start(Stack::Replica).await;
+    registered(&one).await;
+    let key = one.key(json!({ "credits": { "remaining": 5 } })).await;
+    let mut connection = postgres(&one).await;
+    // A third replica has not reported anything yet.
+    for sql in [
+        "INSERT INTO replicas (id, started_at, seen_at)
+        VALUES ('rep_late', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)"
+            .to_owned(),
+        format!(
+            "INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, enabled, credits,
+                created_at)
+            SELECT 'key_' || n, workspace_id, api_id, 'hash_' || n, 'start', 16, TRUE, n, 1
+            FROM keys, generate_series(1, 100000) AS n WHERE id = '{}'",
+            key.id
+        ),
+        "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
+            withheld_at)
+        SELECT 'key_' || n, 1, 7, 100 + n, 40, 1, 1, 'rep_late', n
+        FROM generate_series(1, 100000) AS n"
+            .to_owned(),
+    ] {
+        connection.execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+
+    until(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 100_000).await;
+    let sql = format!("SELECT {STATEMENTS} FROM purse_accounts");
+    let reports: i64 =
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap();
+    let untouched = "SELECT COUNT(*) FROM keys WHERE hash LIKE 'hash%' AND credits_version > 0";
+    until(&mut connection, untouched, 0).await;
+    connection.execute("DELETE FROM replicas WHERE id = 'rep_late'").await.unwrap();
+    // Another one reports them last.
+    let _other = one.replica().await;
+    until(&mut connection, "SELECT COUNT(*) FROM purses WHERE withheld_at IS NOT NULL", 0).await;
+    let sql = format!("SELECT {STATEMENTS} FROM keys WHERE hash LIKE 'hash%'");
+    let returns: i64 =
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap();
+    let wrong =
+        "SELECT COUNT(*) FROM keys, LATERAL (SELECT CAST(SUBSTR(hash, 6) AS BIGINT) AS n) AS t
+        WHERE hash LIKE 'hash%' AND credits <> n + (100 + n - 40)";
+
+    // Two tasks of a replica may share a batch.
+    assert!((100..=210).contains(&reports), "{reports} statements reported");
+    assert!((100..=420).contains(&returns), "{returns} statements gave back");
+    until(&mut connection, wrong, 0).await;
+    until(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 0).await;
+}

@@ -1,0 +1,109 @@
+//! The faults that the safeguards of leases are there for.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use crate::caller::Caller;
+use crate::ending;
+use crate::proxy::Way;
+use crate::record::{Act, Asked, Change};
+use crate::sabotage::Stage;
+use crate::schedule::Kind;
+
+/// All three replicas ask for keys that none has asked for before; what they have leased is lost then, and one of them
+/// cannot say what it has spent.
+pub fn begin_at_once_and_lose_redis_and_a_replica(stage: &mut Stage) {
+    let keys: Vec<_> = (0..6).map(|_| stage.metered(1_000)).collect();
+    for key in &keys {
+        let barrier = Barrier::new(3);
+        let begun: Vec<Vec<Act>> = std::thread::scope(|scope| {
+            let begin = |replica: usize| {
+                let mut caller = Caller::new(stage.shared, StdRng::seed_from_u64(4));
+                let barrier = &barrier;
+                move || {
+                    barrier.wait();
+                    caller.ask(replica, Asked::Verify { key: *key, cost: 1 });
+                    caller.acts
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|replica| scope.spawn(begin(replica))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a caller")).collect()
+        });
+        stage.caller.acts.extend(begun.into_iter().flatten());
+    }
+    stage.during(Kind::WipeRedis, |stage| stage.during(Kind::KillReplica(2), |_| {}));
+    stage.fleet.replicas[2].await_ready();
+    std::thread::sleep(Duration::from_millis(500));
+    for key in keys {
+        stage.verify(0, key, 1);
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let keys = stage.shared.keys().clone();
+    stage.endings = ending::of(stage.fleet, &keys);
+}
+
+/// Replica 1 spends from a lease that only the old master has; the promoted one has what it had, of another generation.
+pub fn set_a_balance_beside_another_master(stage: &mut Stage) {
+    let keys = [50_000, 50_000, 50_000].map(|credits| stage.metered(credits));
+    for key in keys {
+        stage.spend_for(300, 1, key, 10);
+    }
+    stage.fleet.split(1);
+    for key in keys {
+        let until = stage.shared.began.elapsed() + Duration::from_secs(10);
+        let set = Asked::Credits { key, change: Change::Set(0) };
+        while stage.shared.began.elapsed() < until && stage.caller.ask(0, set.clone()).status != 200
+        {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        stage.drain(1, key, 1, 200);
+    }
+    stage.fleet.unite();
+}
+
+/// Replica 1 hears late that it has spent from a lease, in a Redis that nobody else reaches: meanwhile all replicas have
+/// reported the lease, and it has been given back.
+pub fn spend_from_another_master_after_the_report(stage: &mut Stage) {
+    stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", Some("5000"));
+    // It signs off: nobody waits for a report of the one before.
+    stage.fleet.replicas[1].stop();
+    stage.fleet.replicas[1].start();
+    stage.fleet.replicas[1].await_ready();
+    let key = stage.metered(5_000);
+    stage.verify(1, key, 100);
+    stage.fleet.split(1);
+    stage.fleet.replicas[1].redis.set(Way::Open, Way::Slow(Duration::from_secs(2)));
+    let mut caller = Caller::new(stage.shared, StdRng::seed_from_u64(5));
+    let acts = std::thread::scope(|scope| {
+        let spending = scope.spawn(move || {
+            caller.ask(1, Asked::Verify { key, cost: 400 });
+            caller.acts
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        stage.verify(0, key, 100);
+        spending.join().expect("a caller")
+    });
+    stage.caller.acts.extend(acts);
+    stage.fleet.replicas[1].redis.mend();
+    stage.fleet.unite();
+    stage.spend_all(key, 100);
+    stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", None);
+}
+
+/// What replica 1 has spent nobody else knows.
+pub fn lose_redis_while_a_replica_stands_still(stage: &mut Stage) {
+    let key = stage.metered(5_000);
+    for _ in 0..60 {
+        stage.verify(1, key, 5);
+    }
+    stage.during(Kind::StopReplica(1), |stage| {
+        stage.during(Kind::WipeRedis, |_| {});
+        std::thread::sleep(Duration::from_millis(500));
+        stage.verify(0, key, 5);
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    stage.spend_all(key, 5);
+}

@@ -1,0 +1,233 @@
+//! Schema migrations: what is made of a database in use is what the files make of an empty one.
+
+use std::path::Path;
+
+use sqlx::migrate::{Migrate as _, Migrator};
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection as _, Executor as _, raw_sql};
+
+use super::*;
+use crate::support::database::Database;
+
+async fn migrations() -> Migrator {
+    Migrator::new(Path::new("migrations/postgres")).await.unwrap()
+}
+
+/// A database of the oldest schema, with rows that later migrations change.
+async fn oldest_schema() -> Database {
+    let database = Database::empty().await;
+    let mut connection = database.connect().await;
+    migrations().await.run_to(1, &mut connection).await.unwrap();
+    connection
+        .execute(
+            "INSERT INTO workspaces (id, name, created_at) VALUES ('ws_1', 'One', 1);
+            INSERT INTO root_keys (id, workspace_id, hash, start, name, permissions, created_at)
+                VALUES ('rk_1', 'ws_1', 'h', 'keyward', 'CI', '[]', 1);
+            INSERT INTO apis (id, workspace_id, name, created_at) VALUES ('api_1', 'ws_1', 'Ünï', 1);
+            INSERT INTO identities (id, workspace_id, external_id, created_at)
+                SELECT 'id_' || n, 'ws_1', 'User ' || n, 1 FROM generate_series(1, 5000) n;
+            INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, identity_id, enabled, created_at)
+                SELECT 'key_' || n, 'ws_1', 'api_1', 'hash_' || n, 's', 16,
+                    CASE WHEN n % 2 = 0 THEN 'id_' || n END, TRUE, n
+                FROM generate_series(1, 5000) n;
+            INSERT INTO permissions (id, workspace_id, slug, name, created_at)
+                VALUES ('perm_1', 'ws_1', 'Docs.Read', 'Docs', 1);
+            INSERT INTO roles (id, workspace_id, name, description, created_at)
+                VALUES ('role_1', 'ws_1', 'Editor', NULL, 1);
+            INSERT INTO key_permissions VALUES ('key_1', 'perm_1');
+            INSERT INTO key_roles VALUES ('key_1', 'role_1');
+            INSERT INTO audit (id, workspace_id, at, event, actor_type, actor_id, targets)
+                VALUES ('log_1', 'ws_1', 1, 'key.create', 'key', 'rk_1', '[]');",
+        )
+        .await
+        .unwrap();
+    database
+}
+
+/// Everything that can be seen of a schema and its rows: columns, indexes, constraints, rows; a line each.
+async fn all_of(connection: &mut PgConnection) -> Vec<String> {
+    let mut lines: Vec<String> = sqlx::query_scalar(
+        "SELECT concat_ws(' ', 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+                a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attcollation)
+            FROM pg_attribute a
+            JOIN pg_class c ON c.oid = a.attrelid AND c.relkind = 'r'
+                AND c.relnamespace = 'public'::regnamespace
+            LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+            WHERE a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL
+        SELECT concat_ws(' ', 'index', pg_get_indexdef(i.indexrelid), i.indisvalid, i.indisunique)
+            FROM pg_index i
+            JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT concat_ws(' ', 'migration', version, description, success, encode(checksum, 'hex'))
+            FROM _sqlx_migrations
+        ORDER BY 1",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .unwrap();
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname <> '_sqlx_migrations'
+            AND relnamespace = 'public'::regnamespace ORDER BY relname",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .unwrap();
+    for table in tables {
+        let sql = format!("SELECT row_to_json(t)::text FROM {table} t ORDER BY 1");
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut *connection).await.unwrap();
+        lines.extend(rows.into_iter().map(|row| format!("{table} {row}")));
+    }
+    lines
+}
+
+#[tokio::test]
+async fn migration_of_a_database_in_use_makes_what_the_files_make() {
+    let (one, other) = (oldest_schema().await, oldest_schema().await);
+    let mut by_files = one.connect().await;
+    migrations().await.run(&mut by_files).await.unwrap();
+
+    let store = Store::connect(&other.url, 2).await.unwrap();
+    store.migrate().await.unwrap();
+
+    let (expected, found) = (all_of(&mut by_files).await, all_of(&mut other.connect().await).await);
+    for (expected, found) in expected.iter().zip(&found) {
+        assert_eq!(expected, found);
+    }
+    assert_eq!(expected.len(), found.len());
+    assert!(expected.iter().any(|line| line.contains(r#""owner_id":"User 2""#)));
+}
+
+#[tokio::test]
+async fn migration_goes_on_where_it_was_broken_off() {
+    let database = oldest_schema().await;
+    let mut connection = database.connect().await;
+    migrations().await.run_to(7, &mut connection).await.unwrap();
+    // What a process that was killed leaves behind: a column, some rows, and an index that is not whole.
+    raw_sql(
+        "ALTER TABLE keys ADD COLUMN owner_id TEXT COLLATE \"C\";
+        UPDATE keys SET owner_id = 'User 2' WHERE id = 'key_2';
+        CREATE INDEX keys_owner ON keys (api_id, owner_id, id) WHERE owner_id IS NOT NULL;
+        UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'keys_owner'::regclass;",
+    )
+    .execute(&mut connection)
+    .await
+    .unwrap();
+
+    let store = Store::connect(&database.url, 2).await.unwrap();
+    store.migrate().await.unwrap();
+
+    let all = all_of(&mut connection).await;
+    assert!(all.iter().any(|line| line.contains("INDEX keys_owner ") && line.ends_with(" t f")));
+    let owned: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM keys WHERE owner_id IS NOT NULL")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(owned, 2_500);
+}
+
+/// The bound of a statement on any other connection is 5 seconds.
+#[tokio::test]
+async fn migration_waits_for_another_one_for_longer_than_a_statement_may_take() {
+    let database = Database::empty().await;
+    let mut other = PgConnection::connect(&database.url).await.unwrap();
+    other.lock().await.unwrap();
+    let store = Store::connect(&database.url, 2).await.unwrap();
+
+    let waiting = tokio::spawn(async move { store.migrate().await });
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!waiting.is_finished());
+    other.unlock().await.unwrap();
+
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn migration_lets_others_pass_while_it_waits_for_a_table() {
+    let database = oldest_schema().await;
+    let mut holder = database.connect().await;
+    holder.execute("BEGIN; LOCK TABLE keys IN ACCESS SHARE MODE").await.unwrap();
+    let store = Store::connect(&database.url, 2).await.unwrap();
+    let migrating = tokio::spawn(async move { store.migrate().await });
+
+    let mut slowest = Duration::ZERO;
+    let mut reader = database.connect().await;
+    for _ in 0..20 {
+        let began = Stopwatch::new();
+        reader.execute("SELECT FROM keys WHERE id = 'key_1'").await.unwrap();
+        slowest = slowest.max(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!migrating.is_finished());
+    holder.execute("COMMIT").await.unwrap();
+
+    migrating.await.unwrap().unwrap();
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+}
+
+/// From version 17 on, a migration that can hold up a database in use has a form for it.
+#[test]
+fn migration_that_scans_or_rewrites_a_table_has_a_form_for_a_database_in_use() {
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir("migrations/postgres").unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let sql = std::fs::read_to_string(&path).unwrap();
+        let is_online = Path::new("migrations/online/postgres").join(&file).exists();
+        let is_registered = include_str!("../../src/store/schema/online.rs")
+            .contains(&format!("\"{}\"", file.trim_end_matches(".sql")));
+        assert_eq!(is_online, is_registered, "{file}");
+        if file.as_str() >= "0017" && !is_online {
+            wrong.extend(heavy(&sql).into_iter().map(|statement| format!("{file}: {statement}")));
+        }
+    }
+    assert!(wrong.is_empty(), "docs/decisions/0018 says what to do: {wrong:#?}");
+}
+
+/// The statements that read or rewrite a whole table which was there before.
+fn heavy(sql: &str) -> Vec<String> {
+    let code: Vec<_> = sql.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+    let code = code.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_new = |table: &str| code.contains(&format!("CREATE TABLE {table} "));
+    let is_heavy = |statement: &&str| {
+        let words: Vec<_> = statement.split(' ').collect();
+        let after = |word: &str| {
+            words.iter().position(|w| *w == word).and_then(|at| words.get(at + 1)).copied()
+        };
+        match words.first().copied() {
+            Some("UPDATE" | "DELETE") => true,
+            Some("INSERT") => words.contains(&"SELECT"),
+            Some("CREATE") if words.contains(&"INDEX") => !after("ON").is_some_and(is_new),
+            Some("ALTER") => {
+                !after("TABLE").is_some_and(is_new)
+                    && ["CHECK", "UNIQUE", "FOREIGN", "TYPE", "PRIMARY", "SET NOT NULL"]
+                        .iter()
+                        .any(|words| statement.contains(words))
+            }
+            _ => false,
+        }
+    };
+    code.split(';').map(str::trim).filter(is_heavy).map(str::to_owned).collect()
+}
+
+#[test]
+fn heavy_statements_are_recognized() {
+    let heavy_ones = [
+        "UPDATE keys SET a = 1;",
+        "CREATE INDEX a ON keys (b);",
+        "ALTER TABLE keys ADD CONSTRAINT a UNIQUE (b);",
+        "ALTER TABLE keys ALTER COLUMN a TYPE TEXT;",
+        "INSERT INTO a SELECT b FROM keys;",
+    ];
+    let light =
+        "CREATE TABLE a (b TEXT); CREATE INDEX c ON a (b); ALTER TABLE keys ADD COLUMN d BIGINT;";
+
+    for sql in heavy_ones {
+        assert_eq!(heavy(sql).len(), 1, "{sql}");
+    }
+    assert_eq!(heavy(light), Vec::<String>::new());
+}

@@ -1,0 +1,198 @@
+//! The one connection that writes to the SQLite file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::store::WRITER_QUEUE_MAX;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::*;
+
+/// A migrated store in a directory of its own.
+async fn sqlite() -> (tempfile::TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("keyward.db")).await.unwrap();
+    store.migrate().await.unwrap();
+    (directory, store)
+}
+
+async fn add(store: &Store, id: &str) -> Result<bool> {
+    let id = WorkspaceId::from(id);
+    commit(store, async |tx| tx.insert_workspace(&id, "a workspace", NOON).await).await
+}
+
+async fn ids(store: &Store) -> Vec<String> {
+    let Store::Sqlite { pool, .. } = store else { panic!("not SQLite") };
+    sqlx::query_scalar("SELECT id FROM workspaces ORDER BY id").fetch_all(pool).await.unwrap()
+}
+
+/// How many commits the write-ahead log holds.
+fn commits(directory: &Path) -> usize {
+    let log = std::fs::read(directory.join("keyward.db-wal")).unwrap();
+    let page = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let salt = &log[16..24];
+    let frames = log[32..].chunks_exact(24 + page).filter(|frame| frame[8..16] == *salt);
+    frames.filter(|frame| frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test]
+async fn transactions_that_wait_share_a_commit() {
+    let (directory, store) = sqlite().await;
+    let before = commits(directory.path());
+    let holder = store.begin().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for number in 0..50 {
+        let store = store.clone();
+        waiting.spawn(async move { add(&store, &format!("ws_{number}")).await });
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    holder.commit().await.unwrap();
+    while let Some(added) = waiting.join_next().await {
+        assert!(added.unwrap().unwrap());
+    }
+
+    assert_eq!(ids(&store).await.len(), 50);
+    // Each commit has at least two turns, were the machine so slow that a batch closes after each.
+    let shared = commits(directory.path()) - before;
+    assert!(shared < 50, "{shared} commits of 50 transactions");
+}
+
+#[tokio::test]
+async fn transaction_that_fails_undoes_only_itself() {
+    let (_directory, store) = sqlite().await;
+    let key = key(&store, None).await;
+    let holder = store.begin().await.unwrap();
+    let taken = Key { id: KeyId::random(), ..key.clone() };
+    let failing = async {
+        commit(&store, async |tx| {
+            tx.ensure_identity(&key.workspace_id, "user_1", NOON).await?;
+            tx.insert_key(&taken).await
+        })
+        .await
+    };
+
+    let (before, failed, after, held) = tokio::join!(
+        biased;
+        add(&store, "ws_before"),
+        failing,
+        add(&store, "ws_later"),
+        holder.commit()
+    );
+
+    assert!(before.unwrap() && after.unwrap() && held.is_ok());
+    assert!(failed.unwrap_err().violates("keys_hash_unique"));
+    let workspaces = ids(&store).await;
+    assert_eq!(workspaces.len(), 3);
+    assert!(["ws_before", "ws_later"].iter().all(|id| workspaces.iter().any(|found| found == id)));
+    assert_eq!((count(&store, "identities").await, count(&store, "keys").await), (0, 1));
+}
+
+#[tokio::test]
+async fn reader_finds_what_a_transaction_was_refused_for() {
+    let (_directory, store) = sqlite().await;
+    let first = key(&store, None).await;
+    for _ in 0..50 {
+        let holder = store.begin().await.unwrap();
+        let fresh = a_key(&first.workspace_id, &first.api_id);
+        let twin = Key { id: KeyId::random(), ..fresh.clone() };
+        let insert = async |key: &Key| commit(&store, async |tx| tx.insert_key(key).await).await;
+        let refused = async {
+            let refused = insert(&twin).await.unwrap_err();
+            assert!(refused.violates("keys_hash_unique"));
+            store.read().await.unwrap().key_by_hash(&twin.hash).await.unwrap()
+        };
+
+        let (inserted, found, held) =
+            tokio::join!(biased; insert(&fresh), refused, async { holder.commit().await });
+
+        assert!(inserted.is_ok() && held.is_ok());
+        assert_eq!(found.map(|found| found.key.id), Some(fresh.id));
+    }
+}
+
+#[tokio::test]
+async fn callers_who_leave_undo_only_themselves() {
+    let (_directory, store) = sqlite().await;
+    let mut last = Vec::new();
+    for number in 0..100 {
+        let mut leaving = JoinSet::new();
+        for part in 0..4 {
+            let store = store.clone();
+            leaving.spawn(async move { add(&store, &format!("left_{number}_{part}")).await });
+        }
+        let kept = tokio::spawn({
+            let store = store.clone();
+            async move { add(&store, &format!("kept_{number}")).await }
+        });
+        // At another place of the transactions each time.
+        tokio::time::sleep(Duration::from_micros(number * 20)).await;
+        leaving.abort_all();
+        assert!(kept.await.unwrap().unwrap());
+        last.push(format!("kept_{number}"));
+    }
+
+    let found = ids(&store).await;
+    assert!(last.iter().all(|kept| found.contains(kept)), "{found:?}");
+    let mut tx = store.begin().await.unwrap();
+    assert!(tx.insert_workspace(&WorkspaceId::from("ws_last"), "a", NOON).await.unwrap());
+    drop(tx);
+    assert!(!ids(&store).await.contains(&"ws_last".to_owned()));
+}
+
+#[tokio::test]
+async fn full_queue_refuses_at_once_and_serves_those_who_wait() {
+    let (_directory, store) = sqlite().await;
+    let holder = store.begin().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for number in 0..WRITER_QUEUE_MAX {
+        let store = store.clone();
+        waiting.spawn(async move { add(&store, &format!("ws_{number}")).await });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let refused = timeout(Duration::from_secs(1), store.begin()).await.expect("at once").err();
+    drop(holder);
+    let mut served = 0;
+    while let Some(added) = waiting.join_next().await {
+        served += usize::from(added.unwrap().unwrap());
+    }
+
+    assert_eq!(refused.unwrap().code(), Code::ServiceUnavailable);
+    assert_eq!((served, ids(&store).await.len()), (WRITER_QUEUE_MAX, WRITER_QUEUE_MAX));
+    assert!(add(&store, "ws_last").await.unwrap());
+}
+
+#[tokio::test]
+async fn writer_waits_for_another_process_and_goes_on() {
+    let (directory, store) = sqlite().await;
+    let other = Store::open(&directory.path().join("keyward.db")).await.unwrap();
+    let mut tx = other.begin().await.unwrap();
+    tx.insert_workspace(&WorkspaceId::from("ws_other"), "a", NOON).await.unwrap();
+
+    let (added, committed) = tokio::join!(add(&store, "ws_own"), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        tx.commit().await
+    });
+
+    assert!(added.unwrap() && committed.is_ok());
+    assert_eq!(ids(&store).await, ["ws_other", "ws_own"]);
+}
+
+#[tokio::test]
+async fn transactions_are_served_in_the_order_of_their_requests() {
+    let (_directory, store) = sqlite().await;
+    let holder = store.begin().await.unwrap();
+    let order = std::sync::Mutex::new(Vec::new());
+    let turn = async |number: usize| {
+        let tx = store.begin().await.unwrap();
+        order.lock().unwrap().push(number);
+        tx.commit().await.unwrap();
+    };
+
+    let turns = join_all((0..200).map(turn));
+    tokio::join!(biased; turns, async { drop(holder) });
+
+    assert_eq!(order.into_inner().unwrap(), (0..200).collect::<Vec<_>>());
+}
