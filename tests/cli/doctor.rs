@@ -1,6 +1,7 @@
 //! What `keyward doctor` finds, with servers that are as wrong as they can be made.
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::servers::Redis;
@@ -84,6 +85,13 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
         names.sort();
         names
     };
+    // The server opens its file of events a moment after it is ready.
+    let opened = data.path().join("keyward-events.db-wal");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !opened.exists() {
+        assert!(Instant::now() < deadline, "the server did not open its file of events");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let before = files();
 
     let mut command = embedded(data.path());
@@ -101,6 +109,8 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
         .has("people", "warning", &["setup-link"])
         .has("events-schema", "ok", &[])
         .has("events", "ok", &["none were written"])
+        .has("single-events", "ok", &["there are none", "4.2 GB"])
+        .has("events-disk", "ok", &["free"])
         .has("retention", "ok", &["90 days"])
         .has("server", "ok", &["is ready"])
         .has("dropped-events", "ok", &["dropped 0"]);
@@ -140,13 +150,18 @@ fn a_replica_that_is_well_has_no_problem_while_it_runs_and_after() {
         .has("database", "ok", &["Postgres", "ms away"])
         .has("database-clock", "ok", &[])
         .has("schema", "ok", &["up to date"])
-        .has("connections", "ok", &["1 × 22"])
+        .has("connections", "ok", &["1 × 24"])
         .has("redis", "ok", &["ms away"])
         .has("redis-memory", "ok", &["noeviction"])
         .has("redis-persistence", "ok", &["appends each change"])
         .has("redis-clock", "ok", &[])
         .has("replicas", "ok", &["1 is there", "rep_"])
         .has("credits", "ok", &[])
+        .has(
+            "analytics-role",
+            "warning",
+            &["read and change everything", "KEYWARD_DATABASE_ANALYTICS_URL"],
+        )
         .has("server", "ok", &["is ready"]);
     stopped.has_problems(&[]).has("replicas", "ok", &["none has said"]).has(
         "server",
@@ -296,7 +311,7 @@ fn more_connections_than_postgres_takes_and_replicas_that_fell_silent_are_told()
         VALUES ('rep_silent', 0, CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT) - 600000)",
     );
 
-    doctor().has_problems(&[]).has("connections", "warning", &["1 × 1006", "max_connections"]).has(
+    doctor().has_problems(&[]).has("connections", "warning", &["1 × 1008", "max_connections"]).has(
         "replicas",
         "warning",
         &["rep_silent 10 min ago", "1 is silent"],
