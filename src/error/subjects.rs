@@ -115,7 +115,7 @@ pub enum Refusal {
     #[error("{} does not exist; make it first", list(.0))]
     Missing(Vec<Subject>),
     #[error("the key has no rate limit named {name}; give limit and duration to check one ad hoc")]
-    UnknownRatelimit { name: String, key: KeyId, identity: Option<IdentityId> },
+    UnknownRatelimit { name: String, key: Option<KeyId>, identity: Option<IdentityId> },
     #[error(
         "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
     )]

@@ -71,6 +71,11 @@ async fn each_operation_asks(kw: Keyward) {
     // What is already there may stay.
     let same = json!({ "keyId": key.id, "permissions": ["docs.read"], "name": "renamed" });
     kw.v2_as(&bare, "keys.updateKey", same).await.data();
+    // A re-rolled key has all that the old one has.
+    let again = json!({ "keyId": key.id, "expiration": 60_000 });
+    let needed = "rbac.*.add_permission_to_key";
+    lacks(&kw.v2_as(&bare, "keys.rerollKey", again.clone()).await, needed);
+    kw.v2_as(&may, "keys.rerollKey", again).await.data();
 }
 
 #[tokio::test]

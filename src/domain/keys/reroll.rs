@@ -6,6 +6,7 @@ use super::super::once::{keep, once};
 use super::super::permission::Action;
 use super::super::{apis, credits, refill, vault};
 use super::create::may_be_recovered;
+use super::links::require_to_give;
 use super::{IssuedKey, existing, target};
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -31,6 +32,9 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     let stored = existing(&mut tx, caller, id).await?;
     let mut old = stored.key;
     caller.require_on(Action::CreateKey, &old.api_id)?;
+    if app.settings.security.strict_grants {
+        require_to_give(caller, !stored.permissions.is_empty(), !stored.role_ids.is_empty())?;
+    }
     let is_recoverable =
         !tx.sealed_keys(caller.workspace(), std::slice::from_ref(id)).await?.is_empty();
     if is_recoverable {

@@ -154,7 +154,14 @@ pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) ->
     let verified = match found {
         Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
         found => judged(app, caller, found, request, watch).await,
-    }?;
+    };
+    let verified =
+        verified.map_err(|error| match (error, &app.settings.security.open_verification) {
+            (Error::Refused(Refusal::UnknownRatelimit { name, .. }), OpenVerification::Minimal) => {
+                Error::Refused(Refusal::UnknownRatelimit { name, key: None, identity: None })
+            }
+            (error, _) => error,
+        })?;
     verified.code.counter(&app.metrics.verifications).inc();
     Ok(verified)
 }
@@ -318,7 +325,7 @@ fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
 }
 
 fn unknown(view: &View, name: &str) -> Error {
-    let (name, key) = (name.to_owned(), view.stored().key.id.clone());
+    let (name, key) = (name.to_owned(), Some(view.stored().key.id.clone()));
     let identity = view.identity().map(|identity| identity.id.clone());
     Error::Refused(Refusal::UnknownRatelimit { name, key, identity })
 }

@@ -243,7 +243,7 @@ fn code(error: &Error) -> (u16, &'static str) {
 
 /// What is told of an error: of several faults the first.
 fn message(error: &Error) -> String {
-    if let Error::Refused(Refusal::UnknownRatelimit { name, key, identity }) = error {
+    if let Error::Refused(Refusal::UnknownRatelimit { name, key: Some(key), identity }) = error {
         // Its programs are told of whom there is no such limit.
         let identity = identity.as_ref().map(|id| format!(", nor has identity {id}"));
         return format!(

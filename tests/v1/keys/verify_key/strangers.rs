@@ -156,7 +156,15 @@ both! {
 
         let valid = verify_from(&kw, HERE, None, &key.key).await;
         let refused = verify_from(&kw, HERE, None, &disabled.key).await;
+        let asked = json!({ "key": key.key, "ratelimits": [{ "name": "uploads" }] });
+        let request = Request::post("/v1/keys.verifyKey")
+            .header("content-type", "application/json")
+            .body(Body::from(asked.to_string()))
+            .unwrap();
+        let unknown = kw.send(request).await;
 
+        let told = unknown.error_v1(400, "BAD_REQUEST");
+        assert!(told.contains("uploads") && !told.contains("key_"), "{told}");
         assert_eq!(valid.is_v1("VALID")["ratelimit"]["remaining"], 4);
         assert_eq!(fields_of(&valid), ["code", "ratelimit", "requestId", "valid"]);
         refused.is_v1("DISABLED");
