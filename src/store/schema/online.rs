@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, query, query_scalar};
 use tokio::time::sleep;
 
 use super::Told;
-use super::postgres::{is_in_use, run_patiently, wait};
+use super::postgres::{is_in_use, run_patiently, set_lock_timeout, wait};
 use crate::clock::Stopwatch;
 
 macro_rules! steps {
@@ -60,13 +60,10 @@ fn steps(file: &'static str) -> impl Iterator<Item = Step> {
 pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sqlx::Result<()> {
     for step in steps(file) {
         match step {
-            Step::Once(sql) => {
-                if let Some(index) = concurrent_index(sql) {
-                    drop_unfinished(connection, index).await?;
-                }
-                let is_patient = sql.contains(" CONCURRENTLY ");
-                run_patiently(connection, sql, is_patient).await?;
-            }
+            Step::Once(sql) => match concurrent_index(sql) {
+                Some(index) => build(connection, sql, index).await?,
+                None => drop(run_patiently(connection, sql, sql.contains(" CONCURRENTLY ")).await?),
+            },
             Step::Batches { table, sql } => change_all(connection, table, sql).await?,
         }
     }
@@ -77,6 +74,19 @@ pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sq
 fn concurrent_index(sql: &str) -> Option<&str> {
     let (_, rest) = sql.split_once("INDEX CONCURRENTLY IF NOT EXISTS ")?;
     rest.split(' ').next()
+}
+
+/// Builds an index, and again where that was ended for the sake of another transaction.
+async fn build(connection: &mut PgConnection, sql: &'static str, index: &str) -> sqlx::Result<()> {
+    let mut told = Told::default();
+    set_lock_timeout(connection, "0").await?;
+    loop {
+        drop_unfinished(connection, index).await?;
+        match sqlx::raw_sql(sql).execute(&mut *connection).await {
+            Err(e) if is_in_use(&e) => wait(connection, &mut told).await?,
+            built => return built.map(drop),
+        }
+    }
 }
 
 /// An index whose building was broken off stays behind, used by nobody.
