@@ -96,6 +96,28 @@ async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
 }
 
 #[tokio::test]
+async fn lease_of_a_key_that_is_deleted_with_its_api_s_others_goes_back_to_its_account() {
+    let kw = Keyward::start_with(Stack::Replica, |settings| settings.purse_idle_seconds = 1).await;
+    registered(&kw).await;
+    let api = kw.api().await;
+    let key = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    verify(&kw, &key).await;
+    assert_eq!(numbers(&kw, &key).await.len(), 1);
+
+    kw.v1("apis.deleteKeys", json!({ "apiId": api })).await.bare();
+    kw.clock.advance_ms(60_000);
+    let mut connection = postgres(&kw).await;
+    until(&mut connection, "SELECT COUNT(*) FROM purses", 0).await;
+
+    let left: i64 = sqlx::query_scalar("SELECT credits FROM keys WHERE id = $1")
+        .bind(&key.id)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(left, 999, "were it restored");
+}
+
+#[tokio::test]
 async fn credits_are_debited_directly_when_what_may_be_leased_is_withheld() {
     let kw = Keyward::start(Stack::Replica).await;
     registered(&kw).await;

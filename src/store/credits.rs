@@ -33,6 +33,8 @@ pub trait CreditWrites: CreditReads {
     /// The bank's account of a key, held until the transaction ends. `None`: no such key, or it is
     /// not metered.
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>>;
+    /// As [`CreditWrites::lock_account`], of a deleted key too, which may be restored.
+    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<Account>>;
     /// The credits of those of these keys that are metered, held until the transaction ends, with the database's own
     /// time. `keys` are in order.
     async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>>;

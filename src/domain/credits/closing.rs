@@ -182,12 +182,12 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
 /// Settles the purses of one key.
 async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    match tx.lock_account(key).await? {
+    match tx.lock_account_of_any(key).await? {
         Some(mut account) => {
             settle_account(app, &mut tx, key, &mut account, settling).await?;
             tx.move_credits(key, &account.credits).await?;
         }
-        // Deleted, or without end: nobody is owed anything.
+        // Without end, or gone for good: nobody is owed anything.
         None => {
             settle_for_change(app, &mut tx, key, None).await?;
             tx.forfeit_leases(key).await?;

@@ -112,15 +112,31 @@ impl CreditReads for Connection {
     }
 }
 
+async fn locked_account(
+    connection: &mut Connection,
+    key: &KeyId,
+    sql: &'static str,
+) -> Result<Option<Account>> {
+    let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *connection).await?;
+    let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
+    // Only now: what the one who held it before has written is seen.
+    let purses = query_as(purses!()).bind(key).fetch_all(connection).await?;
+    Ok(Some(Account { credits, purses, now }))
+}
+
 #[async_trait]
 impl CreditWrites for Connection {
     async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>> {
-        let sql = locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL"));
-        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
-        let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
-        // Only now: what the one who held it before has written is seen.
-        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
-        Ok(Some(Account { credits, purses, now }))
+        locked_account(
+            self,
+            key,
+            locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL")),
+        )
+        .await
+    }
+
+    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<Account>> {
+        locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
     }
 
     async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>> {
