@@ -126,6 +126,13 @@ impl From<Infallible> for Error {
     }
 }
 
+impl Error {
+    /// Whether the database was asked and has not answered at all.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::StoreTimeout(_) | Self::Store(sqlx::Error::PoolTimedOut))
+    }
+}
+
 fn list(subjects: &[Subject]) -> String {
     subjects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

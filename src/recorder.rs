@@ -15,6 +15,7 @@ use tokio::{join, select};
 use crate::app::App;
 use crate::domain::analytics::{delivering, room, writer};
 use crate::error::Result;
+use crate::store::bounded;
 
 /// How often what has gathered is written: what a replica that is killed takes with it.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -28,6 +29,10 @@ const TRIM_EVERY: Duration = Duration::from_mins(1);
 
 /// The longest pause before ClickHouse is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long one pass may take: on a connection that was lost without a word a statement never ends.
+const PASS_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long a server that stops may take to write its last events.
+const LAST_WRITE: Duration = Duration::from_secs(5);
 /// How long a server that stops may take to deliver its last events.
 const LAST_DELIVERY: Duration = Duration::from_secs(3);
 
@@ -64,7 +69,7 @@ async fn record(app: &App, stopped: Receiver<()>) {
         () = write(app, stopped) => {}
         ((), (), (), ()) = async { join!(sum_up(app), keep(app), trim(app), deliver(app)) } => {}
     }
-    if let Err(e) = writer::write(app).await {
+    if let Err(e) = bounded(LAST_WRITE, writer::write(app)).await {
         tracing::warn!(error = %e, "the last events are lost: {e}");
     }
     // What does not arrive in this time is delivered by another replica, or after the next start.
@@ -73,11 +78,14 @@ async fn record(app: &App, stopped: Receiver<()>) {
     app.events.close().await;
 }
 
-/// Ends when it is told to, and never within a batch.
+/// Ends when it is told to. What may have been written then is written once more under the same name, and counts once.
 async fn write(app: &App, mut stopped: Receiver<()>) {
     while timeout(WRITE_EVERY, stopped.changed()).await.is_err() {
         if app.store.store().is_ok() {
-            told("write events", writer::write(app).await);
+            select! {
+                written = bounded(PASS_TIMEOUT, writer::write(app)) => told("write events", written),
+                _ = stopped.changed() => return,
+            }
         }
     }
 }
@@ -86,7 +94,7 @@ async fn sum_up(app: &App) {
     loop {
         sleep(SUM_UP_EVERY).await;
         if app.store.store().is_ok() {
-            told("sum up events", writer::sum_up(app).await);
+            told("sum up events", bounded(PASS_TIMEOUT, writer::sum_up(app)).await);
         }
     }
 }
@@ -95,7 +103,7 @@ async fn trim(app: &App) {
     loop {
         sleep(TRIM_EVERY).await;
         if app.store.store().is_ok() {
-            told("delete the oldest events", room::trim(app).await);
+            told("delete the oldest events", bounded(PASS_TIMEOUT, room::trim(app)).await);
         }
     }
 }
@@ -106,7 +114,7 @@ async fn deliver(app: &App) {
     loop {
         sleep(pause).await;
         if app.store.store().is_ok() {
-            let outcome = delivering::deliver(app).await;
+            let outcome = bounded(PASS_TIMEOUT, delivering::deliver(app)).await;
             pause = if outcome.is_ok() { WRITE_EVERY } else { (pause * 2).min(RETRY_MAX) };
             told("deliver events to ClickHouse", outcome);
         }
@@ -119,7 +127,8 @@ async fn keep(app: &App) {
         sleep(WRITE_EVERY).await;
     }
     loop {
-        told("let the role for analytics queries read events", app.events.grant_analytics().await);
+        let granted = bounded(PASS_TIMEOUT, app.events.grant_analytics()).await;
+        told("let the role for analytics queries read events", granted);
         told("look after the tables of events", writer::keep(app).await);
         sleep(KEEP_EVERY).await;
     }

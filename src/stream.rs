@@ -21,11 +21,18 @@ use crate::domain::counting;
 use crate::domain::credits;
 use crate::domain::uses;
 use crate::error::{Error, Result};
+use crate::store::bounded;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// As long as something is not settled.
 const POLL_SOON: Duration = Duration::from_millis(20);
+/// For how long that is expected to be soon over.
+const SOON_FOR: Duration = Duration::from_secs(3);
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// After how long new connections may again take the place of all: a database that is only slow should not get more of them.
+const RECONNECT_AFTER: Duration = Duration::from_secs(30);
+/// How long one pass of anything else may take: on a connection that was lost without a word a statement never ends.
+const PASS_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often purses are looked after.
 const SETTLE_EVERY: Duration = Duration::from_millis(500);
 /// How often what was taken quickly is sent.
@@ -39,8 +46,6 @@ const PRESENCE_EVERY: Duration = Duration::from_millis(500);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
 /// How many rows of each table go in one transaction: a statement has five seconds.
 const PRUNED_AT_ONCE: i64 = 10_000;
-/// Rows of the log live for a day; after a gap of this length nothing read before is trusted.
-const GAP_MS: i64 = 3_600_000;
 
 /// Runs until the set is dropped or shut down.
 pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<()> {
@@ -63,18 +68,28 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
 
 async fn poll(app: Arc<App>) {
     let mut log = Log::new();
-    let mut since = Stopwatch::new();
+    let mut is_silent = false;
+    let mut reconnected: Option<Stopwatch> = None;
+    let mut unsettled: Option<Stopwatch> = None;
     loop {
-        // A database that accepts and never answers must not silence the feed for good.
-        let read = tokio::time::timeout(POLL_TIMEOUT, read_log(&app, &mut log)).await;
-        let next = match read.unwrap_or(Err(Error::StoreTimeout(POLL_TIMEOUT.as_secs()))) {
+        let read = tokio::select! {
+            // A database that accepts and never answers must not silence the feed for good.
+            read = bounded(POLL_TIMEOUT, read_log(&app, &mut log)) => read,
+            () = reconnect(&app), if is_silent => {
+                is_silent = false;
+                reconnected = Some(Stopwatch::new());
+                continue;
+            }
+        };
+        let may_reconnect = reconnected.is_none_or(|since| since.elapsed() >= RECONNECT_AFTER);
+        is_silent = read.as_ref().is_err_and(Error::is_silence) && may_reconnect;
+        let next = match read {
             Ok(soon) => {
-                if since.elapsed_ms() > GAP_MS {
-                    app.freshness.everything_changed();
-                    log = Log::new();
+                unsettled = soon.then(|| unsettled.unwrap_or_else(Stopwatch::new));
+                match unsettled {
+                    Some(unsettled) if unsettled.elapsed() < SOON_FOR => POLL_SOON,
+                    _ => POLL_EVERY,
                 }
-                since = Stopwatch::new();
-                if soon { POLL_SOON } else { POLL_EVERY }
             }
             // Whoever opens it tells why it cannot be.
             Err(Error::StoreUnopened) => POLL_EVERY,
@@ -88,6 +103,18 @@ async fn poll(app: Arc<App>) {
             () = app.feed.changed() => {}
         }
     }
+}
+
+/// Has other connections to the database take the place of all, once it lets one in.
+async fn reconnect(app: &App) {
+    let reconnected = async { app.store.store()?.reconnect().await };
+    if let Err(e) = reconnected.await {
+        // One that refuses connections has closed the others as well.
+        tracing::debug!(error = %e, "cannot connect to the database: {e}");
+        return std::future::pending().await;
+    }
+    app.events.reconnect();
+    tracing::warn!("connections to the database were not answered; others have taken their place");
 }
 
 /// Reads the change log to its end, and settles what can be settled then. Whether it should be read once more, soon.
@@ -112,7 +139,7 @@ async fn read_log(app: &App, log: &mut Log) -> Result<bool> {
 async fn prune(app: Arc<App>) {
     loop {
         tokio::time::sleep(PRUNE_EVERY).await;
-        if let Err(e) = prune_once(&app).await {
+        if let Err(e) = bounded(PASS_TIMEOUT, prune_once(&app)).await {
             tracing::warn!(error = %e, "cannot prune the change log: {e}");
         }
     }
@@ -137,7 +164,7 @@ async fn prune_once(app: &App) -> Result<()> {
 async fn note_uses(app: Arc<App>) {
     loop {
         tokio::time::sleep(uses::NOTED_EVERY).await;
-        if let Err(e) = uses::note(&app).await {
+        if let Err(e) = bounded(PASS_TIMEOUT, uses::note(&app)).await {
             tracing::debug!(error = %e, "cannot note which keys were used: {e}");
         }
     }
@@ -147,8 +174,7 @@ async fn note_uses(app: Arc<App>) {
 async fn announce_presence(app: Arc<App>) {
     loop {
         let counting = async { app.register(app.store.store()?).await };
-        let counted = tokio::time::timeout(POLL_TIMEOUT, counting).await;
-        if let Err(e) = counted.unwrap_or(Err(Error::StoreTimeout(POLL_TIMEOUT.as_secs()))) {
+        if let Err(e) = bounded(POLL_TIMEOUT, counting).await {
             tracing::debug!(error = %e, "cannot count the replicas: {e}");
         }
         tokio::time::sleep(PRESENCE_EVERY).await;
@@ -186,7 +212,7 @@ async fn settle(app: Arc<App>) {
             }
             Ok::<_, Error>(())
         };
-        if let Err(e) = settling.await {
+        if let Err(e) = bounded(PASS_TIMEOUT, settling).await {
             tracing::debug!(error = %e, "cannot settle purses: {e}");
         }
         if due {
@@ -198,16 +224,16 @@ async fn settle(app: Arc<App>) {
 /// Finds out how many credits are withheld.
 async fn watch_withheld(app: Arc<App>) {
     loop {
-        match credits::units_withheld(&app).await {
+        match bounded(PASS_TIMEOUT, credits::units_withheld(&app)).await {
             Ok(units) => {
                 app.metrics.credits_withheld.set(units);
             }
             Err(e) => tracing::debug!(error = %e, "cannot add up what is withheld: {e}"),
         }
-        if let Err(e) = credits::count_out(&app).await {
+        if let Err(e) = bounded(PASS_TIMEOUT, credits::count_out(&app)).await {
             tracing::debug!(error = %e, "cannot count out silent replicas: {e}");
         }
-        if let Err(e) = credits::account_for_all(&app).await {
+        if let Err(e) = bounded(PASS_TIMEOUT, credits::account_for_all(&app)).await {
             tracing::debug!(error = %e, "cannot account for what is withheld: {e}");
         }
         tokio::time::sleep(WITHHELD_EVERY).await;

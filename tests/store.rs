@@ -63,7 +63,7 @@ mod writer;
 /// Runs a statement that no function of the store does.
 async fn execute(store: &Store, sql: &'static str) {
     match store {
-        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
         Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
     }
 }
@@ -71,7 +71,9 @@ async fn execute(store: &Store, sql: &'static str) {
 async fn count(store: &Store, table: &'static str) -> i64 {
     let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
     match store {
-        Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        Store::Postgres { pool, .. } => {
+            sqlx::query_scalar(sql).fetch_one(&pool.get()).await.unwrap()
+        }
         Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
     }
 }
@@ -188,7 +190,7 @@ both_stores! {
         assert_eq!((first.unwrap(), second.unwrap(), other.unwrap()), (true, false, true));
         let sql = "SELECT name FROM workspaces WHERE id = 'ws_1'";
         let name: String = match &store {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(name, ODD);

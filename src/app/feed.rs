@@ -2,16 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::Stopwatch;
 use crate::store::LogHead;
-
-/// How long a transaction of a replica can live after it has written into the change log: the bounds on its statements
-/// and on its idling allow about 25 seconds.
-pub const TRANSACTION_MAX: Duration = Duration::from_secs(30);
 
 /// What a writer tells of a change. A change is named by the position of its first row in the change log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +67,7 @@ struct Synced {
     /// One of its own for each reading, by which they are told apart.
     era: Arc<str>,
     /// The next transaction when the database first said that this replica relies on the era.
-    registered: Option<(i64, Stopwatch)>,
+    registered: Option<i64>,
 }
 
 /// An unbroken reading of the announcements.
@@ -122,8 +116,7 @@ impl FeedState {
             self.is_proof.store(false, Ordering::SeqCst);
             return false;
         }
-        let (next, since) = *synced.registered.get_or_insert_with(|| (head.next, Stopwatch::new()));
-        let all_ended = head.ended_below >= next || since.elapsed() >= TRANSACTION_MAX;
+        let all_ended = head.ended_below >= *synced.registered.get_or_insert(head.next);
         if all_ended {
             self.is_proof.store(true, Ordering::SeqCst);
         }

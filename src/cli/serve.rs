@@ -19,6 +19,7 @@ use crate::domain::root_keys::FirstStart;
 use crate::domain::uses;
 use crate::domain::{counting, credits};
 use crate::secret::Plaintext;
+use crate::store::bounded;
 use crate::{http, recorder, stream};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
@@ -26,6 +27,8 @@ use crate::{http, recorder, stream};
 const GO_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how long it tries to sign off after that.
 const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a server that stops notes which keys were used.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(settings: Settings) -> Done {
@@ -56,12 +59,11 @@ pub async fn serve(settings: Settings) -> Done {
     }
     http::serve(app.clone(), listener, told_to_stop()).await;
     tasks.shutdown().await;
-    if let Err(e) = uses::note(&app).await {
+    if let Err(e) = bounded(NOTE_TIMEOUT, uses::note(&app)).await {
         tracing::debug!(error = %e, "cannot note which keys were used: {e}");
     }
-    recorder.stop().await;
     counting::send_quick(&app).await;
-    go_back(&app).await;
+    tokio::join!(recorder.stop(), go_back(&app));
     app.store.close().await;
     Ok(())
 }
@@ -71,16 +73,12 @@ async fn go_back(app: &App) {
     if app.redis.is_none() {
         return;
     }
-    match tokio::time::timeout(GO_BACK_TIMEOUT, credits::go_back(app)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(e)) => tracing::warn!(error = %e, "some credits stay in their purses: {e}"),
-        Err(_) => tracing::warn!("some credits stay in their purses: it took too long"),
+    if let Err(e) = bounded(GO_BACK_TIMEOUT, credits::go_back(app)).await {
+        tracing::warn!(error = %e, "some credits stay in their purses: {e}");
     }
     // Whatever came of that: others would wait for this replica.
-    match tokio::time::timeout(SIGN_OFF_TIMEOUT, credits::sign_off(app)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(e)) => tracing::warn!(error = %e, "cannot sign off: {e}"),
-        Err(_) => tracing::warn!("cannot sign off: it took too long"),
+    if let Err(e) = bounded(SIGN_OFF_TIMEOUT, credits::sign_off(app)).await {
+        tracing::warn!(error = %e, "cannot sign off: {e}");
     }
 }
 

@@ -23,6 +23,7 @@ impl Events {
     /// Lets the role that answers analytics queries read the tables that these are about, where it cannot yet.
     pub async fn grant_analytics(&self) -> Result<()> {
         let Tables::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
+        let (write, ask) = (&write.get(), &ask.get());
         let role: String = query_scalar("SELECT CAST(current_user AS TEXT)").fetch_one(ask).await?;
         if !may_use_schema(write, &role).await? {
             grant(write, "USAGE ON SCHEMA", SCHEMA, &role).await?;
@@ -57,7 +58,7 @@ impl Events {
                     AS writes_events,
                 current_setting('temp_file_limit') AS temp_file_limit
             FROM pg_roles r WHERE r.rolname = current_user";
-        Ok(Some(query_as(sql).bind(SCHEMA).fetch_one(ask).await?))
+        Ok(Some(query_as(sql).bind(SCHEMA).fetch_one(&ask.get()).await?))
     }
 }
 

@@ -24,7 +24,8 @@ pub struct LogHead {
     pub now: i64,
     /// The last position that was given out, committed or not; 0: none was.
     pub top: i64,
-    /// Every transaction below this one has ended, and what it has committed is seen.
+    /// Every transaction below this one that may have written into the change log has ended, and what it has committed is
+    /// seen.
     pub ended_below: i64,
     /// Transactions that begin later have a number of at least this.
     pub next: i64,
@@ -63,6 +64,9 @@ pub struct RegisteredReplica {
 pub trait ChangeReads: Send {
     /// The rows after a position, and how the database stands; `replica` is the reader.
     async fn log_page(&mut self, after: i64, replica: &str) -> Result<LogPage>;
+    /// Every transaction below this one that has written into the change log has ended, and what it has committed is
+    /// seen by the statements after this one.
+    async fn writers_ended_below(&mut self) -> Result<i64>;
     /// The rows at these positions, each range with its ends; up to [`PAGE_ROWS`], in order.
     async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<Change>>;
     /// Those of these positions that hold a row.

@@ -1,23 +1,30 @@
 //! The database that Keyward decides by: how it is opened, migrated, read and written.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{PgPool, SqlitePool};
+use sqlx::SqlitePool;
 
+use super::postgres::Pool;
 use super::schema::{self, Plan};
 use super::tx::Inner;
 use super::writer::{Writer, WriterTransaction};
 use super::{POSTGRES, Reader, SQLITE, Tx, Unmigrated, postgres, sqlite};
 use crate::error::{Error, Result};
 
+/// What asking the database comes to, if that takes no longer than this.
+pub async fn bounded<T>(time: Duration, asking: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(time, asking).await.unwrap_or(Err(Error::StoreTimeout(time.as_secs())))
+}
+
 /// The database: Postgres, or one SQLite file.
 #[derive(Debug, Clone)]
 pub enum Store {
     Postgres {
-        pool: PgPool,
+        pool: Arc<Pool>,
         /// Connections that only the change feed and the presence of the replica use.
-        reserved: PgPool,
+        reserved: Arc<Pool>,
     },
     Sqlite {
         /// Connections that read.
@@ -35,8 +42,9 @@ impl Store {
 
     /// Connects to Postgres; fails within three seconds when it is not there.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
-        let reserved = postgres::reserved_pool(url)?;
-        Ok(Self::Postgres { pool: postgres::connect(url, connections_max).await?, reserved })
+        let reserved = Arc::new(postgres::reserved_pool(url)?);
+        let pool = Arc::new(postgres::connect(url, connections_max).await?);
+        Ok(Self::Postgres { pool, reserved })
     }
 
     /// Opens the file, and makes it when there is none.
@@ -54,7 +62,7 @@ impl Store {
         match self {
             Self::Postgres { pool, .. } => {
                 let plan = Plan::of_postgres(&POSTGRES);
-                schema::postgres::migrate(&pool.connect_options(), &plan).await
+                schema::postgres::migrate(&pool.get().connect_options(), &plan).await
             }
             Self::Sqlite { pool, .. } => {
                 schema::sqlite::migrate(&pool.connect_options(), &Plan::of(&SQLITE)).await
@@ -65,7 +73,7 @@ impl Store {
     /// A connection that only reads.
     pub async fn read(&self) -> Result<Reader> {
         Ok(match self {
-            Self::Postgres { pool, .. } => Reader::Postgres(pool.acquire().await?),
+            Self::Postgres { pool, .. } => Reader::Postgres(pool.get().acquire().await?),
             Self::Sqlite { pool, writer } => {
                 if let Some(writer) = writer {
                     writer.visible().await;
@@ -78,14 +86,16 @@ impl Store {
     /// As [`Store::read`], on a connection that nothing but the change feed and the presence of the replica uses.
     pub async fn read_reserved(&self) -> Result<Reader> {
         match self {
-            Self::Postgres { reserved, .. } => Ok(Reader::Postgres(reserved.acquire().await?)),
+            Self::Postgres { reserved, .. } => {
+                Ok(Reader::Postgres(reserved.get().acquire().await?))
+            }
             Self::Sqlite { .. } => self.read().await,
         }
     }
 
     pub async fn begin(&self) -> Result<Tx> {
         Ok(Tx::new(match self {
-            Self::Postgres { pool, .. } => Inner::Postgres(postgres::begin(pool).await?),
+            Self::Postgres { pool, .. } => Inner::Postgres(postgres::begin(&pool.get()).await?),
             Self::Sqlite { writer, .. } => Inner::Sqlite(begin(writer.as_ref()).await?),
         }))
     }
@@ -94,7 +104,7 @@ impl Store {
     pub async fn begin_reserved(&self) -> Result<Tx> {
         match self {
             Self::Postgres { reserved, .. } => {
-                Ok(Tx::new(Inner::Postgres(postgres::begin(reserved).await?)))
+                Ok(Tx::new(Inner::Postgres(postgres::begin(&reserved.get()).await?)))
             }
             Self::Sqlite { .. } => self.begin().await,
         }
@@ -104,7 +114,7 @@ impl Store {
     pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
         match self {
             Self::Postgres { pool, .. } => {
-                Ok(Tx::new(Inner::Postgres(postgres::begin_within(pool, within).await?)))
+                Ok(Tx::new(Inner::Postgres(postgres::begin_within(&pool.get(), within).await?)))
             }
             Self::Sqlite { .. } => self.begin().await,
         }
@@ -113,11 +123,21 @@ impl Store {
     /// How many connections are in use, and how many are not.
     pub fn connections(&self) -> (u32, u32) {
         let (all, idle) = match self {
-            Self::Postgres { pool, .. } => (pool.size(), pool.num_idle()),
+            Self::Postgres { pool, .. } => (pool.get().size(), pool.get().num_idle()),
             Self::Sqlite { pool, .. } => (pool.size(), pool.num_idle()),
         };
         let idle = u32::try_from(idle).unwrap_or(all).min(all);
         (all - idle, idle)
+    }
+
+    /// Has other connections take the place of all, once Postgres lets one in. Fails where it refuses one.
+    pub async fn reconnect(&self) -> Result<()> {
+        if let Self::Postgres { pool, reserved } = self {
+            pool.reach().await?;
+            pool.renew();
+            reserved.renew();
+        }
+        Ok(())
     }
 
     /// Waits for what is under way and closes every connection.

@@ -8,11 +8,12 @@ mod sums;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
@@ -20,6 +21,7 @@ pub use sums::*;
 
 use super::clickhouse::{self, ClickHouse};
 use super::deliveries::{DeliveryReads, DeliveryWrites};
+use super::postgres::Pool;
 use super::recent::RecentReads;
 use super::schema::{self, Plan};
 use super::{Unmigrated, parts, postgres, sqlite};
@@ -73,14 +75,15 @@ pub struct Events {
 /// The tables of Keyward's own.
 #[derive(Debug, Clone)]
 pub enum Tables {
-    Postgres { write: PgPool, read: PgPool, ask: PgPool },
+    Postgres { write: Arc<Pool>, read: Arc<Pool>, ask: Arc<Pool> },
     Sqlite { write: SqlitePool, read: SqlitePool, ask: SqlitePool },
 }
 
 impl Events {
     /// In the Postgres at `url`; `analytics_url` is the same as the role for analytics queries, if there is one.
     pub fn connect(url: &str, analytics_url: Option<&str>) -> Result<Self> {
-        let [write, read, ask] = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
+        let pools = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
+        let [write, read, ask] = pools.map(Arc::new);
         Ok(Self::of(Tables::Postgres { write, read, ask }))
     }
 
@@ -114,7 +117,7 @@ impl Events {
             Tables::Postgres { write, .. } => {
                 let table = format!("{SCHEMA}._sqlx_migrations");
                 let plan = Plan { table, schema: Some(SCHEMA), ..Plan::of(&POSTGRES) };
-                schema::postgres::migrate(&write.connect_options(), &plan).await
+                schema::postgres::migrate(&write.get().connect_options(), &plan).await
             }
             Tables::Sqlite { write, .. } => {
                 schema::sqlite::migrate(&write.connect_options(), &Plan::of(&SQLITE)).await
@@ -124,7 +127,9 @@ impl Events {
 
     pub async fn begin(&self) -> Result<EventTx> {
         Ok(match &self.tables {
-            Tables::Postgres { write, .. } => EventTx::Postgres(postgres::begin(write).await?),
+            Tables::Postgres { write, .. } => {
+                EventTx::Postgres(postgres::begin(&write.get()).await?)
+            }
             Tables::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
         })
     }
@@ -149,7 +154,7 @@ impl Events {
     /// A connection to Keyward's own tables that only reads.
     pub async fn read_own(&self) -> Result<OwnReader> {
         Ok(match &self.tables {
-            Tables::Postgres { read, .. } => OwnReader::Postgres(read.acquire().await?),
+            Tables::Postgres { read, .. } => OwnReader::Postgres(read.get().acquire().await?),
             Tables::Sqlite { read, .. } => OwnReader::Sqlite(read.acquire().await?),
         })
     }
@@ -162,8 +167,17 @@ impl Events {
         now: Timestamp,
     ) -> Result<()> {
         match &self.tables {
-            Tables::Postgres { write, .. } => parts::keep(write, kind, kept, now).await,
+            Tables::Postgres { write, .. } => parts::keep(&write.get(), kind, kept, now).await,
             Tables::Sqlite { .. } => Ok(()),
+        }
+    }
+
+    /// Has other connections take the place of all.
+    pub fn reconnect(&self) {
+        if let Tables::Postgres { write, read, ask } = &self.tables {
+            for pool in [write, read, ask] {
+                pool.renew();
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! written.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -80,7 +81,7 @@ const TRIPS: usize = 5;
 impl Store {
     /// Connects to Postgres to look and not to write; fails within three seconds when it is not there.
     pub async fn connect_to_look(url: &str) -> Result<Self> {
-        let pool = postgres::connect_to_look(url).await?;
+        let pool = Arc::new(postgres::connect_to_look(url).await?);
         Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 
@@ -94,7 +95,7 @@ impl Store {
     pub async fn schema(&self) -> Result<Schema> {
         match self {
             Self::Postgres { pool, .. } => {
-                postgres_schema(pool, "_sqlx_migrations", &super::POSTGRES).await
+                postgres_schema(&pool.get(), "_sqlx_migrations", &super::POSTGRES).await
             }
             Self::Sqlite { pool, .. } => sqlite_schema(pool, &super::SQLITE).await,
         }
@@ -106,7 +107,9 @@ impl Store {
         for _ in 0..TRIPS {
             let began = Stopwatch::new();
             match self {
-                Self::Postgres { pool, .. } => query("SELECT 1").execute(pool).await.map(drop)?,
+                Self::Postgres { pool, .. } => {
+                    query("SELECT 1").execute(&pool.get()).await.map(drop)?;
+                }
                 Self::Sqlite { pool, .. } => query("SELECT 1").execute(pool).await.map(drop)?,
             }
             shortest = shortest.min(began.elapsed());
@@ -126,7 +129,7 @@ impl Store {
                 (SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
                     AS connections,
                 pg_is_in_recovery() AS is_standby";
-        Ok(Some(query_as(sql).fetch_one(pool).await?))
+        Ok(Some(query_as(sql).fetch_one(&pool.get()).await?))
     }
 
     /// What SQLite finds wrong with the file. Postgres is not asked: it looks after its own.
@@ -149,7 +152,7 @@ impl Events {
         match &self.tables {
             Tables::Postgres { read, .. } => {
                 let table = format!("{}._sqlx_migrations", events::SCHEMA);
-                postgres_schema(read, &table, &events::POSTGRES).await
+                postgres_schema(&read.get(), &table, &events::POSTGRES).await
             }
             Tables::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
         }
@@ -174,7 +177,7 @@ impl Events {
                             FROM pg_class c
                             JOIN pg_namespace n ON n.oid = c.relnamespace
                             WHERE n.nspname = $2 AND c.relkind = 'r') AS size_bytes";
-                Ok(query_as(sql).bind(late).bind(events::SCHEMA).fetch_one(read).await?)
+                Ok(query_as(sql).bind(late).bind(events::SCHEMA).fetch_one(&read.get()).await?)
             }
             Tables::Sqlite { read, .. } => {
                 let sql = "

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::freshness::{ALL, Place};
-use crate::clock::Stopwatch;
 
 /// The intents whose result is not known here.
 pub struct Intents {
@@ -26,7 +25,6 @@ pub struct Intents {
 pub struct Intent {
     /// What it changes, a line each.
     pub subjects: Arc<str>,
-    pub since: Stopwatch,
     /// The next transaction when it was first looked for in the change log.
     pub looked_for: Option<i64>,
 }
@@ -55,8 +53,7 @@ impl Intents {
         for count in self.counts(subjects) {
             count.fetch_add(1, Ordering::SeqCst);
         }
-        let intent =
-            Intent { subjects: subjects.into(), since: Stopwatch::new(), looked_for: None };
+        let intent = Intent { subjects: subjects.into(), looked_for: None };
         open.insert(position, intent);
     }
 

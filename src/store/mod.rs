@@ -55,7 +55,7 @@ pub use changes::{
     Change, ChangeReads, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
 };
 pub use credits::{CreditReads, CreditWrites};
-pub use database::Store;
+pub use database::{Store, bounded};
 pub use events::Events;
 pub use holdings::HoldingReads;
 pub use identities::{IdentityReads, IdentityWrites};

@@ -1,6 +1,7 @@
 //! The Postgres dialect: how to connect, how to begin, and the few words that differ from SQLite.
 
 use std::str::FromStr as _;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -54,10 +55,37 @@ macro_rules! transactions_ended_below {
         "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)"
     };
 }
-/// The number of the next transaction.
+/// The number of the next transaction. What a snapshot calls its end is the number after the last transaction that has
+/// ended; the age of that counts those that have begun since, as long as the one that asks has no number itself.
 macro_rules! next_transaction {
     () => {
-        "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+        "(CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)
+            + age(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS xid)))"
+    };
+}
+/// As [`transactions_ended_below`], of those alone that have written into the change log, which hold a lock on it until
+/// they end. It takes more time than that, and was true a moment before the statement began that asks next.
+macro_rules! writers_ended_below {
+    () => {
+        concat!(
+            "(SELECT LEAST(MIN(t.next), MIN(t.next - x.behind))
+        FROM (SELECT ",
+            next_transaction!(),
+            " AS next) AS t
+        LEFT JOIN (
+            SELECT CAST(CAST(own.transactionid AS TEXT) AS BIGINT) AS number
+            FROM pg_locks log
+            JOIN pg_locks own ON own.virtualtransaction = log.virtualtransaction
+                AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock' AND own.granted
+            WHERE log.locktype = 'relation' AND log.relation = CAST('changes' AS regclass)
+                AND log.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND log.mode <> 'AccessShareLock' AND log.granted
+        ) AS w ON TRUE
+        LEFT JOIN LATERAL (
+            -- Locks tell the last 32 bits of a number. One that is ahead began after this statement.
+            SELECT (t.next - w.number) & 4294967295 AS behind
+        ) AS x ON x.behind < 2147483648)"
+        )
     };
 }
 /// The last position of the change log that was given out; what holds it may not be committed.
@@ -150,6 +178,44 @@ pub async fn reach(url: &str, within: Duration) -> sqlx::Result<()> {
     timeout(within, first_of_several(options)).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
+/// Connections to one Postgres, all of which can be given up. On a connection whose other end vanished without a word,
+/// a statement, and the pool when it looks whether the connection may be used again, wait until the system gives up, which
+/// takes a quarter of an hour.
+#[derive(Debug)]
+pub struct Pool(RwLock<PgPool>);
+
+impl Pool {
+    fn new(pool: PgPool) -> Self {
+        Self(RwLock::new(pool))
+    }
+
+    /// Those that are used now.
+    pub fn get(&self) -> PgPool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until Postgres lets a connection in. Fails where it refuses one.
+    pub async fn reach(&self) -> sqlx::Result<()> {
+        first_of_several((*self.get().connect_options()).clone()).await
+    }
+
+    /// Has others take the place of all connections. What is under way on these may still end.
+    pub fn renew(&self) {
+        let old = self.get();
+        let options = (*old.connect_options()).clone();
+        let new = old.options().clone().connect_lazy_with(options);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+        tokio::spawn(async move { old.close().await });
+    }
+
+    /// Waits for what is under way, though not long, and closes every connection.
+    pub async fn close(&self) {
+        if timeout(CLOSE_TIMEOUT, self.get().close()).await.is_err() {
+            tracing::debug!("connections to the database were not closed in time");
+        }
+    }
+}
+
 async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
     let mut attempts = JoinSet::new();
     loop {
@@ -173,7 +239,7 @@ const EVENTS_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Connections that write events, such that only read them, and such that answer questions, which may be those of
 /// another role. They are made when they are first needed.
-pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[PgPool; 3]> {
+pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     let timeout_ms = EVENTS_TIMEOUT.as_millis().to_string();
     let on_events = |url| {
         Ok::<_, sqlx::Error>(options(url)?.options([
@@ -186,11 +252,7 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[PgPool; 3]> 
     };
     let (options, asking) = (on_events(url)?, on_events(analytics_url)?);
     let pool = |connections_max, options| {
-        PgPoolOptions::new()
-            .max_connections(connections_max)
-            .acquire_timeout(Duration::from_secs(3))
-            .idle_timeout(Duration::from_mins(10))
-            .connect_lazy_with(options)
+        Pool::new(pool_options(connections_max).connect_lazy_with(options))
     };
     let only_reading =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
@@ -201,37 +263,55 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[PgPool; 3]> 
     ])
 }
 
-pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<PgPool> {
+/// How long closing waits for connections that are in use: some may never be answered.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// After how long a connection has rested, and how long it then has to answer.
+const RESTED: Duration = Duration::from_secs(10);
+const RESTED_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// How long a connection may rest at least before it is closed. Much on the way to a server forgets those that rest for some minutes.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+
+fn pool_options(connections_max: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(Duration::from_secs(3))
+        .idle_timeout(IDLE_TIMEOUT)
         // A connection that died is found out by the statement itself; asking first would cost
-        // every load a round trip.
+        // every load a round trip. One that has rested may have been forgotten on the way, and would hang.
         .test_before_acquire(false)
-        .connect_with(options(url)?)
-        .await
+        .before_acquire(|connection, state| {
+            Box::pin(async move {
+                if state.idle_for < RESTED {
+                    return Ok(true);
+                }
+                let answered = timeout(RESTED_ANSWERS_WITHIN, connection.ping()).await;
+                answered.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| true)
+            })
+        })
+}
+
+pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
+    Ok(Pool::new(pool_options(connections_max).connect_with(options(url)?).await?))
 }
 
 /// How many connections only the change feed and the presence of the replica use, so that they work when all others
 /// are in use or wait for locks.
 pub const RESERVED_CONNECTIONS: u32 = 2;
 
+/// How long a statement on one of them may run: less than is waited for it, so that a Postgres that is only held up says so.
+const RESERVED_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The reserved connections. They are opened when they are first needed.
-pub fn reserved_pool(url: &str) -> sqlx::Result<PgPool> {
-    Ok(PgPoolOptions::new()
-        .max_connections(RESERVED_CONNECTIONS)
-        .acquire_timeout(Duration::from_secs(3))
-        .test_before_acquire(false)
-        .connect_lazy_with(options(url)?))
+pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
+    let timeout_ms = RESERVED_TIMEOUT.as_millis().to_string();
+    let options = options(url)?.options([("statement_timeout", timeout_ms.as_str())]);
+    Ok(Pool::new(pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
 }
 
 /// Connections on which nothing can be written.
-pub async fn connect_to_look(url: &str) -> sqlx::Result<PgPool> {
-    PgPoolOptions::new()
-        .max_connections(2)
-        .acquire_timeout(Duration::from_secs(3))
-        .connect_with(options(url)?.options([("default_transaction_read_only", "on")]))
-        .await
+pub async fn connect_to_look(url: &str) -> sqlx::Result<Pool> {
+    let options = options(url)?.options([("default_transaction_read_only", "on")]);
+    Ok(Pool::new(pool_options(2).connect_with(options).await?))
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is what Store::begin calls")]

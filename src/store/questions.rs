@@ -38,7 +38,7 @@ impl Events {
     pub async fn ask(&self, query: &BoundQuery, bounds: &Bounds) -> Result<Vec<String>> {
         match (self.clickhouse(), &self.tables) {
             (Some(clickhouse), _) => clickhouse.ask(query, bounds).await,
-            (None, Tables::Postgres { ask, .. }) => ask_postgres(ask, query, bounds).await,
+            (None, Tables::Postgres { ask, .. }) => ask_postgres(&ask.get(), query, bounds).await,
             (None, Tables::Sqlite { ask, .. }) => ask_sqlite(ask, query, bounds).await,
         }
     }

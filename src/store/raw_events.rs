@@ -30,7 +30,7 @@ impl Events {
     pub async fn raw_events(&self) -> Result<RawEvents> {
         let size_bytes = match &self.tables {
             Tables::Postgres { read, .. } => {
-                postgres_parts(read).await?.iter().map(|part| part.bytes).sum()
+                postgres_parts(&read.get()).await?.iter().map(|part| part.bytes).sum()
             }
             Tables::Sqlite { read, .. } => {
                 let mut bytes = 0;
@@ -56,7 +56,7 @@ impl Events {
     /// Deletes the oldest, as far as they have been summed up, until the rest takes no more than this.
     pub async fn trim(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
         match &self.tables {
-            Tables::Postgres { write, .. } => trim_postgres(write, max_bytes, now).await,
+            Tables::Postgres { write, .. } => trim_postgres(&write.get(), max_bytes, now).await,
             Tables::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
         }
     }
@@ -68,7 +68,7 @@ impl Events {
             "SELECT MIN(time) FROM {table} WHERE batch = (SELECT MIN(batch) FROM {table})"
         ));
         Ok(match &self.tables {
-            Tables::Postgres { read, .. } => query_scalar(sql).fetch_one(read).await?,
+            Tables::Postgres { read, .. } => query_scalar(sql).fetch_one(&read.get()).await?,
             Tables::Sqlite { read, .. } => query_scalar(sql).fetch_one(read).await?,
         })
     }

@@ -41,6 +41,12 @@ macro_rules! transactions_ended_below {
         "0"
     };
 }
+/// As [`transactions_ended_below`].
+macro_rules! writers_ended_below {
+    () => {
+        "0"
+    };
+}
 /// The number of the next transaction; here they come one after the other.
 macro_rules! next_transaction {
     () => {

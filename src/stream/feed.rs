@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::app::App;
-use crate::app::feed::{Announcement, Reading, TRANSACTION_MAX};
+use crate::app::feed::{Announcement, Reading};
 use crate::clock::Stopwatch;
 use crate::error::Result;
 use crate::limiter::redis::{Found, Position, RedisCounters};
@@ -149,8 +149,7 @@ pub async fn resolve(app: &App, open: &[(i64, Intent)], head: &LogHead) -> Resul
     drop(reader);
     for (position, intent) in open {
         let position = *position;
-        let has_ended = intent.looked_for.is_some_and(|next| head.ended_below >= next)
-            || intent.since.elapsed() >= TRANSACTION_MAX;
+        let has_ended = intent.looked_for.is_some_and(|next| head.ended_below >= next);
         let subjects = &*intent.subjects;
         let result = if committed.contains(&position) {
             subjects.lines().for_each(|subject| app.freshness.changed_text(subject));

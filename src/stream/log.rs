@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::app::App;
-use crate::app::feed::{Announcement, TRANSACTION_MAX};
+use crate::app::feed::Announcement;
 use crate::clock::Stopwatch;
 use crate::error::Result;
 use crate::store::{Change, LogHead, LogPage, PAGE_ROWS, Reads};
@@ -15,11 +15,18 @@ use crate::store::{Change, LogHead, LogPage, PAGE_ROWS, Reads};
 /// A reader that is further behind than this, in rows or in time, takes everything for changed and goes on at the end.
 const BEHIND_ROWS_MAX: i64 = 100_000;
 const BEHIND_MAX: Duration = Duration::from_secs(1);
+/// Rows of the log live for a day; a reader that has not read for so long, by the database's clock, takes everything for changed. Its
+/// own clock may have stood still with its machine.
+const SLEPT_MS: i64 = 3_600_000;
 /// How many missing rows are asked for. Where more are missing, a large transaction is under way or was undone, and to look
 /// for its rows each time would cost more than to read anew what is in use.
 const MISSING_MAX: i64 = 10_000;
 /// How long a missing row is asked for at least: a number is given out a moment before its transaction shows.
 const GAP_MIN: Duration = Duration::from_secs(2);
+
+/// For how long one transaction must have been under way before it is asked whether it has written into the change log. That
+/// costs a look at all locks.
+const LONG: Duration = Duration::from_secs(2);
 
 /// How far the change log has been read.
 pub struct Log {
@@ -28,7 +35,11 @@ pub struct Log {
     /// Rows below it that have not been seen.
     gaps: Vec<Gap>,
     /// Rows were left out, of which some may not have been committed then.
-    skipped: Option<Moment>,
+    skipped: Option<Skip>,
+    /// A moment of which not all transactions have ended that were under way then.
+    awaited: Option<Moment>,
+    /// The database's time when it was read last.
+    read_at: Option<i64>,
     /// Whether it has caught up with the past, so that what is read from now on is news.
     is_news: bool,
 }
@@ -39,6 +50,14 @@ struct Gap {
     first: i64,
     last: i64,
     missed: Moment,
+}
+
+/// When rows were left out.
+#[derive(Debug, Clone, Copy)]
+struct Skip {
+    at: Moment,
+    /// How long some may take at least until their transactions show.
+    min: Duration,
 }
 
 /// A moment, by the transactions that were under way.
@@ -63,7 +82,7 @@ impl Moment {
 
     /// Whether all transactions have ended that were under way then.
     fn is_settled(self, head: &LogHead) -> bool {
-        head.ended_below >= self.next || self.since.elapsed() >= TRANSACTION_MAX
+        head.ended_below >= self.next
     }
 }
 
@@ -77,32 +96,50 @@ pub struct Pass {
 
 impl Log {
     pub fn new() -> Self {
-        Self { position: None, gaps: Vec::new(), skipped: None, is_news: false }
+        Self {
+            position: None,
+            gaps: Vec::new(),
+            skipped: None,
+            awaited: None,
+            read_at: None,
+            is_news: false,
+        }
     }
 
     /// Reads on to the end. Whatever was committed before this was called is known afterwards.
     pub async fn read(&mut self, app: &App) -> Result<Pass> {
         let began = Stopwatch::new();
         let mut reader = app.store.store()?.read_reserved().await?;
+        // Somebody else's transaction may be under way for hours.
+        let is_long = self.awaited.is_some_and(|awaited| awaited.since.elapsed() >= LONG);
+        let writers_ended_below = match is_long || self.skipped.is_some() {
+            true => reader.writers_ended_below().await?,
+            false => 0,
+        };
         let mut page = match self.position {
             Some(position) => reader.log_page(position, &app.replica).await?,
             None => {
                 let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica).await?;
-                // A row that is a minute old was committed, or never will be.
+                // Of what is a minute old, most was committed or never will be.
                 self.position = Some(head.settled);
+                self.skipped = Some(Skip { at: Moment::of(&head), min: Duration::ZERO });
                 match is_behind(head.settled, &head) {
                     true => LogPage { head, rows: Vec::new() },
                     false => reader.log_page(head.settled, &app.replica).await?,
                 }
             }
         };
-        let head = page.head.clone();
+        self.awaited = self.awaited.filter(|awaited| !awaited.is_settled(&page.head));
+        self.awaited.get_or_insert_with(|| Moment::of(&page.head));
+        let ended_below = page.head.ended_below.max(writers_ended_below);
+        let head = LogHead { ended_below, ..page.head.clone() };
         let mut intents = Vec::new();
         loop {
             let is_last = page.rows.len() < PAGE_ROWS;
             let is_late = !is_last && began.elapsed() > BEHIND_MAX;
             let position = self.position.unwrap_or_default();
-            if is_late || is_behind(position, &page.head) {
+            let slept = self.read_at.is_some_and(|read_at| head.now - read_at > SLEPT_MS);
+            if is_late || slept || is_behind(position, &page.head) {
                 self.skip(app, &mut *reader, page.head.top).await?;
                 break;
             }
@@ -119,9 +156,14 @@ impl Log {
         self.fill(app, &mut *reader, &head, &mut intents).await?;
         if let Some(skipped) = self.skipped {
             app.freshness.everything_changed();
-            self.skipped = Some(skipped).filter(|skipped| !skipped.is_settled(&head));
+            let Skip { at, min } = skipped;
+            // What was found out at the beginning of this pass says nothing of rows that were left out after it.
+            let is_of_before = min.is_zero() || at.since.elapsed() > began.elapsed();
+            let is_over = is_of_before && at.is_settled(&head) && at.since.elapsed() >= min;
+            self.skipped = Some(skipped).filter(|_| !is_over);
         }
         self.is_news = true;
+        self.read_at = Some(head.now);
         Ok(Pass { head, intents })
     }
 
@@ -131,7 +173,7 @@ impl Log {
         let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica).await?;
         self.position = Some(top);
         self.gaps.clear();
-        self.skipped = Some(Moment::of(&head));
+        self.skipped = Some(Skip { at: Moment::of(&head), min: GAP_MIN });
         app.freshness.everything_changed();
         Ok(())
     }

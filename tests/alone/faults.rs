@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keyward::clock::Stopwatch;
@@ -370,6 +371,47 @@ fn without_postgres_a_cached_key_verifies_and_an_unknown_one_is_not_called_unkno
     while verify(&server, &uncached).0 != 200 {
         assert!(began.elapsed() < Duration::from_secs(2), "still refused");
     }
+}
+
+#[test]
+fn connections_on_which_postgres_vanished_without_a_word_are_given_up() {
+    let _turn = alone();
+    let database = database();
+    let (proxied, proxy) = proxied(&database);
+    let server = replica(&proxied, &redis_url());
+    let cached = key(&server, &limited());
+    is_valid(&verify(&server, &cached));
+    let create = || server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0;
+
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Enough that most connections are in use when they are lost.
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    create();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        proxy.swallow();
+        proxy.silence();
+        std::thread::sleep(Duration::from_secs(8));
+        is_valid(&verify(&server, &cached));
+        proxy.mend();
+        std::thread::sleep(Duration::from_secs(2));
+        is_over.store(true, Ordering::SeqCst);
+    });
+
+    let began = Stopwatch::new();
+    for _ in 0..40 {
+        assert_eq!(create(), 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "connections still hang");
+    // What runs beside requests goes on as well.
+    let (status, lists) = get(server.address, "/metrics").unwrap();
+    assert_eq!(status, 200);
+    assert!(lists.contains("keyward_database_reachable 1"), "{lists}");
 }
 
 /// The database behind a way that can be cut.

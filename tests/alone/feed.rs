@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::alone;
 use crate::faults::{ROOT_KEY, database, proxied, replica_command};
@@ -40,15 +42,15 @@ impl Stage {
     }
 
     fn replica(&self) -> Replica {
-        self.replica_without(None)
+        self.replica_with(&[])
     }
 
-    /// A replica with one safeguard off.
-    fn replica_without(&self, safeguard: Option<&str>) -> Replica {
+    /// A replica with these variables.
+    fn replica_with(&self, variables: &[(&str, &str)]) -> Replica {
         let (database_url, postgres) = proxied(&self.database);
         let redis = Proxy::to(format!("127.0.0.1:{}", self.redis.port));
         let mut command = self.command(&database_url, &format!("redis://{}", redis.address));
-        command.envs(safeguard.map(|name| ("KEYWARD_SABOTAGE", name)));
+        command.envs(variables.iter().copied());
         Replica { server: Server::start(command), redis, postgres }
     }
 
@@ -86,6 +88,10 @@ impl Stage {
         format!("{}feed", self.prefix)
     }
 }
+
+/// For longer than a replica waits before it asks which transactions have written into the change log, and than it asks for a
+/// missing row at least, in seconds.
+const COMMIT_TAKES: f32 = 33.0;
 
 /// A key, by its id and itself.
 struct Key {
@@ -193,12 +199,33 @@ fn a_writer_without_redis_waits_until_every_replica_has_read_of_its_change() {
 }
 
 #[test]
+fn changes_that_hold_every_connection_of_a_writer_without_redis_are_made() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let _reader = stage.replica();
+    let writer = stage.replica_with(&[("KEYWARD_DATABASE_CONNECTIONS", "4")]);
+    stage.await_readers(2);
+    let keys: Vec<_> = (0..8).map(|_| writer.key()).collect();
+
+    writer.redis.cut();
+    let statuses: Vec<_> = std::thread::scope(|scope| {
+        let changing: Vec<_> = keys.iter().map(|key| scope.spawn(|| writer.disable(key))).collect();
+        changing.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+
+    assert_eq!(statuses, [200; 8]);
+    for key in &keys {
+        writer.is(key, "DISABLED");
+    }
+}
+
+#[test]
 fn a_change_whose_writer_died_is_unknown_without_the_database_and_nothing_else_is() {
     let _turn = alone();
     let stage = Stage::new();
     let reader = stage.replica();
     let (key, other) = (reader.key(), reader.key());
-    let writer = stage.replica_without(Some("result"));
+    let writer = stage.replica_with(&[("KEYWARD_SABOTAGE", "result")]);
     stage.await_readers(2);
     reader.is(&key, "VALID");
     reader.is(&other, "VALID");
@@ -333,6 +360,55 @@ fn what_a_command_changes_is_announced_to_a_replica_without_the_database() {
     reader.is(&key, "VALID");
 }
 
+/// Begins a transaction on a connection of its own, and does this in it.
+async fn under_way(database: &Database, statements: &[&str]) -> PgConnection {
+    let mut connection = database.connect().await;
+    for statement in ["BEGIN"].iter().chain(statements) {
+        connection.execute(AssertSqlSafe(*statement)).await.expect("it is done");
+    }
+    connection
+}
+
+#[test]
+fn a_change_whose_commit_takes_long_is_seen_when_it_is_over() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let (key, other) = (writer.key(), writer.key());
+    reader.is(&key, "VALID");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let disable = format!("UPDATE keys SET enabled = FALSE WHERE id = '{}'", key.id);
+    let log = format!("INSERT INTO changes (at, subject) VALUES (0, 'key:{}')", key.id);
+    let mut commits = runtime.block_on(under_way(&stage.database, &[&*disable, &*log]));
+    // The row before this one is missing.
+    assert_eq!(writer.disable(&other), 200);
+
+    reader.comes_to(&other, "DISABLED", 1.0);
+    reader.stays(&key, "VALID", COMMIT_TAKES);
+    runtime.block_on(commits.execute("COMMIT")).unwrap();
+
+    reader.comes_to(&key, "DISABLED", 1.5);
+}
+
+#[test]
+fn a_long_transaction_of_somebody_else_does_not_keep_a_replica_from_relying_on_announcements() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _somebody = runtime.block_on(under_way(&stage.database, &["CREATE TABLE others (id INT)"]));
+    let (reader, writer) = stage.pair();
+    let key = writer.key();
+    std::thread::sleep(Duration::from_secs(3));
+    reader.is(&key, "VALID");
+
+    reader.postgres.cut();
+    reader.stays(&key, "VALID", 7.0);
+    assert_eq!(writer.disable(&key), 200);
+    reader.comes_to(&key, "503", 1.5);
+    reader.postgres.mend();
+    reader.comes_to(&key, "DISABLED", 2.5);
+}
+
 /// What `/metrics` tells of this.
 fn metric(replica: &Replica, name: &str) -> f64 {
     let (_, told) = get(replica.server.address, "/metrics").unwrap();
@@ -351,8 +427,7 @@ fn three_million_changes_are_gone_past_while_each_change_is_seen() {
     let (before, url) = (memory(), stage.database.url.clone());
     let bulk = std::thread::spawn(move || {
         tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let mut connection =
-                <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
+            let mut connection = <PgConnection as sqlx::Connection>::connect(&url).await.unwrap();
             for _ in 0..6 {
                 let sql = "
                     INSERT INTO changes (at, subject)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::alone;
 use crate::faults::{ROOT_KEY, database, is_valid, replica_command, valid_of, verify, withheld};
@@ -170,6 +170,35 @@ fn a_lease_waits_for_a_replica_that_stands_still_whatever_the_clock_says() {
 
     assert!(held > 0, "nobody knows what it has spent");
     assert_eq!(valid, 1_000);
+}
+
+#[test]
+fn a_replica_that_stops_signs_off_though_an_account_of_its_leases_is_locked() {
+    let _turn = alone();
+    let (database, redis) = (database(), Redis::start());
+    let mut replicas = replicas(&database, &[&redis, &redis]);
+    let (id, key) = issue(&replicas[0], 1_000);
+    is_valid(&verify(&replicas[0], &key));
+    assert!(sql(&database, LEASED) > 0);
+    let registered = || sql(&database, "SELECT COUNT(*) FROM replicas");
+    until("both are registered", || registered() == 2);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = format!("SELECT 1 FROM keys WHERE id = '{id}' FOR UPDATE");
+    let _somebody = runtime.block_on(async {
+        let mut connection = database.connect().await;
+        connection.execute("BEGIN").await.unwrap();
+        connection.execute(AssertSqlSafe(lock)).await.unwrap();
+        connection
+    });
+
+    let stopping = replicas.swap_remove(0);
+    stopping.signal("TERM");
+    let began = Stopwatch::new();
+    let status = stopping.wait();
+
+    assert_eq!(status, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(12), "it took {:?}", began.elapsed());
+    assert_eq!(registered(), 1, "others would wait for its word");
 }
 
 fn set(server: &Server, id: &str, value: i64) -> (u16, Value) {

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -182,6 +183,8 @@ pub struct Proxy {
     pub address: SocketAddr,
     way: Arc<Mutex<Way>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+    /// How often it was [silenced](Proxy::silence).
+    silences: Arc<AtomicU64>,
 }
 
 /// What becomes of a connection.
@@ -203,7 +206,13 @@ impl Proxy {
         let address = listener.local_addr().expect("an address");
         let way = Arc::new(Mutex::new(Way::Open));
         let streams = Arc::new(Mutex::new(Vec::new()));
-        let proxy = Self { address, way: way.clone(), streams: streams.clone() };
+        let silences = Arc::new(AtomicU64::new(0));
+        let proxy = Self {
+            address,
+            way: way.clone(),
+            streams: streams.clone(),
+            silences: silences.clone(),
+        };
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let way = *way.lock().expect("no panic while it is held");
@@ -218,7 +227,8 @@ impl Proxy {
                                 continue;
                             };
                             known.extend(from.try_clone());
-                            std::thread::spawn(move || forward(from, to));
+                            let silences = silences.clone();
+                            std::thread::spawn(move || forward(from, to, &silences));
                         }
                     }
                 }
@@ -240,6 +250,12 @@ impl Proxy {
         self.set(Way::Hole);
     }
 
+    /// Loses from now on whatever is sent on connections that are open, without closing them: as if the server or the
+    /// way to it had vanished. Those that come later are served.
+    pub fn silence(&self) {
+        self.silences.fetch_add(1, Ordering::SeqCst);
+    }
+
     pub fn mend(&self) {
         self.set(Way::Open);
     }
@@ -249,12 +265,16 @@ impl Proxy {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream, silences: &AtomicU64) {
+    let opened = silences.load(Ordering::SeqCst);
+    let is_silent = || silences.load(Ordering::SeqCst) != opened;
     let mut bytes = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
-        if to.write_all(&bytes[..read]).is_err() {
+        if !is_silent() && to.write_all(&bytes[..read]).is_err() {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    if !is_silent() {
+        let _ = to.shutdown(Shutdown::Both);
+    }
 }

@@ -182,10 +182,11 @@ async fn analytics_role_reads_events_and_nothing_else() {
     for sql in
         ["SELECT 1 FROM public.keys", "SELECT 1 FROM void_deliveries", "SELECT 1 FROM pg_authid"]
     {
-        let refused = sqlx::query(sql).execute(ask).await.expect_err("it is not for this role");
+        let refused =
+            sqlx::query(sql).execute(&ask.get()).await.expect_err("it is not for this role");
         let code = refused.as_database_error().and_then(|e| e.code().map(|code| code.to_string()));
         assert_eq!(code.as_deref(), Some("42501"), "{sql}: {refused}");
     }
-    let changed = sqlx::query("DELETE FROM verifications").execute(ask).await;
+    let changed = sqlx::query("DELETE FROM verifications").execute(&ask.get()).await;
     assert!(changed.is_err());
 }

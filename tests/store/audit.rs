@@ -63,7 +63,7 @@ both_stores! {
             FROM audit
             ORDER BY id";
         let mut rows: Vec<Entry> = match &store {
-            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
         };
         for row in &mut rows {

@@ -202,7 +202,7 @@ impl Keyward {
     /// What a question about events yields: texts, one for each row.
     pub async fn events(&self, sql: &'static str) -> Vec<String> {
         let rows = match &self.app.events.tables {
-            Tables::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+            Tables::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(&read.get()).await,
             Tables::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
         };
         rows.expect("an answer")
@@ -211,7 +211,9 @@ impl Keyward {
     /// Changes what is kept of what happened.
     pub async fn change_events(&self, sql: &'static str) {
         let changed = match &self.app.events.tables {
-            Tables::Postgres { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+            Tables::Postgres { write, .. } => {
+                sqlx::query(sql).execute(&write.get()).await.map(drop)
+            }
             Tables::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
         };
         changed.expect("a change");

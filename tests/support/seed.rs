@@ -140,7 +140,7 @@ impl Keyward {
     pub async fn audit_entries(&self) -> i64 {
         let sql = "SELECT COUNT(*) FROM audit";
         match self.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await,
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await,
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await,
         }
         .expect("the audit log")
@@ -150,7 +150,7 @@ impl Keyward {
     pub async fn events_of(&self, thing: &str) -> Vec<String> {
         let sql = "SELECT event, targets FROM audit";
         let rows: Vec<(String, String)> = match self.store() {
-            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await,
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(&pool.get()).await,
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await,
         }
         .expect("the audit log");
@@ -168,7 +168,7 @@ impl Keyward {
     pub async fn change(&self, sql: String) {
         let sql = AssertSqlSafe(sql);
         match self.store() {
-            Store::Postgres { pool, .. } => sqlx::query(sql).execute(pool).await.map(drop),
+            Store::Postgres { pool, .. } => sqlx::query(sql).execute(&pool.get()).await.map(drop),
             Store::Sqlite { pool, .. } => sqlx::query(sql).execute(pool).await.map(drop),
         }
         .expect("a change");
@@ -178,7 +178,7 @@ impl Keyward {
     pub async fn rows(&self, table: &'static str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         match self.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await,
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await,
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await,
         }
         .expect("a count")
@@ -190,7 +190,7 @@ impl Keyward {
             "SELECT {column} FROM {table} WHERE {column} IS NOT NULL ORDER BY id"
         ));
         match self.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await,
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(&pool.get()).await,
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await,
         }
         .expect("a column")

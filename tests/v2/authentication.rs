@@ -56,7 +56,7 @@ both! {
         let stranger = kw.other_workspace().await;
         let sql = "UPDATE workspaces SET enabled = FALSE WHERE id <> 'ws_default'";
         match kw.store() {
-            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
             Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
         }
 

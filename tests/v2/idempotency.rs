@@ -24,7 +24,9 @@ async fn send_as(kw: &Keyward, root_key: &str, name: &str, operation: &str, body
 async fn kept(kw: &Keyward) -> String {
     let sql = "SELECT name || request || sealed FROM kept_replies";
     let rows: Vec<String> = match kw.store() {
-        Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+        Store::Postgres { pool, .. } => {
+            sqlx::query_scalar(sql).fetch_all(&pool.get()).await.unwrap()
+        }
         Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
     };
     rows.join("\n")

@@ -26,7 +26,7 @@ async fn dump(kw: &Keyward, table: &'static str) -> String {
     match kw.store() {
         Store::Postgres { pool, .. } => {
             let sql = format!("SELECT COALESCE(jsonb_agg(t)::text, '') FROM {table} t");
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(pool).await.unwrap()
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&pool.get()).await.unwrap()
         }
         Store::Sqlite { pool, .. } => {
             let sql = "SELECT hex(sealed) || key_id FROM sealed_keys";
@@ -187,7 +187,7 @@ both! {
         let (_, key) = recoverable(&kw).await;
         let sql = "UPDATE sealed_keys SET sealed = 'AAAA' || substr(sealed, 5)";
         match kw.store() {
-            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+            Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
             Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
         }
 

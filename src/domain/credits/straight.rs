@@ -24,8 +24,10 @@ use crate::id::KeyId;
 use crate::limiter::Window;
 use crate::limiter::redis::{Unsettled, within_budget};
 use crate::model::Credits;
-use crate::store::Tx;
+use crate::store::{Tx, bounded};
 
+/// How long a batch may take: on a connection that was lost without a word a statement never ends.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Within how many milliseconds a replica answers while Redis is unreachable, a wait for Redis included.
 const ANSWER_MS: u64 = 50;
 /// What of it is left to a debit when the wait for Redis is set to last longer.
@@ -96,7 +98,7 @@ pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
 /// As [`decide`], on one of the connections that debits may use.
 async fn decide_in_turn(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>> {
     let _connection = app.debits.connections.acquire().await.map_err(|_| Error::StoreUnopened)?;
-    decide(app, debits).await
+    bounded(BATCH_TIMEOUT, decide(app, debits)).await
 }
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.

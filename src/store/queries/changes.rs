@@ -64,6 +64,10 @@ impl ChangeReads for Connection {
         Ok(LogPage { head, rows: rows.into_iter().filter_map(row).collect() })
     }
 
+    async fn writers_ended_below(&mut self) -> Result<i64> {
+        Ok(query_scalar(concat!("SELECT ", writers_ended_below!())).fetch_one(self).await?)
+    }
+
     async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<Change>> {
         let sql = concat!(
             "SELECT c.seq, c.at, c.subject

@@ -22,7 +22,7 @@ async fn two_wait(kw: &Keyward) {
         SELECT COUNT(*)
         FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while sqlx::query_scalar::<_, i64>(sql).fetch_one(pool).await.unwrap() < 2 {}
+    while sqlx::query_scalar::<_, i64>(sql).fetch_one(&pool.get()).await.unwrap() < 2 {}
 }
 
 /// Takes in a key by its hash.

@@ -163,7 +163,7 @@ both! {
 
         let sql = "SELECT hash FROM keys";
         let hash: String = match kw.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(hash, KeyHash::of(&key.key).base64());

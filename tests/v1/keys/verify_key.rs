@@ -82,7 +82,7 @@ fn assert_unknown(reply: &Reply) {
 
 async fn execute(kw: &Keyward, sql: &'static str) {
     match kw.store() {
-        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+        Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
         Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
     }
 }

@@ -80,7 +80,7 @@ both! {
             FROM audit a JOIN root_keys r ON r.id = a.actor_id
             WHERE a.event = 'api.create'";
         let row: (i64, String, String, String, String) = match kw.store() {
-            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
         };
         let targets: Value = serde_json::from_str(&row.4).unwrap();

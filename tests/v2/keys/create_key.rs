@@ -140,7 +140,7 @@ both! {
 
         let sql = "SELECT hash, start FROM keys";
         let (hash, start): (String, String) = match kw.store() {
-            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(hash, KeyHash::of(&key.key).base64());
@@ -452,7 +452,7 @@ both! {
         assert!(!got.text.contains(&key.key) && !verified.text.contains(&key.key));
         let sql = "SELECT targets FROM audit";
         let entries: Vec<String> = match kw.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
         };
         assert!(!entries.iter().any(|entry| entry.contains(&key.key)));

@@ -43,7 +43,7 @@ both! {
 
         let sql = "SELECT COUNT(*) FROM key_uses";
         let rows: i64 = match kw.store() {
-            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
         assert_eq!(rows, 0);

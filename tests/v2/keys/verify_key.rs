@@ -109,7 +109,7 @@ both! {
             "UPDATE identities SET meta = '{ }' WHERE external_id = 'user_2'",
         ] {
             match kw.store() {
-                Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
+                Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
                 Store::Sqlite { pool, .. } => drop(sqlx::query(sql).execute(pool).await.unwrap()),
             }
         }

@@ -29,7 +29,7 @@ async fn origins(kw: &Keyward) -> Vec<(Option<String>, Option<String>)> {
         FROM audit
         WHERE event = 'ratelimitNamespace.create'";
     match kw.store() {
-        Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
+        Store::Postgres { pool, .. } => sqlx::query_as(sql).fetch_all(&pool.get()).await.unwrap(),
         Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
     }
 }
@@ -124,7 +124,7 @@ both! {
         let sql = "UPDATE namespaces SET name = $1 WHERE name = 'second'";
         kw.limit("second", "user_1", json!({ "cost": 1 })).await.data();
         match kw.store() {
-            Store::Postgres { pool, .. } => drop(sqlx::query(sql).bind(&id).execute(pool).await.unwrap()),
+            Store::Postgres { pool, .. } => drop(sqlx::query(sql).bind(&id).execute(&pool.get()).await.unwrap()),
             Store::Sqlite { pool, .. } => drop(sqlx::query(sql).bind(&id).execute(pool).await.unwrap()),
         }
 

@@ -165,7 +165,7 @@ async fn many_overrides(kw: &Keyward, count: i64) {
         FROM numbers";
     match kw.store() {
         Store::Postgres { pool, .. } => {
-            sqlx::query(sql).bind(count).execute(pool).await.map(drop).unwrap();
+            sqlx::query(sql).bind(count).execute(&pool.get()).await.map(drop).unwrap();
         }
         Store::Sqlite { pool, .. } => {
             sqlx::query(sql).bind(count).execute(pool).await.map(drop).unwrap();
