@@ -191,7 +191,8 @@ impl Lab {
             (Place::Replica, Some(postgres), Some(redis)) => {
                 command
                     .env("KEYWARD_DATABASE_URL", &postgres.url)
-                    .env("KEYWARD_REDIS_URL", &redis.url);
+                    .env("KEYWARD_REDIS_URL", &redis.url)
+                    .env("KEYWARD_REDIS_TIMEOUT_MS", "1000");
             }
             (Place::Replica, _, _) => return Err("a replica needs Postgres and Redis".into()),
             (Place::Embedded | Place::Ceiling, _, _) => {
