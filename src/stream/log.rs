@@ -120,9 +120,14 @@ impl Log {
             Some(position) => reader.log_page(position, &app.replica).await?,
             None => {
                 let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica).await?;
-                // Of what is a minute old, most was committed or never will be.
+                // What is a minute old was committed or never will be, unless its transaction is still under way.
+                let ended_below = match head.ended_below >= head.next {
+                    true => head.ended_below,
+                    false => reader.writers_ended_below().await?,
+                };
+                let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
+                self.skipped = Some(skip).filter(|_| ended_below < head.next);
                 self.position = Some(head.settled);
-                self.skipped = Some(Skip { at: Moment::of(&head), min: Duration::ZERO });
                 match is_behind(head.settled, &head) {
                     true => LogPage { head, rows: Vec::new() },
                     false => reader.log_page(head.settled, &app.replica).await?,
