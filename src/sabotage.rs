@@ -30,6 +30,8 @@ pub enum Safeguard {
     Gap,
     /// A change is committed only when every replica that relies on announcements has got one.
     Reach,
+    /// A change that was announced is committed. Without it the process ends before the commit, as if it had been killed.
+    Commit,
     /// The result of a change is announced. Without it the process ends after the commit, as if it had been killed.
     Result,
     /// Of a value in Redis whose format is of a later version nothing is known.
@@ -65,6 +67,7 @@ mod switch {
             "absent" => Safeguard::Absent,
             "gap" => Safeguard::Gap,
             "reach" => Safeguard::Reach,
+            "commit" => Safeguard::Commit,
             "result" => Safeguard::Result,
             "format" => Safeguard::Format,
             "lease-bound" => Safeguard::LeaseBound,

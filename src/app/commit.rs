@@ -47,6 +47,7 @@ impl App {
             self.announce(Announcement::Undone { position }).await;
             return Err(unreached);
         }
+        Safeguard::Commit.die();
         let committed = traces::step("database.commit", tx.commit()).await;
         subjects.lines().for_each(|subject| self.freshness.changed_text(subject));
         // Where the commit failed, nobody knows whether it was done.

@@ -154,7 +154,7 @@ where
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
         for _ in 0..SHARED_ATTEMPTS {
-            self.drop_stale(name).await;
+            let stale = self.take_stale(name).await;
             let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
             match loaded.map_err(|missing| (*missing).clone()) {
                 Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
@@ -163,7 +163,13 @@ where
                     return Ok(None);
                 }
                 Ok(_) | Err(Missing::Absent(_)) => {}
-                Err(Missing::Failed(cause)) => return Err(Error::Shared(cause)),
+                Err(Missing::Failed(cause)) => {
+                    // What is not trusted without the database may be trusted again when its change is undone.
+                    if let Some(row) = stale {
+                        self.present.entry_by_ref(name).or_insert(row).await;
+                    }
+                    return Err(Error::Shared(cause));
+                }
             }
         }
         match self.load_once(&load).await {
@@ -187,16 +193,21 @@ where
         }
     }
 
-    /// Removes the row unless somebody has put a fresh one there meanwhile.
-    async fn drop_stale(&self, name: &K) {
-        use moka::ops::compute::Op;
-        self.present
+    /// Removes the row, and gives it back, unless somebody has put a fresh one there meanwhile.
+    async fn take_stale(&self, name: &K) -> Option<Arc<Cached<T>>> {
+        use moka::ops::compute::{CompResult, Op};
+        let found = self
+            .present
             .entry_by_ref(name)
             .and_compute_with(|entry| {
                 let stale = entry.is_some_and(|entry| !self.is_fresh(entry.value()));
                 std::future::ready(if stale { Op::Remove } else { Op::Nop })
             })
             .await;
+        match found {
+            CompResult::Removed(entry) => Some(entry.into_value()),
+            _ => None,
+        }
     }
 
     fn is_known_absent(&self, name: &K) -> bool {

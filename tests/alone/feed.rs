@@ -247,6 +247,29 @@ fn a_change_whose_writer_died_is_unknown_without_the_database_and_nothing_else_i
     reader.is(&other, "VALID");
 }
 
+#[test]
+fn a_change_whose_writer_died_before_its_commit_is_undone_for_a_replica_without_the_database() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let reader = stage.replica();
+    let key = reader.key();
+    let _healthy = stage.replica();
+    let writer = stage.replica_with(&[("KEYWARD_SABOTAGE", "commit")]);
+    stage.await_readers(3);
+    reader.is(&key, "VALID");
+
+    reader.postgres.cut();
+    // From here on only announcements make it trust what it has.
+    std::thread::sleep(Duration::from_secs(3));
+    let body = json!({ "keyId": key.id, "enabled": false });
+    let died = v2(writer.server.address, ROOT_KEY, "keys.updateKey", &body);
+    assert!(!died.as_ref().is_ok_and(|(status, _)| *status == 200), "{died:?}");
+
+    reader.comes_to(&key, "503", 1.0);
+    reader.comes_to(&key, "VALID", 4.0);
+    reader.stays(&key, "VALID", 3.0);
+}
+
 /// Has the reader know both keys and lose its servers, and ends one of the keys.
 fn end_where_nothing_is_heard(key: &Key, other: &Key, reader: &Replica, writer: &Replica) {
     reader.is(key, "VALID");
@@ -385,6 +408,38 @@ fn a_change_whose_commit_takes_long_is_seen_when_it_is_over() {
 
     reader.comes_to(&other, "DISABLED", 1.0);
     reader.stays(&key, "VALID", COMMIT_TAKES);
+    runtime.block_on(commits.execute("COMMIT")).unwrap();
+
+    reader.comes_to(&key, "DISABLED", 1.5);
+}
+
+#[test]
+fn a_change_among_rows_that_were_skipped_is_seen_when_it_is_committed() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let reader = stage.replica();
+    let (key, other) = (reader.key(), reader.key());
+    // Only the change log tells it anything.
+    reader.redis.cut();
+    reader.is(&key, "VALID");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let now = "CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)";
+    let disable = format!("UPDATE keys SET enabled = FALSE WHERE id = '{}'", key.id);
+    let log = format!("INSERT INTO changes (at, subject) VALUES ({now}, 'key:{}')", key.id);
+    let mut commits = runtime.block_on(under_way(&stage.database, &[&*disable, &*log]));
+    let many = format!(
+        "INSERT INTO changes (at, subject) SELECT {now}, 'key:' || n FROM generate_series(1, 150000) n"
+    );
+    let last = format!(
+        "WITH last AS (UPDATE keys SET enabled = FALSE WHERE id = '{id}')
+        INSERT INTO changes (at, subject) VALUES ({now}, 'key:{id}')",
+        id = other.id
+    );
+    let mut many = runtime.block_on(under_way(&stage.database, &[&*many, &*last]));
+    runtime.block_on(many.execute("COMMIT")).unwrap();
+
+    reader.comes_to(&other, "DISABLED", 3.0);
+    reader.stays(&key, "VALID", 4.0);
     runtime.block_on(commits.execute("COMMIT")).unwrap();
 
     reader.comes_to(&key, "DISABLED", 1.5);
