@@ -2,10 +2,18 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use url::Url;
 
-use crate::support::process::{free_port, get, signal, v2};
+use crate::support::process::{Server, free_port, get, keyward, signal, v2};
+use crate::support::{random, redis_url, server};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
 struct LocalStack {
     child: Child,
@@ -81,6 +89,96 @@ fn the_main_job_runs_through_the_balancer_and_survives_the_end_of_a_replica() {
     );
     assert_eq!(get(address, "/v2/liveness").unwrap().0, 200);
     assert_eq!(get(address, "/metrics").unwrap().0, 404);
+}
+
+/// The database and the roles that the Compose file's Postgres makes, under names of a test's own, on the server of the
+/// tests. They end with it.
+struct PlainRoles {
+    url: String,
+    analytics_url: String,
+    name: String,
+}
+
+impl PlainRoles {
+    fn create() -> Self {
+        let name = format!("kw_{}", random());
+        let script = std::fs::read_to_string("deploy/postgres/keyward.sh").unwrap();
+        let (_, sql) = script.split_once("<<'SQL'\n").unwrap();
+        let (sql, _) = sql.split_once("\nSQL").unwrap();
+        let sql = sql.replace(":'password'", "'p'").replace(":'analytics_password'", "'p'");
+        for statement in sql.replace("keyward", &name).lines() {
+            administer(statement.to_owned());
+        }
+        let url = |role: &str| {
+            let mut url = Url::parse(&server("KEYWARD_TEST_DATABASE_URL")).unwrap();
+            url.set_username(role).unwrap();
+            url.set_password(Some("p")).unwrap();
+            url.set_path(&name);
+            url.to_string()
+        };
+        Self { url: url(&name), analytics_url: url(&format!("{name}_analytics")), name }
+    }
+}
+
+impl Drop for PlainRoles {
+    fn drop(&mut self) {
+        let name = &self.name;
+        administer(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        administer(format!("DROP ROLE IF EXISTS {name}, {name}_analytics"));
+    }
+}
+
+fn administer(statement: String) {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let url = server("KEYWARD_TEST_DATABASE_URL");
+        let mut admin = PgConnection::connect(&url).await.unwrap();
+        admin.execute(AssertSqlSafe(statement.clone())).await.expect(&statement);
+    });
+}
+
+#[test]
+fn the_roles_of_the_compose_file_suffice() {
+    let roles = PlainRoles::create();
+    let mut command = keyward();
+    command
+        .env("KEYWARD_DATABASE_URL", &roles.url)
+        .env("KEYWARD_DATABASE_ANALYTICS_URL", &roles.analytics_url)
+        .env("KEYWARD_REDIS_URL", redis_url())
+        .env("KEYWARD_REDIS_PREFIX", format!("t{}:", random()))
+        .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+        .env("KEYWARD_AD_HOC_COUNTERS", "10")
+        .env("KEYWARD_DRAIN_SECONDS", "0");
+    let keyward = Server::start(command);
+    let ok = |operation: &str, body: &Value| {
+        let (status, answer) = keyward.v2(ROOT_KEY, operation, body);
+        assert_eq!(status, 200, "{operation}: {answer}");
+        answer["data"].clone()
+    };
+    let api = ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+    let issued = ok("keys.createKey", &json!({ "apiId": api, "credits": { "remaining": 1_000 } }));
+    let limit =
+        |n: u32| json!([{ "name": format!("limit_{n}"), "limit": 5, "duration": 3_600_000 }]);
+    let verify = |n: u32| {
+        let body = json!({ "key": issued["key"], "ratelimits": limit(n) });
+        keyward.v2(ROOT_KEY, "keys.verifyKey", &body)
+    };
+    let (_, first) = verify(0);
+    assert_eq!(first["data"]["code"], "VALID", "{first}");
+    // What runs beside the requests: the events are written, the role may read them, and ad-hoc limits are estimated.
+    let query = json!({ "query": "SELECT COUNT(*) AS n FROM key_verifications_v1" });
+    let counted = || keyward.v2(ROOT_KEY, "analytics.getVerifications", &query);
+    within_20_s("the event is read", || counted().1["data"][0]["n"] == 1);
+    let mut limits = 1..;
+    within_20_s("no more ad-hoc limits are taken", || verify(limits.next().unwrap()).0 == 400);
+    ok("keys.deleteKey", &json!({ "keyId": issued["keyId"] }));
+}
+
+fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Stopwatch::new();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// The commands of README's quick start with Compose.
