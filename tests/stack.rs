@@ -107,7 +107,7 @@ impl PlainRoles {
         let (sql, _) = sql.split_once("\nSQL").unwrap();
         let sql = sql.replace(":'password'", "'p'").replace(":'analytics_password'", "'p'");
         for statement in sql.replace("keyward", &name).lines() {
-            administer(statement.to_owned());
+            administer(statement);
         }
         let url = |role: &str| {
             let mut url = Url::parse(&server("KEYWARD_TEST_DATABASE_URL")).unwrap();
@@ -123,16 +123,16 @@ impl PlainRoles {
 impl Drop for PlainRoles {
     fn drop(&mut self) {
         let name = &self.name;
-        administer(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
-        administer(format!("DROP ROLE IF EXISTS {name}, {name}_analytics"));
+        administer(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        administer(&format!("DROP ROLE IF EXISTS {name}, {name}_analytics"));
     }
 }
 
-fn administer(statement: String) {
+fn administer(statement: &str) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let url = server("KEYWARD_TEST_DATABASE_URL");
         let mut admin = PgConnection::connect(&url).await.unwrap();
-        admin.execute(AssertSqlSafe(statement.clone())).await.expect(&statement);
+        admin.execute(AssertSqlSafe(statement)).await.expect(statement);
     });
 }
 
@@ -283,10 +283,10 @@ fn compose_starts_a_redis_with_the_password() {
         client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c))
     };
     let url = format!("redis://:a_password@127.0.0.1:{port}");
-    let began = keyward::clock::Stopwatch::new();
+    let began = Stopwatch::new();
     while ping(&url).is_err() {
         assert!(began.elapsed().as_secs() < 20, "Redis does not answer");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     let refused = ping(&format!("redis://127.0.0.1:{port}"));
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
