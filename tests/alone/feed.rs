@@ -1,154 +1,20 @@
 //! P6 whatever a replica has lost: what it cannot hear of is not acknowledged, or not trusted. Real processes.
 
-use std::process::Command;
 use std::time::Duration;
 
 use keyward::clock::Stopwatch;
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::alone;
-use crate::faults::{ROOT_KEY, database, proxied, replica_command};
-use crate::servers::{Proxy, Redis};
-use crate::support::database::Database;
-use crate::support::process::{Server, get, v2};
-use crate::support::random;
-
-/// A replica with ways of its own to its servers.
-struct Replica {
-    server: Server,
-    redis: Proxy,
-    postgres: Proxy,
-}
-
-/// Servers, and what replicas on them have in common.
-struct Stage {
-    database: Database,
-    redis: Redis,
-    prefix: String,
-}
-
-impl Stage {
-    fn new() -> Self {
-        Self { database: database(), redis: Redis::start(), prefix: format!("t{}:", random()) }
-    }
-
-    fn command(&self, database_url: &str, redis_url: &str) -> Command {
-        let mut command = replica_command(database_url, redis_url);
-        // A machine that compiles meanwhile is slow.
-        command.env("KEYWARD_REDIS_PREFIX", &self.prefix).env("KEYWARD_REDIS_TIMEOUT_MS", "1000");
-        command
-    }
-
-    fn replica(&self) -> Replica {
-        self.replica_with(&[])
-    }
-
-    /// A replica with these variables.
-    fn replica_with(&self, variables: &[(&str, &str)]) -> Replica {
-        let (database_url, postgres) = proxied(&self.database);
-        let redis = Proxy::to(format!("127.0.0.1:{}", self.redis.port));
-        let mut command = self.command(&database_url, &format!("redis://{}", redis.address));
-        command.envs(variables.iter().copied());
-        Replica { server: Server::start(command), redis, postgres }
-    }
-
-    /// Two replicas that both rely on announcements, as the database says.
-    fn pair(&self) -> (Replica, Replica) {
-        let pair = (self.replica(), self.replica());
-        self.await_readers(2);
-        pair
-    }
-
-    fn await_readers(&self, wanted: usize) {
-        let since = Stopwatch::new();
-        let is_reading = |replica: &&Value| replica["readsAnnouncements"] == true;
-        while self.replicas().iter().filter(is_reading).count() != wanted {
-            assert!(since.elapsed() < Duration::from_secs(10), "{:?}", self.replicas());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        // Until the transactions of before have ended, which other tests' servers may have as well.
-        std::thread::sleep(Duration::from_secs(1));
-    }
-
-    fn replicas(&self) -> Vec<Value> {
-        self.run(&["replica", "list"]).as_array().unwrap().clone()
-    }
-
-    /// What a command prints.
-    fn run(&self, arguments: &[&str]) -> Value {
-        let mut command = self.command(&self.database.url, &self.redis.url());
-        let output = command.args(arguments).arg("--json").output().expect("it runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn feed(&self) -> String {
-        format!("{}feed", self.prefix)
-    }
-}
+use crate::faults::ROOT_KEY;
+use crate::stage::{Key, Replica, Stage, under_way};
+use crate::support::process::{get, v2};
 
 /// For longer than a replica waits before it asks which transactions have written into the change log, and than it asks for a
 /// missing row at least, in seconds.
 const COMMIT_TAKES: f32 = 33.0;
-
-/// A key, by its id and itself.
-struct Key {
-    id: String,
-    key: String,
-}
-
-impl Replica {
-    fn ok(&self, operation: &str, body: &Value) -> Value {
-        let (status, answer) = self.server.v2(ROOT_KEY, operation, body);
-        assert_eq!(status, 200, "{operation}: {answer}");
-        answer["data"].clone()
-    }
-
-    fn key(&self) -> Key {
-        let api = self.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
-        let key = self.ok("keys.createKey", &json!({ "apiId": api }));
-        let text = |name: &str| key[name].as_str().unwrap().to_owned();
-        Key { id: text("keyId"), key: text("key") }
-    }
-
-    fn disable(&self, key: &Key) -> u16 {
-        self.server.v2(ROOT_KEY, "keys.updateKey", &json!({ "keyId": key.id, "enabled": false })).0
-    }
-
-    /// What a verification comes to: its code, or the status where there is none.
-    fn code(&self, key: &Key) -> String {
-        let (status, answer) =
-            self.server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key.key }));
-        answer["data"]["code"].as_str().map_or_else(|| status.to_string(), str::to_owned)
-    }
-
-    #[track_caller]
-    fn is(&self, key: &Key, code: &str) {
-        assert_eq!(self.code(key), code);
-    }
-
-    /// Fails unless a verification comes to this before so many seconds have passed.
-    #[track_caller]
-    fn comes_to(&self, key: &Key, code: &str, seconds: f32) {
-        let since = Stopwatch::new();
-        while self.code(key) != code {
-            assert!(since.elapsed().as_secs_f32() < seconds, "it is still {}", self.code(key));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Fails unless each verification comes to this for so many seconds.
-    #[track_caller]
-    fn stays(&self, key: &Key, code: &str, seconds: f32) {
-        let since = Stopwatch::new();
-        while since.elapsed().as_secs_f32() < seconds {
-            self.is(key, code);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
 
 #[test]
 fn a_change_that_a_replica_could_not_learn_of_is_refused_and_not_made() {
@@ -381,15 +247,6 @@ fn what_a_command_changes_is_announced_to_a_replica_without_the_database() {
         assert!(since.elapsed() < Duration::from_secs(1), "still accepted");
     }
     reader.is(&key, "VALID");
-}
-
-/// Begins a transaction on a connection of its own, and does this in it.
-async fn under_way(database: &Database, statements: &[&str]) -> PgConnection {
-    let mut connection = database.connect().await;
-    for statement in ["BEGIN"].iter().chain(statements) {
-        connection.execute(AssertSqlSafe(*statement)).await.expect("it is done");
-    }
-    connection
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod replicas;
 mod rolling;
 mod servers;
 mod slow;
+mod stage;
 mod starts;
 mod upgrades;
 
