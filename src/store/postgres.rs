@@ -252,7 +252,9 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     };
     let (options, asking) = (on_events(url)?, on_events(analytics_url)?);
     let pool = |connections_max, options| {
-        Pool::new(pool_options(connections_max).connect_lazy_with(options))
+        // Nobody waits for these, and a restart of Postgres need not fail a query.
+        let pool = pool_options(connections_max).test_before_acquire(true);
+        Pool::new(pool.connect_lazy_with(options))
     };
     let only_reading =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
