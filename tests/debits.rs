@@ -230,6 +230,57 @@ async fn locked_account_delays_its_own_key_only() {
     assert_eq!(remaining(&kw, &others[1]).await, 999 - valid);
 }
 
+/// With Redis, callers wait for their key's turn and not for a connection.
+#[tokio::test]
+async fn locked_account_delays_its_own_key_only_when_its_lease_is_used_up() {
+    const LOCKED_FOR: Duration = Duration::from_secs(4);
+    let kw = Keyward::start(Stack::Replica).await;
+    let api = kw.api().await;
+    let locked = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
+    let other = kw.key_in(&api, json!({ "credits": { "remaining": 2_000 } })).await;
+    for key in [&locked, &other] {
+        kw.verify(&key.key).await.is("VALID");
+    }
+    let mut session = another_session(&kw).await;
+    session.execute("BEGIN").await.unwrap();
+    let sql = "SELECT id FROM keys WHERE id = $1 FOR UPDATE";
+    sqlx::query(sql).bind(&locked.id).execute(&mut session).await.unwrap();
+    let mut admitted = 1;
+    while kw.verify(&locked.key).await.status == StatusCode::OK {
+        admitted += 1;
+    }
+
+    let began = Stopwatch::new();
+    let callers = join_all((0..50).map(async |_| {
+        let mut longest = Duration::ZERO;
+        while began.elapsed() < LOCKED_FOR {
+            let asked = Stopwatch::new();
+            let reply = kw.verify(&locked.key).await;
+            assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{}", reply.text);
+            longest = longest.max(asked.elapsed());
+        }
+        longest
+    }));
+    let rest = async {
+        let mut valid = 0;
+        while began.elapsed() < LOCKED_FOR {
+            kw.verify(&other.key).await.is("VALID");
+            valid += 1;
+            sleep(Duration::from_millis(2)).await;
+        }
+        valid
+    };
+    let (longest, valid) = tokio::join!(callers, rest);
+    session.execute("ROLLBACK").await.unwrap();
+
+    let longest = longest.into_iter().max().unwrap();
+    assert!(longest < Duration::from_secs(3), "{longest:?}");
+    assert!(valid > 200, "the other key went to its account: {valid}");
+    kw.verify(&locked.key).await.is("VALID");
+    assert_eq!(remaining(&kw, &locked).await, 1_000 - admitted - 1);
+    assert_eq!(remaining(&kw, &other).await, 2_000 - 1 - valid);
+}
+
 #[tokio::test]
 async fn change_feed_and_presence_work_when_all_other_connections_are_in_use() {
     let kw = without_redis(|_| ()).await;

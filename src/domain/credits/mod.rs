@@ -31,6 +31,7 @@ use crate::id::KeyId;
 use crate::limiter::redis::{RedisCounters, Unsettled};
 use crate::limiter::{Fill, GroupChange, Purse, PurseState, Spend, Standing, Take, Taken, Window};
 use crate::model::Credits;
+use crate::store::bounded;
 
 pub use self::bank::now;
 pub use self::closing::{go_back, settle_for_change, settle_idle, withhold_unclosed};
@@ -51,6 +52,8 @@ const ATTEMPTS: u8 = 8;
 /// their way, and for how long it waits each time, until it takes them for lost.
 const PATIENCE: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(3);
+/// How long a visit to the bank waits for a connection, and for the account.
+const BANK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it is believed of a purse that the bank has no more either.
 const EXCEEDED_FOR_MS: i64 = 1_000;
 
@@ -162,24 +165,33 @@ impl Spending<'_> {
         match self.finding(&first) {
             None => self.outcome(&first).await,
             // Boxed: it is rare, and large.
-            Some(finding) => self.run_with_bank(lease, first, finding).boxed().await,
+            Some(finding) => self.run_in_turn(lease, first, finding).boxed().await,
         }
+    }
+
+    /// Asks for more in this key's turn: a crowd at an empty purse would draw a block each.
+    async fn run_in_turn(
+        &mut self,
+        lease: Learned,
+        last: Attempt,
+        finding: Finding,
+    ) -> Result<Outcome> {
+        let app = self.app;
+        let mut turn = app.turns.of(self.key);
+        let has_waited = turn.wait().await?;
+        let running = self.run_with_bank(has_waited, lease, last, finding);
+        running.await.map_err(|cause| turn.fail(cause))
     }
 
     /// Goes to the bank, until the purse has what is needed or the bank has no more.
     async fn run_with_bank(
         &mut self,
+        has_waited: bool,
         mut lease: Learned,
         mut last: Attempt,
         mut finding: Finding,
     ) -> Result<Outcome> {
-        // One at a time goes to the bank for a key: a crowd at an empty purse would draw a block each.
-        let mut turn = self.app.turns.of(self.key);
-        if turn.wait().await {
-            if !self.app.freshness.database_is_near() {
-                // A crowd need not find out one after the other that the bank is away.
-                return Err(Error::StoreUnopened);
-            }
+        if has_waited {
             // Whoever had the turn before may have filled the purse.
             lease = self.lease();
             last = self.attempt(lease, None).await?;
@@ -188,6 +200,9 @@ impl Spending<'_> {
                 None => return self.outcome(&last).await,
             }
         }
+        let connection = self.app.debits.connections.acquire();
+        let connection = async { connection.await.map_err(|_| Error::StoreUnopened) };
+        let _connection = bounded(BANK_TIMEOUT, connection).await?;
         for visits in 0..ATTEMPTS {
             let purse = last.purse;
             let Purse { life, units, spent, .. } = purse;
