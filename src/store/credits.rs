@@ -46,7 +46,7 @@ pub trait CreditWrites: CreditReads {
     async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()>;
     /// As [`CreditWrites::move_credits`], for several keys.
     async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()>;
-    /// Writes the purse, new or known.
+    /// Writes the purse, new or known. What others have reported spent meanwhile, without holding the account, stays.
     async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()>;
     /// Forgets a purse: it has been settled.
     async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()>;

@@ -45,6 +45,8 @@ pub trait WithheldWrites: WithheldReads {
     ) -> Result<()>;
     /// Holds the accounts of these keys, in one order for everybody.
     async fn lock_accounts(&mut self, keys: &[KeyId]) -> Result<()>;
+    /// As [`WithheldWrites::lock_accounts`], of those that no other transaction holds, which are returned.
+    async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>>;
     /// Adds units to the balances of these keys, under versions that no lease has had. Keys that are not metered, or
     /// deleted, get nothing.
     async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<()>;

@@ -198,6 +198,18 @@ both_stores! {
         assert_eq!(known, [(50, true), (40, true), (40, false)]);
     }
 
+    async fn put_purse_keeps_what_others_have_reported_meanwhile(store) {
+        let key = withheld_lease(&store).await;
+        let reported = [(key.clone(), 1, 70)];
+        let known = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
+        commit(&store, async |tx| tx.account_for_purses("rep_a", &reported).await).await.unwrap();
+
+        commit(&store, async |tx| tx.put_purse(&key, &known).await).await.unwrap();
+
+        let kept = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
+        assert_eq!((known.spent, kept.spent), (40, 70));
+    }
+
     async fn replicas_are_counted_and_ranked_while_they_say_that_they_are_there(store) {
         let register = async |id: &str, within| {
             commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()

@@ -152,13 +152,21 @@ async fn give_back(
 ) -> Result<i64> {
     let only_proven = only_proven && !Safeguard::EveryReport.is_off();
     let mut keys: Vec<_> = keys.collect();
-    keys.sort_unstable();
-    keys.dedup();
-    if only_proven && app.store.read().await?.withheld_of(&keys, true).await?.is_empty() {
+    if only_proven {
+        let proven = app.store.read().await?.withheld_of(&keys, true).await?;
+        keys = proven.into_iter().map(|lease| lease.key_id).collect();
+    }
+    if keys.is_empty() {
         return Ok(0);
     }
+    keys.sort_unstable();
+    keys.dedup();
     let mut tx = app.store.begin().await?;
-    tx.lock_accounts(&keys).await?;
+    match actor {
+        // Another pass gives back what belongs to an account that somebody holds: the rest need not wait for it.
+        None => keys = tx.claim_accounts(&keys).await?,
+        Some(_) => tx.lock_accounts(&keys).await?,
+    }
     // Only now: what the one who held an account before has written is seen.
     let entries = tx.withheld_of(&keys, only_proven).await?;
     if entries.is_empty() {
@@ -173,13 +181,17 @@ async fn give_back(
     let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.epoch)).collect();
     tx.return_units(&units).await?;
     tx.drop_withheld(&leases).await?;
-    if let Some(actor) = actor {
-        write_down(app, &mut tx, actor, &entries).await?;
+    match actor {
+        // No replica need know of it before it asks for the account again, and nobody waits while accounts are held.
+        None => drop(tx.commit().await?),
+        Some(actor) => {
+            write_down(app, &mut tx, actor, &entries).await?;
+            for (key, _) in &units {
+                tx.changed(freshness::Subject::Key(key.clone()));
+            }
+            app.commit(tx).await?;
+        }
     }
-    for (key, _) in &units {
-        tx.changed(freshness::Subject::Key(key.clone()));
-    }
-    app.commit(tx).await?;
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
     app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "{returned} credits are given back");

@@ -215,7 +215,8 @@ impl CreditWrites for Connection {
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ",
             next_number!(),
             ") ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
-                spent = excluded.spent, asked_at = excluded.asked_at,
+                spent = CASE WHEN purses.spent > excluded.spent
+                    THEN purses.spent ELSE excluded.spent END, asked_at = excluded.asked_at,
                 asked_by = excluded.asked_by, withheld_at = excluded.withheld_at,
                 closed = excluded.closed"
         );

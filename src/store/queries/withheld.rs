@@ -153,6 +153,15 @@ impl WithheldWrites for Connection {
         Ok(())
     }
 
+    async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>> {
+        let sql = claimed!(concat!(
+            "SELECT id FROM keys WHERE id IN (SELECT item FROM ",
+            texts!("$1"),
+            ") ORDER BY id"
+        ));
+        Ok(query_scalar(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
+    }
+
     async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<()> {
         let item = |(key, units): &(KeyId, i64)| json!({ "key": key, "units": units });
         let items: Vec<_> = units.iter().map(item).collect();
