@@ -305,11 +305,23 @@ impl Spending<'_> {
         }
     }
 
+    async fn told_by_bank(&self) -> Result<Option<i64>> {
+        if !self.app.freshness.database_is_near() {
+            return Err(Error::StoreUnopened);
+        }
+        bounded(BANK_TIMEOUT, Box::pin(told_by_bank(self.app, self.redis, self.key))).await
+    }
+
     async fn outcome(&self, Attempt { taken, purse, .. }: &Attempt) -> Result<Outcome> {
         let known = purse.bank.filter(|bank| *bank < TOLD_MAX && !is_over(purse));
-        let told = match known.filter(|_| !self.view.purse.is_distrusted()) {
-            Some(bank) => Some(purse.units.saturating_add(bank)),
-            None => Box::pin(told_by_bank(self.app, self.redis, self.key)).await?,
+        let left = known.map(|bank| purse.units.saturating_add(bank));
+        let told = match left.filter(|_| !self.view.purse.is_distrusted()) {
+            Some(left) => Some(left),
+            None => match self.told_by_bank().await {
+                // What was spent is spent: the answer does not depend on how well the rest is known.
+                Err(cause) if cause.is_outage() => Some(left.unwrap_or(self.credits.balance)),
+                told => told?,
+            },
         };
         Ok(Outcome::of(Tally::of(taken, &self.windows), told))
     }
