@@ -123,6 +123,43 @@ async fn windows_and_credits_are_taken_together_when_redis_is_unreachable() {
     both_or_neither_is_taken(&without_redis(|_| ()).await).await;
 }
 
+/// Debits go into a journal, and other transactions write the balances.
+#[tokio::test]
+async fn concurrent_spends_are_exact_when_balance_is_changed_meanwhile() {
+    let kw = embedded().await;
+    let api = kw.api().await;
+    let make = async || kw.key_in(&api, json!({ "credits": { "remaining": 50_000 } })).await;
+    let (key, other) = (make().await, make().await);
+    let spend = async |cost: i64| {
+        for _ in 0..40 {
+            let cost = json!({ "credits": { "cost": cost } });
+            kw.verify_with(&key.key, cost).await.is("VALID");
+            kw.verify(&other.key).await.is("VALID");
+        }
+        40 * cost
+    };
+    let change = async |operation: &str, value: i64| {
+        for _ in 0..20 {
+            let request = json!({ "keyId": key.id, "operation": operation, "value": value });
+            kw.v2("keys.updateCredits", request).await.data();
+        }
+        20 * value
+    };
+
+    let (spent, added, removed) =
+        tokio::join!(join_all((1..=16).map(spend)), change("increment", 7), change("decrement", 3));
+
+    let left = 50_000 + added - removed - spent.iter().sum::<i64>();
+    assert_eq!(remaining(&kw, &key).await, left);
+    let listed = kw.v2("apis.listKeys", json!({ "apiId": api })).await;
+    let listed = listed.data().as_array().unwrap().iter();
+    let mut listed: Vec<_> = listed.map(|key| key["credits"]["remaining"].as_i64()).collect();
+    listed.sort_unstable();
+    let mut expected = [Some(left), Some(50_000 - 16 * 40)];
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+}
+
 #[tokio::test]
 async fn callers_who_leave_harm_nobody_when_embedded() {
     callers_who_leave_spend_at_most_once(&embedded().await).await;

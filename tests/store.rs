@@ -53,6 +53,7 @@ mod audit;
 mod changes;
 mod credits;
 mod identities;
+mod journal;
 mod keys;
 mod ratelimits;
 mod rbac;

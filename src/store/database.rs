@@ -9,7 +9,7 @@ use sqlx::SqlitePool;
 use super::postgres::Pool;
 use super::schema::{self, Plan};
 use super::tx::Inner;
-use super::writer::{Writer, WriterTransaction};
+use super::writer::Writer;
 use super::{POSTGRES, Reader, SQLITE, Tx, Unmigrated, postgres, sqlite};
 use crate::error::{Error, Result};
 
@@ -94,10 +94,23 @@ impl Store {
     }
 
     pub async fn begin(&self) -> Result<Tx> {
-        Ok(Tx::new(match self {
+        let mut tx = Tx::new(match self {
             Self::Postgres { pool, .. } => Inner::Postgres(postgres::begin(&pool.get()).await?),
-            Self::Sqlite { writer, .. } => Inner::Sqlite(begin(writer.as_ref()).await?),
-        }))
+            Self::Sqlite { .. } => Inner::Sqlite(self.writer()?.begin().await?),
+        });
+        tx.fold_debits().await?;
+        Ok(tx)
+    }
+
+    /// The writer of the file of an embedded server.
+    pub(super) fn writer(&self) -> Result<&Writer> {
+        match self {
+            Self::Sqlite { writer: Some(writer), .. } => Ok(writer),
+            Self::Sqlite { writer: None, .. } => {
+                Err(Error::Internal("this database was opened to be looked at".into()))
+            }
+            Self::Postgres { .. } => Err(Error::Internal("Postgres has no single writer".into())),
+        }
     }
 
     /// As [`Store::begin`], on a connection that nothing but the change feed and the presence of the replica uses.
@@ -154,12 +167,5 @@ impl Store {
                 pool.close().await;
             }
         }
-    }
-}
-
-async fn begin(writer: Option<&Writer>) -> Result<WriterTransaction> {
-    match writer {
-        Some(writer) => writer.begin().await,
-        None => Err(Error::Internal("this database was opened to be looked at".into())),
     }
 }

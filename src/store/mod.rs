@@ -21,6 +21,7 @@ mod holdings;
 mod identities;
 pub mod inspect;
 mod intents;
+mod journal;
 mod keys;
 mod migrations;
 mod parts;

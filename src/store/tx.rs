@@ -37,7 +37,7 @@ impl DerefMut for Reader {
 
 /// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
 pub struct Tx {
-    inner: Inner,
+    pub(super) inner: Inner,
     changed: Vec<Subject>,
     /// The position of the first row in the change log, once it is there.
     logged: Option<i64>,

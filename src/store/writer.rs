@@ -10,7 +10,8 @@
 //! ends the batch, and who then reads waits for its commit: so a caller finds what it was refused for.
 //!
 //! Other processes, such as a command beside the server, may write to the file as well: the first transaction of a
-//! batch acquires SQLite's write lock, and waits for it as long as the connection's busy timeout says.
+//! batch acquires SQLite's write lock, and waits for it as long as the connection's busy timeout says. Transactions are
+//! numbered, and a number is left out where somebody else has written.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::journal::Journal;
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 
@@ -41,6 +43,7 @@ pub struct Writer {
     requests: mpsc::Sender<BeginRequest>,
     close: Arc<Notify>,
     visibility: watch::Receiver<Visibility>,
+    journal: Journal,
 }
 
 /// Whether readers see what callers have been refused for.
@@ -57,9 +60,21 @@ impl Writer {
         let (requests, received) = mpsc::channel(QUEUE_MAX);
         let close = Arc::new(Notify::new());
         let (sender, visibility) = watch::channel(Visibility::Complete);
-        let queue = Queue { requests: received, visibility: sender };
+        let journal = Journal::new();
+        let queue = Queue {
+            requests: received,
+            visibility: sender,
+            journal: journal.clone(),
+            number: FIRST_NUMBER,
+            data_version: None,
+        };
         tokio::spawn(run(options, queue, close.clone()));
-        Self { requests, close, visibility }
+        Self { requests, close, visibility, journal }
+    }
+
+    /// What is known of the journal of debits.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Returns when readers see what transactions that have been rolled back may have seen.
@@ -103,6 +118,10 @@ pub struct WriterTransaction {
     end: Option<oneshot::Sender<EndRequest>>,
     /// Present where the transaction sees changes that are yet to be committed.
     visibility: Option<watch::Sender<Visibility>>,
+    journal: Journal,
+    number: u64,
+    /// Whether it has emptied the journal.
+    is_folded: bool,
 }
 
 /// Gives the connection back to the writer.
@@ -116,17 +135,45 @@ struct EndRequest {
 impl WriterTransaction {
     fn new(
         connection: SqliteConnection,
-        visibility: Option<watch::Sender<Visibility>>,
+        queue: &Queue,
+        is_first: bool,
     ) -> (Self, oneshot::Receiver<EndRequest>) {
         let (end, ended) = oneshot::channel();
-        (Self { connection: Some(connection), end: Some(end), visibility }, ended)
+        let transaction = Self {
+            connection: Some(connection),
+            end: Some(end),
+            visibility: (!is_first).then(|| queue.visibility.clone()),
+            journal: queue.journal.clone(),
+            number: queue.number,
+            is_folded: false,
+        };
+        (transaction, ended)
+    }
+
+    /// One more than that of the transaction before, unless somebody else has written in between.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What is known of the journal of debits.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Notes that this transaction has emptied the journal.
+    pub fn set_folded(&mut self) {
+        self.is_folded = true;
     }
 
     /// Returns when the changes are durable, together with those of the transactions that share the commit.
     pub async fn commit(mut self) -> Result<()> {
         let (commit, committed) = oneshot::channel();
         self.end(Some(commit));
-        committed.await.unwrap_or_else(|_| Err(closed()))
+        committed.await.unwrap_or_else(|_| Err(closed()))?;
+        if self.is_folded {
+            self.journal.committed(self.number);
+        }
+        Ok(())
     }
 
     fn end(&mut self, commit: Option<oneshot::Sender<Result<()>>>) {
@@ -165,7 +212,15 @@ impl DerefMut for WriterTransaction {
 struct Queue {
     requests: mpsc::Receiver<BeginRequest>,
     visibility: watch::Sender<Visibility>,
+    journal: Journal,
+    /// The number of the last transaction.
+    number: u64,
+    /// What SQLite changes when another connection has written. Absent until this connection has asked.
+    data_version: Option<i64>,
 }
+
+/// One more than the number of any transaction of a process before.
+const FIRST_NUMBER: u64 = 1;
 
 async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>) {
     let (mut idle, mut next) = (None, None);
@@ -184,7 +239,10 @@ async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>
         let connection = match idle.take() {
             Some(connection) => connection,
             None => match options.connect().await {
-                Ok(connection) => connection,
+                Ok(connection) => {
+                    queue.data_version = None;
+                    connection
+                }
                 Err(e) => {
                     let _ = first.send(Err(e.into()));
                     continue;
@@ -210,15 +268,23 @@ async fn serve(
     queue: &mut Queue,
 ) -> (Option<SqliteConnection>, Option<BeginRequest>) {
     let opened = Stopwatch::new();
-    if let Err(cause) = execute(&mut connection, "BEGIN IMMEDIATE; SAVEPOINT turn").await {
-        let _ = request.send(Err(cause.into()));
-        let _ = connection.close().await;
-        return (None, None);
+    match begin(&mut connection).await {
+        Ok(version) if queue.data_version.replace(version) == Some(version) => {}
+        Ok(_) => {
+            queue.number += 1;
+            queue.journal.appended(queue.number);
+        }
+        Err(cause) => {
+            let _ = request.send(Err(cause.into()));
+            let _ = connection.close().await;
+            return (None, None);
+        }
     }
     let mut commits = Vec::new();
     for turn in 1.. {
-        let visibility = (!commits.is_empty()).then(|| queue.visibility.clone());
-        let (transaction, ended) = WriterTransaction::new(connection, visibility);
+        queue.number += 1;
+        let is_first = commits.is_empty();
+        let (transaction, ended) = WriterTransaction::new(connection, queue, is_first);
         // The transaction of a caller who has gone is dropped, which ends it.
         drop(request.send(Ok(transaction)));
         let Ok(end) = ended.await else { return (None, None) };
@@ -249,6 +315,12 @@ async fn serve(
         let _ = commit.send(Ok(()));
     }
     (Some(connection), None)
+}
+
+/// Begins the first transaction of a batch. Returns what SQLite changes when another connection has written.
+async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
+    let sql = "BEGIN IMMEDIATE; SAVEPOINT turn; PRAGMA data_version";
+    sqlx::query_scalar(sql).fetch_one(connection).await
 }
 
 async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> sqlx::Result<()> {

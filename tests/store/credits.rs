@@ -381,3 +381,17 @@ async fn count_out(store: &Store, silence: &'static str) {
     execute(store, silence).await;
     commit(store, async |tx| tx.count_out_replicas().await).await.unwrap();
 }
+
+#[tokio::test]
+async fn claim_accounts_leaves_out_those_that_another_transaction_holds() {
+    let database = Database::create().await;
+    let store = Store::connect(&database.url, 8).await.unwrap();
+    store.migrate().await.unwrap();
+    let (held, free) = (withheld_lease(&store).await, withheld_lease(&store).await);
+    let mut holder = store.begin().await.unwrap();
+    holder.lock_account(&held).await.unwrap();
+
+    let claimed = store.begin().await.unwrap().claim_accounts(&[held, free.clone()]).await.unwrap();
+
+    assert_eq!(claimed, [free]);
+}

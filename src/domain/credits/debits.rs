@@ -12,6 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinError, JoinSet};
 
+use super::journal::Balances;
 use super::{Outcome, straight};
 use crate::app::App;
 use crate::clock::Stopwatch;
@@ -47,6 +48,8 @@ pub struct Debits {
     received: Mutex<Option<mpsc::Receiver<Debit>>>,
     /// How many connections of a replica debits use at the same time: never all of them.
     pub connections: Semaphore,
+    /// What an embedded server remembers of accounts.
+    pub balances: tokio::sync::Mutex<Balances>,
 }
 
 impl Debits {
@@ -57,7 +60,8 @@ impl Debits {
             Engines::Replica { .. } => (settings.database_connections_max / 2).max(1),
         };
         let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
-        Self { inbox, received: Mutex::new(Some(received)), connections }
+        let balances = tokio::sync::Mutex::default();
+        Self { inbox, received: Mutex::new(Some(received)), connections, balances }
     }
 
     /// Puts a debit into its queue.

@@ -9,6 +9,7 @@ mod bank;
 mod closing;
 mod debits;
 mod direct;
+mod journal;
 mod ledger;
 mod spent;
 mod straight;

@@ -2,7 +2,8 @@
 //! unreachable.
 //!
 //! Debits that wait for the same queue are decided together. One transaction locks their accounts, decides debit after
-//! debit in the order of arrival, and writes each account once; answers are sent after its commit. The accounts are
+//! debit in the order of arrival, and writes each account once; answers are sent after its commit. An embedded server
+//! writes a row of its journal instead: see [`journal`]. The accounts are
 //! held while the windows are decided, so both are taken or neither is. A crash before the commit takes nothing; after
 //! it, the answer was true, whether or not it arrived. Windows are taken in the memory of this process before the
 //! commit. A commit that fails leaves them taken, and none of its debits is admitted.
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 use super::super::counting::{self, Act, Tally};
 use super::super::refill;
 use super::debits::Debit;
-use super::{Outcome, bank, without_account};
+use super::{Outcome, bank, journal, without_account};
 use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ use crate::model::Credits;
 use crate::store::{Tx, bounded};
 
 /// How long a batch may take: on a connection that was lost without a word a statement never ends.
-const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Within how many milliseconds a replica answers while Redis is unreachable, a wait for Redis included.
 const ANSWER_MS: u64 = 50;
 /// What of it is left to a debit when the wait for Redis is set to last longer.
@@ -74,7 +75,7 @@ pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
         return false;
     }
     let decided = match app.redis {
-        None => decide(app, &mut debits).await,
+        None => journal::decide(app, &mut debits).await,
         Some(_) => decide_in_turn(app, &mut debits).await,
     };
     match decided {
@@ -111,7 +112,12 @@ async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>>
     let outcomes = debits.iter_mut().map(|debit| {
         let account = accounts.get_mut(&debit.key)?;
         // The lock may have taken longer than the caller waits.
-        (!debit.answer.is_closed()).then(|| debit_one(app, debit, account))
+        (!debit.answer.is_closed()).then(|| {
+            let before = account.credits.balance;
+            let outcome = debit_one(app, debit, &mut account.credits.balance);
+            account.is_changed |= account.credits.balance != before;
+            outcome
+        })
     });
     let outcomes: Vec<_> = outcomes.collect();
     let changed = accounts.into_iter().filter(|(_, account)| account.is_changed);
@@ -147,18 +153,18 @@ async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, L
     Ok(accounts)
 }
 
-fn debit_one(app: &App, debit: &mut Debit, account: &mut LockedAccount) -> Outcome {
-    let (balance, unsettled) = (account.credits.balance, debit.unsettled.take());
-    if balance < debit.cost {
+/// Decides one debit of an account that is held.
+pub fn debit_one(app: &App, debit: &mut Debit, balance: &mut i64) -> Outcome {
+    let unsettled = debit.unsettled.take();
+    if *balance < debit.cost {
         let tally = Tally { taken: false, ..judge(app, &debit.windows, Act::Look, unsettled) };
-        return Outcome::of(tally, Some(balance));
+        return Outcome::of(tally, Some(*balance));
     }
     let tally = judge(app, &debit.windows, Act::Take, unsettled);
-    if tally.taken && debit.cost > 0 {
-        account.credits.balance -= debit.cost;
-        account.is_changed = true;
+    if tally.taken {
+        *balance -= debit.cost;
     }
-    Outcome::of(tally, Some(account.credits.balance))
+    Outcome::of(tally, Some(*balance))
 }
 
 fn judge(app: &App, windows: &[Window], act: Act, unsettled: Option<Unsettled>) -> Tally {

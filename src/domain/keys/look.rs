@@ -182,6 +182,7 @@ pub async fn look(app: &App, caller: &Caller, id: &KeyId) -> Result<Looked> {
     let found = find::get(app, caller, id, Plaintexts::None).await?;
     let stored = found.view.stored();
     let workspace = caller.workspace();
+    app.store.store()?.fold_debits().await?;
     let mut reader = app.store.read().await?;
     let api = reader.api(workspace, &stored.key.api_id).await?;
     let api = apis::live(api, &stored.key.api_id)?;

@@ -1,0 +1,1 @@
+-- Only an embedded server keeps a journal of debits: in Postgres they are taken off the balances at once.

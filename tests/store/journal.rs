@@ -1,0 +1,111 @@
+//! The journal of debits of an embedded server.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// The store of a server, that of another process on the same file, and a key with ten credits.
+async fn stores() -> (tempfile::TempDir, Store, Store, KeyId) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("keyward.db");
+    let server = Store::open(&file).await.unwrap();
+    server.migrate().await.unwrap();
+    let credits = Credits { balance: 10, refill: None, version: 0, refilled: 0 };
+    let key = key(&server, Some(credits)).await;
+    let command = Store::open(&file).await.unwrap();
+    (directory, server, command, key.id)
+}
+
+/// Debits a key; the number of the transaction.
+async fn debit(store: &Store, key: &KeyId, units: i64) -> u64 {
+    let mut tx = store.begin_debits().await.unwrap();
+    let number = tx.number().unwrap();
+    tx.append_debits(&HashMap::from([(key, units)])).await.unwrap();
+    tx.commit().await.unwrap();
+    number
+}
+
+async fn balance(store: &Store, key: &KeyId) -> i64 {
+    store.read().await.unwrap().account(key).await.unwrap().unwrap().credits.balance
+}
+
+/// The balance as a transaction sees it.
+async fn balance_in(tx: &mut Tx, key: &KeyId) -> i64 {
+    tx.lock_account(key).await.unwrap().unwrap().credits.balance
+}
+
+#[tokio::test]
+async fn journal_is_folded_into_balances_once() {
+    let (_directory, server, _, key) = stores().await;
+    debit(&server, &key, 2).await;
+    debit(&server, &key, 1).await;
+    assert_eq!(balance(&server, &key).await, 10, "not yet");
+
+    server.fold_debits().await.unwrap();
+    server.fold_debits().await.unwrap();
+
+    assert_eq!(balance(&server, &key).await, 7);
+    debit(&server, &key, 1).await;
+    server.fold_debits().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 6);
+}
+
+#[tokio::test]
+async fn begin_folds_journal_again_when_transaction_is_rolled_back() {
+    let (_directory, server, _, key) = stores().await;
+    debit(&server, &key, 3).await;
+
+    let mut tx = server.begin().await.unwrap();
+    assert_eq!(balance_in(&mut tx, &key).await, 7);
+    drop(tx);
+    let mut tx = server.begin().await.unwrap();
+
+    assert_eq!(balance_in(&mut tx, &key).await, 7);
+}
+
+#[tokio::test]
+async fn fold_keeps_debit_of_the_same_transaction() {
+    let (_directory, server, _, key) = stores().await;
+    debit(&server, &key, 3).await;
+    let mut tx = server.begin_debits().await.unwrap();
+    tx.fold_debits().await.unwrap();
+    tx.append_debits(&HashMap::from([(&key, 2)])).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 7);
+
+    server.fold_debits().await.unwrap();
+
+    assert_eq!(balance(&server, &key).await, 5);
+}
+
+#[tokio::test]
+async fn begin_folds_journal_of_another_process() {
+    let (_directory, server, command, key) = stores().await;
+    for left in [9, 8, 7] {
+        debit(&server, &key, 1).await;
+
+        let mut tx = command.begin().await.unwrap();
+        assert_eq!(balance_in(&mut tx, &key).await, left);
+        tx.commit().await.unwrap();
+    }
+    // And what was folded by another process is not folded again.
+    server.fold_debits().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 7);
+}
+
+#[tokio::test]
+async fn number_follows_the_last_one_unless_somebody_else_has_written() {
+    let (_directory, server, command, key) = stores().await;
+    let first = debit(&server, &key, 1).await;
+    assert_eq!(debit(&server, &key, 1).await, first + 1);
+
+    server.begin().await.unwrap().commit().await.unwrap();
+    let second = debit(&server, &key, 1).await;
+    assert_eq!(second, first + 3);
+
+    let name = WorkspaceId::from("ws_other");
+    commit(&command, async |tx| tx.insert_workspace(&name, "other", NOON).await).await.unwrap();
+    let third = debit(&server, &key, 1).await;
+    assert!(third > second + 1, "{third} follows {second}");
+    assert_eq!(debit(&server, &key, 1).await, third + 1);
+}
