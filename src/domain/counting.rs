@@ -64,7 +64,7 @@ pub async fn count_quickly(app: &App, window: Window, on_outage: OnOutage) -> Re
             }
             Quickly::Asked(asked) => {
                 if !asked.wait().await {
-                    return Ok(without_redis(app, &[window], on_outage, Act::Take, None));
+                    return Ok(quickly_without_redis(app, window, on_outage, None));
                 }
             }
             Quickly::Unknown(asking) => {
@@ -74,13 +74,24 @@ pub async fn count_quickly(app: &App, window: Window, on_outage: OnOutage) -> Re
                     Err(missed) if missed.cause.is_counters_outage() => {
                         asking.miss();
                         let unsettled = missed.unsettled;
-                        Ok(without_redis(app, &[window], on_outage, Act::Take, unsettled))
+                        Ok(quickly_without_redis(app, window, on_outage, unsettled))
                     }
                     Err(missed) => Err(missed.cause),
                 };
             }
         }
     }
+}
+
+/// As [`without_redis`]: what was taken from memory, and will be counted in Redis when it is back, is part of the limit.
+fn quickly_without_redis(
+    app: &App,
+    window: Window,
+    on_outage: OnOutage,
+    unsettled: Option<Unsettled>,
+) -> Tally {
+    let unsent = app.quick.unsent(&window, app.clock.now());
+    without_redis(app, &[window.reduced_by(unsent)], on_outage, Act::Take, unsettled)
 }
 
 /// How a window stands for somebody who takes nothing from it.

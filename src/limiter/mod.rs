@@ -76,9 +76,20 @@ impl Window {
         Standing { remaining: 0, reset: self.reset(now), exceeded: true }
     }
 
+    /// The same window with a limit that is lower by so much. A peek succeeds however little is left.
+    pub fn reduced_by(self, units: i64) -> Self {
+        let limit = if self.cost > 0 { (self.limit - units).max(0) } else { self.limit };
+        Self { limit, ..self }
+    }
+
+    /// The number of the window that `now` falls into.
+    pub fn number(&self, now: Timestamp) -> i64 {
+        now.0 / self.duration_ms
+    }
+
     /// The end of the window that `now` falls into.
     fn reset(&self, now: Timestamp) -> Timestamp {
-        Timestamp((now.0 / self.duration_ms + 1).saturating_mul(self.duration_ms))
+        Timestamp((self.number(now) + 1).saturating_mul(self.duration_ms))
     }
 }
 

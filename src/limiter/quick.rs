@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::window::admits;
 use super::{Counted, EXACT_MAX, Taken, Window};
-use crate::clock::Stopwatch;
+use crate::clock::{Stopwatch, Timestamp};
 
 const SHARDS: usize = 64;
 /// How old knowledge may be, in milliseconds. Batches go more than twice as often.
@@ -193,6 +193,15 @@ impl Quick {
         Quickly::Unknown(Asking { quick: self, key: window.key.clone(), carried, outcome })
     }
 
+    /// What was taken here from the current window and is not known to be counted in Redis.
+    pub fn unsent(&self, window: &Window, now: Timestamp) -> i64 {
+        let shard = self.shard(&window.key);
+        let known = shard.known.get(&window.key).filter(|known| {
+            known.duration_ms == window.duration_ms && known.counted.number == window.number(now)
+        });
+        known.map_or(0, |known| known.pending.saturating_add(known.sent))
+    }
+
     /// What is to be sent: windows that take, whatever their limit, what was taken from them here. Those that nobody
     /// has asked for are forgotten.
     pub fn due(&self) -> Vec<Window> {
@@ -330,6 +339,19 @@ mod tests {
         assert_eq!(due, [window(EXACT_MAX, 9)]);
         assert_eq!(refused, Some((10, false)));
         assert_eq!(decided(&quick, &window(14, 1)), Some((13, true)));
+    }
+
+    #[test]
+    fn unsent_tells_what_redis_may_not_know_of_the_current_window() {
+        let quick = Quick::default();
+        learn(&quick, &window(10, 1), counted(0), true);
+        decided(&quick, &window(10, 2));
+        quick.due();
+        decided(&quick, &window(10, 3));
+
+        let unsent = |at_ms| quick.unsent(&window(10, 1), Timestamp(at_ms));
+        assert_eq!((unsent(60_000), unsent(119_999)), (5, 5));
+        assert_eq!((unsent(59_999), unsent(120_000)), (0, 0), "windows before and after");
     }
 
     #[test]
