@@ -33,6 +33,8 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 const RECONNECT_AFTER: Duration = Duration::from_secs(30);
 /// How long one pass of anything else may take: on a connection that was lost without a word a statement never ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(1);
+/// As [`PASS_TIMEOUT`], of what looks after leases, and goes on where it was ended: others wait for its reports.
+const LEASES_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often purses are looked after.
 const SETTLE_EVERY: Duration = Duration::from_millis(500);
 /// How often what was taken quickly is sent.
@@ -212,7 +214,7 @@ async fn settle(app: Arc<App>) {
             }
             Ok::<_, Error>(())
         };
-        if let Err(e) = bounded(PASS_TIMEOUT, settling).await {
+        if let Err(e) = bounded(LEASES_TIMEOUT, settling).await {
             tracing::debug!(error = %e, "cannot settle purses: {e}");
         }
         if due {
@@ -224,16 +226,16 @@ async fn settle(app: Arc<App>) {
 /// Finds out how many credits are withheld.
 async fn watch_withheld(app: Arc<App>) {
     loop {
-        match bounded(PASS_TIMEOUT, credits::units_withheld(&app)).await {
+        match bounded(LEASES_TIMEOUT, credits::units_withheld(&app)).await {
             Ok(units) => {
                 app.metrics.credits_withheld.set(units);
             }
             Err(e) => tracing::debug!(error = %e, "cannot add up what is withheld: {e}"),
         }
-        if let Err(e) = bounded(PASS_TIMEOUT, credits::count_out(&app)).await {
+        if let Err(e) = bounded(LEASES_TIMEOUT, credits::count_out(&app)).await {
             tracing::debug!(error = %e, "cannot count out silent replicas: {e}");
         }
-        if let Err(e) = bounded(PASS_TIMEOUT, credits::account_for_all(&app)).await {
+        if let Err(e) = bounded(LEASES_TIMEOUT, credits::account_for_all(&app)).await {
             tracing::debug!(error = %e, "cannot account for what is withheld: {e}");
         }
         tokio::time::sleep(WITHHELD_EVERY).await;

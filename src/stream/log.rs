@@ -125,6 +125,8 @@ impl Log {
                     true => head.ended_below,
                     false => reader.writers_ended_below().await?,
                 };
+                // What was cached before this may be older than what is read first.
+                app.freshness.everything_changed();
                 let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
                 self.skipped = Some(skip).filter(|_| ended_below < head.next);
                 self.position = Some(head.settled);
