@@ -1,6 +1,7 @@
 //! What listens, how many connections there may be, and how the server stops.
 
 use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,9 +38,10 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const GROUPS: usize = 16;
 /// How long a connection that has just been accepted has for its first request before a server that stops closes it.
 const FIRST_REQUEST: Duration = Duration::from_millis(100);
-/// How many connections are told at a time that there are too many; what is beyond is closed without a word.
+/// How many refused connections are kept at a time until their clients have read the refusal. Those beyond it are sent the
+/// refusal and closed at once.
 const REFUSALS_MAX: usize = 64;
-/// How long a client may take to read that.
+/// How long a client may take to read the refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
@@ -214,7 +216,9 @@ impl Server {
     /// Tells a client that there are too many connections, and closes this one.
     fn refuse(&self, mut stream: TcpStream) {
         self.app.metrics.connections_refused.inc();
-        let Ok(turn) = self.refusals.clone().try_acquire_owned() else { return };
+        let Ok(turn) = self.refusals.clone().try_acquire_owned() else {
+            return refuse_at_once(stream);
+        };
         tokio::spawn(async move {
             let refusing = async {
                 stream.write_all(REFUSAL).await?;
@@ -228,6 +232,16 @@ impl Server {
             drop(turn);
         });
     }
+}
+
+/// Sends the refusal as far as the system takes it without waiting, and closes the connection.
+fn refuse_at_once(stream: TcpStream) {
+    // A stream of tokio would first wait to hear from the system that it can be written.
+    let Ok(mut stream) = stream.into_std() else { return };
+    // What the client has sent is read: else the system would take the answer back.
+    let mut sent = [0; 8192];
+    let _ = stream.read(&mut sent);
+    let _ = stream.write_all(REFUSAL);
 }
 
 /// Serves the metrics alone, until the task ends.

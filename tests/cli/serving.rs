@@ -23,6 +23,11 @@ impl Kept {
     /// The head of the answer, in lower case.
     fn get(&mut self, path: &str) -> std::io::Result<String> {
         self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;
+        self.head()
+    }
+
+    /// The head of an answer to what was sent, in lower case.
+    fn head(&mut self) -> std::io::Result<String> {
         let mut answer = Vec::new();
         let mut some = [0; 4096];
         while !answer.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -117,6 +122,28 @@ fn connections_beyond_the_bound_are_answered_503_and_counted() {
     assert!(!told.contains("keyward_connections_refused_total 0\n"), "{told}");
     drop(kept.pop());
     while !head(server.address, "/livez").starts_with("http/1.1 200") {}
+}
+
+#[test]
+fn server_answers_503_to_each_connection_when_many_are_refused_at_once() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_CONNECTIONS_MAX", "1");
+    let server = Server::start(command);
+    let mut kept = Kept::to(server.address);
+    // Connections of the start may still be ending.
+    while kept.get("/livez").is_err() {
+        kept = Kept::to(server.address);
+    }
+
+    // More than the server keeps open until they are read.
+    let mut refused: Vec<_> = (0..200).map(|_| Kept::to(server.address)).collect();
+
+    for (number, refused) in refused.iter_mut().enumerate() {
+        let answer = refused.head().unwrap_or_else(|e| panic!("connection {number}: {e}"));
+        assert!(answer.starts_with("http/1.1 503"), "connection {number}: {answer}");
+    }
+    assert!(kept.get("/livez").unwrap().starts_with("http/1.1 200"));
 }
 
 #[test]
