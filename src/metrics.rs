@@ -13,7 +13,7 @@ use std::time::Duration;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+pub use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 

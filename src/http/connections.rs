@@ -1,6 +1,7 @@
 //! What listens, how many connections there may be, and how the server stops.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Request};
 use axum::routing::get;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -23,11 +24,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tower::Service as _;
 
 use super::patience::{Patience, Watched};
 use super::{Paths, metrics};
 use crate::app::App;
+use crate::metrics::{Counter, Gauge};
 use crate::request::PEER;
+use crate::rpc::Answer;
 
 /// How long requests in flight may take to finish when the server stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,6 +45,8 @@ const FIRST_REQUEST: Duration = Duration::from_millis(100);
 /// How many refused connections are kept at a time until their clients have read the refusal. Those beyond it are sent the
 /// refusal and closed at once.
 const REFUSALS_MAX: usize = 64;
+/// How many connections may be open where the metrics alone are served.
+const METRICS_CONNECTIONS_MAX: usize = 32;
 /// How long a client may take to read the refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] =
@@ -49,14 +55,35 @@ const REFUSAL: &[u8] =
 /// A year: browsers then come over https only.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// What every connection needs.
+/// What answers the requests of a listener.
+enum Routes {
+    All(Paths),
+    Metrics(Router),
+}
+
+impl Routes {
+    fn answer(&self, request: Request<Body>) -> Answer {
+        match self {
+            Self::All(paths) => paths.answer(request),
+            Self::Metrics(router) => {
+                Box::pin(router.clone().call(request).map(|Ok(answer)| answer))
+            }
+        }
+    }
+}
+
+/// What every connection of a listener needs.
 struct Server {
     app: Arc<App>,
-    paths: Paths,
+    routes: Routes,
     /// Whether the public URL is https.
     is_https: bool,
     room: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
+    /// Counts open connections.
+    open: Gauge,
+    /// Counts refused connections.
+    refused: Counter,
 }
 
 /// Connections by the group in which they are closed.
@@ -89,11 +116,13 @@ impl Groups {
 /// of that time, a few connections at a time.
 pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let server = Arc::new(Server {
-        paths: Paths::new(app.clone()),
-        is_https: app.settings.public_url.starts_with("https://"),
-        room: Arc::new(Semaphore::new(app.settings.security.connections_max)),
-        refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
-        app,
+        open: app.metrics.connections.clone(),
+        refused: app.metrics.connections_refused.clone(),
+        ..Server::new(
+            app.clone(),
+            Routes::All(Paths::new(app.clone())),
+            app.settings.security.connections_max,
+        )
     });
     let mut groups = Groups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
@@ -149,6 +178,19 @@ async fn accept_until(
 }
 
 impl Server {
+    /// A server of one listener with this many connections at most. What it counts is in no metric.
+    fn new(app: Arc<App>, routes: Routes, connections_max: usize) -> Self {
+        Self {
+            routes,
+            is_https: app.settings.public_url.starts_with("https://"),
+            room: Arc::new(Semaphore::new(connections_max)),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX.min(connections_max))),
+            open: Gauge::default(),
+            refused: Counter::default(),
+            app,
+        }
+    }
+
     /// Serves a connection where there is room for it.
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut Groups) {
         match self.room.clone().try_acquire_owned() {
@@ -169,11 +211,11 @@ impl Server {
         let patience = Patience::new();
         let stream = Watched { stream: TokioIo::new(stream), patience: patience.clone() };
         let waiting = patience.clone();
-        let open = self.app.metrics.connections.clone();
+        let open = self.open.clone();
         let is_draining = self.app.draining.load(Ordering::Relaxed);
-        let service = hyper::service::service_fn(move |request: axum::http::Request<Incoming>| {
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             patience.busy();
-            let answer = self.paths.answer(request.map(Body::new));
+            let answer = self.routes.answer(request.map(Body::new));
             let (server, patience) = (self.clone(), patience.clone());
             answer.map(move |mut answer| {
                 patience.rest();
@@ -215,7 +257,7 @@ impl Server {
 
     /// Tells a client that there are too many connections, and closes this one.
     fn refuse(&self, mut stream: TcpStream) {
-        self.app.metrics.connections_refused.inc();
+        self.refused.inc();
         let Ok(turn) = self.refusals.clone().try_acquire_owned() else {
             return refuse_at_once(stream);
         };
@@ -244,10 +286,9 @@ fn refuse_at_once(stream: TcpStream) {
     let _ = stream.write_all(REFUSAL);
 }
 
-/// Serves the metrics alone, until the task ends.
+/// Serves the metrics alone, until the task ends. Its connections have a bound of their own, and are in no metric.
 pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
-    let router = Router::new().route("/metrics", get(metrics)).with_state(app);
-    if let Err(e) = axum::serve(listener, router).await {
-        tracing::error!(error = %e, "failed to serve metrics: {e}");
-    }
+    let router = Router::new().route("/metrics", get(metrics)).with_state(app.clone());
+    let server = Server::new(app, Routes::Metrics(router), METRICS_CONNECTIONS_MAX);
+    accept_until(&Arc::new(server), &listener, &mut Groups::new(), pending()).await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keyward::clock::Stopwatch;
 
 use crate::alone;
-use crate::support::process::{Server, get, keyward};
+use crate::support::process::{Server, free_port, get, keyward};
 
 const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
@@ -63,4 +63,34 @@ fn a_head_has_ten_seconds_and_a_body_thirty_and_a_connection_may_rest() {
     assert!(body_answer.contains("/errors/request_timeout"), "{body_answer}");
     assert!((29..36).contains(&body_took.as_secs()), "{body_took:?}");
     assert_eq!(others, 200);
+}
+
+#[test]
+fn metrics_listener_refuses_connections_when_slow_clients_have_taken_all() {
+    let _turn = alone();
+    let data = tempfile::tempdir().unwrap();
+    let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let mut command = keyward();
+    command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_METRICS_LISTEN", metrics.to_string());
+    let server = Server::start(command);
+
+    let mut slow: Vec<_> = (0..32).map(|_| TcpStream::connect(metrics).unwrap()).collect();
+    for client in &mut slow {
+        client.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\nX-Half: ").unwrap();
+    }
+    let began = Stopwatch::new();
+    let refused = get(metrics, "/metrics").unwrap();
+    let ready = get(server.address, "/readyz").unwrap();
+    for mut client in slow {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("the server closes the connection");
+        assert_eq!(answer, "");
+    }
+    let took = began.elapsed();
+    let (status, text) = get(metrics, "/metrics").unwrap();
+
+    assert_eq!((refused.0, ready.0, status), (503, 200, 200));
+    assert!((9..16).contains(&took.as_secs()), "{took:?}");
+    assert!(text.contains("keyward_connections_refused_total 0\n"), "{text}");
 }
