@@ -11,7 +11,7 @@
 //! | [`request`] | what every door reads of a request |
 //! | [`domain`] | what Keyward does |
 //! | [`store`], [`limiter`], [`issuer`] | what lasts, what is counted, and who says who somebody is |
-//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`metrics`], [`traces`], [`sabotage`] | the alphabet that all share |
+//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`descriptors`], [`metrics`], [`traces`], [`sabotage`] | the alphabet that all share |
 //!
 //! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
 //! happened.
@@ -21,6 +21,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod dashboard;
+pub mod descriptors;
 pub mod domain;
 pub mod error;
 pub mod http;

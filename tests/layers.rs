@@ -13,6 +13,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/error.rs", LAYERS),
     ("src/config.rs", LAYERS),
     ("src/config", LAYERS),
+    ("src/descriptors.rs", LAYERS),
     ("src/metrics.rs", LAYERS),
     ("src/metrics", LAYERS),
     ("src/traces.rs", LAYERS),

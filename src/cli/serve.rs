@@ -15,6 +15,7 @@ use super::{Done, Failure};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Engines, Settings};
+use crate::descriptors;
 use crate::domain::root_keys::FirstStart;
 use crate::domain::uses;
 use crate::domain::{counting, credits};
@@ -32,6 +33,9 @@ const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn serve(settings: Settings) -> Done {
+    if let Err(e) = descriptors::raise_limit() {
+        tracing::warn!(error = %e, "failed to raise the limit on open files: {e}");
+    }
     // The lock lives as long as the server.
     let _lock = match &settings.engines {
         Engines::Embedded { data_dir } => Some(lock(data_dir)?),

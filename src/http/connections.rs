@@ -29,6 +29,8 @@ use tower::Service as _;
 use super::patience::{Patience, Watched};
 use super::{Paths, metrics};
 use crate::app::App;
+use crate::config::Settings;
+use crate::descriptors;
 use crate::metrics::{Counter, Gauge};
 use crate::request::PEER;
 use crate::rpc::Answer;
@@ -115,14 +117,11 @@ impl Groups {
 /// From `stop` on every response closes its connection. What stays idle all the same is closed over the second half
 /// of that time, a few connections at a time.
 pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let connections_max = connections_max(&app.settings);
     let server = Arc::new(Server {
         open: app.metrics.connections.clone(),
         refused: app.metrics.connections_refused.clone(),
-        ..Server::new(
-            app.clone(),
-            Routes::All(Paths::new(app.clone())),
-            app.settings.security.connections_max,
-        )
+        ..Server::new(app.clone(), Routes::All(Paths::new(app.clone())), connections_max)
     });
     let mut groups = Groups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
@@ -153,6 +152,29 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
     if tokio::time::timeout(FINISH_TIMEOUT, finished).await.is_err() {
         tracing::warn!("some requests did not finish within {} s", FINISH_TIMEOUT.as_secs());
     }
+}
+
+/// Returns the bound on connections, which is lower than configured when the process may not open as many files, and logs
+/// it.
+fn connections_max(settings: &Settings) -> usize {
+    let configured = settings.security.connections_max;
+    let (limit, max) = match descriptors::limits() {
+        Ok((limit, _)) => (limit, descriptors::connections_max(settings, limit)),
+        Err(e) => {
+            tracing::warn!(error = %e, "failed to read the limit on open files: {e}");
+            return configured;
+        }
+    };
+    if max < configured {
+        let needed = descriptors::needed(settings);
+        tracing::warn!(
+            "the limit on open files is {limit}: at most {max} connections are served instead of {configured} \
+            (KEYWARD_CONNECTIONS_MAX); raise the hard limit to {needed}"
+        );
+    } else {
+        tracing::info!("at most {max} connections are served");
+    }
+    max
 }
 
 async fn accept_until(

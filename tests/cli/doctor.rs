@@ -7,6 +7,7 @@ use keyward::clock::Stopwatch;
 
 use super::*;
 use crate::servers::Redis;
+use crate::support::process::keyward_with_files;
 
 mod clickhouse;
 mod counters;
@@ -120,6 +121,18 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
         .has("server", "ok", &["is ready"])
         .has("dropped-events", "ok", &["dropped 0"]);
     assert_eq!(files(), before);
+}
+
+#[test]
+fn doctor_warns_when_the_connections_need_more_files_than_a_process_may_open() {
+    let data = tempfile::tempdir().unwrap();
+    let doctor = |soft, hard| {
+        let mut command = keyward_with_files(soft, hard);
+        Told::by(command.env("KEYWARD_DATA_DIR", data.path()))
+    };
+
+    doctor(256, 1024).has("open-files", "warning", &["1024 files", "at most 824", "to 10200"]);
+    doctor(256, 10_200).has("open-files", "ok", &["10000 connections fit"]);
 }
 
 #[test]

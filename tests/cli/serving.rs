@@ -8,7 +8,7 @@ use serde_json::json;
 use sqlx::Connection as _;
 
 use super::{ROOT_KEY, embedded};
-use crate::support::process::{Server, free_port, get, run};
+use crate::support::process::{Server, free_port, get, keyward_with_files, run};
 
 /// A connection on which requests are sent one after the other.
 struct Kept(TcpStream);
@@ -42,6 +42,28 @@ impl Kept {
 
     fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0; 1]), Ok(0))
+    }
+}
+
+/// Opens this many connections, once the server has room for all of them.
+fn open(address: SocketAddr, count: usize) -> Vec<Kept> {
+    loop {
+        let mut all: Vec<_> = (0..count).map(|_| Kept::to(address)).collect();
+        let is_served = |kept: &mut Kept| {
+            kept.get("/livez").is_ok_and(|answer| answer.starts_with("http/1.1 200"))
+        };
+        if all.iter_mut().all(is_served) {
+            return all;
+        }
+    }
+}
+
+/// Fails unless each of these connections is answered 503.
+#[track_caller]
+fn assert_refused(connections: &mut [Kept]) {
+    for (number, refused) in connections.iter_mut().enumerate() {
+        let answer = refused.head().unwrap_or_else(|e| panic!("connection {number}: {e}"));
+        assert!(answer.starts_with("http/1.1 503"), "connection {number}: {answer}");
     }
 }
 
@@ -130,20 +152,48 @@ fn server_answers_503_to_each_connection_when_many_are_refused_at_once() {
     let mut command = embedded(data.path());
     command.env("KEYWARD_CONNECTIONS_MAX", "1");
     let server = Server::start(command);
-    let mut kept = Kept::to(server.address);
-    // Connections of the start may still be ending.
-    while kept.get("/livez").is_err() {
-        kept = Kept::to(server.address);
-    }
+    let mut kept = open(server.address, 1);
 
     // More than the server keeps open until they are read.
     let mut refused: Vec<_> = (0..200).map(|_| Kept::to(server.address)).collect();
 
-    for (number, refused) in refused.iter_mut().enumerate() {
-        let answer = refused.head().unwrap_or_else(|e| panic!("connection {number}: {e}"));
-        assert!(answer.starts_with("http/1.1 503"), "connection {number}: {answer}");
-    }
-    assert!(kept.get("/livez").unwrap().starts_with("http/1.1 200"));
+    assert_refused(&mut refused);
+    assert!(kept[0].get("/livez").unwrap().starts_with("http/1.1 200"));
+}
+
+#[test]
+fn server_refuses_connections_and_stays_ready_when_it_may_open_few_files() {
+    let data = tempfile::tempdir().unwrap();
+    let log = data.path().join("log");
+    let mut command = keyward_with_files(256, 256);
+    command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start_logging(command, &log);
+    let mut kept = open(server.address, 56);
+
+    let mut refused: Vec<_> = (0..400).map(|_| Kept::to(server.address)).collect();
+
+    assert_refused(&mut refused);
+    let ready = kept[0].get("/readyz").unwrap();
+    assert!(ready.starts_with("http/1.1 200"), "{ready}");
+    drop(kept);
+    open(server.address, 1);
+    let (status, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    assert_eq!(status, 200, "{made}");
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(told.contains("at most 56 connections are served instead of 10000"), "{told}");
+    assert!(!told.contains("cannot accept"), "{told}");
+}
+
+#[test]
+fn server_raises_its_limit_on_files_when_the_hard_limit_is_higher() {
+    let data = tempfile::tempdir().unwrap();
+    let log = data.path().join("log");
+    let mut command = keyward_with_files(100, 1000);
+    command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_CONNECTIONS_MAX", "700");
+    let _server = Server::start_logging(command, &log);
+
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(told.contains("at most 700 connections are served"), "{told}");
 }
 
 #[test]

@@ -15,6 +15,15 @@ pub fn keyward() -> Command {
     command
 }
 
+/// As [`keyward`], in a process with this soft and this hard limit on open files.
+pub fn keyward_with_files(soft: u32, hard: u32) -> Command {
+    let mut command = Command::new("sh");
+    command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+    command.args(["-c", r#"ulimit -Sn "$1" && ulimit -Hn "$2" && shift 2 && exec "$@""#, "sh"]);
+    command.args([soft.to_string(), hard.to_string()]).arg(env!("CARGO_BIN_EXE_keyward"));
+    command
+}
+
 /// A port that nothing listens on just now, and that the system gives to no outgoing connection meanwhile: those get
 /// higher ones (32768 and above on Linux, 49152 and above on macOS).
 pub fn free_port() -> u16 {

@@ -7,6 +7,7 @@ mod clocks;
 mod contents;
 mod counters;
 mod database;
+mod descriptors;
 mod events;
 mod files;
 
@@ -92,6 +93,7 @@ pub async fn examine(settings: &Settings, masters: Option<&MasterKeys>) -> Vec<F
         within_schema(settings, store, masters, &clock, &mut findings).await;
         store.close().await;
     }
+    findings.push(descriptors::look(settings));
     findings.extend(events::disk(settings));
     findings.push(events::retention(&settings.kept));
     findings

@@ -1,0 +1,41 @@
+//! Bounds on file descriptors, which the connections of clients share with the files of the server itself.
+
+use std::io;
+
+use rlimit::Resource;
+
+use crate::config::{Engines, Settings};
+
+/// The descriptors that a server keeps for itself beside the connections to Postgres: its files and listeners, Redis, the
+/// connections of the metrics listener, and refused connections until they are closed.
+const RESERVED: u64 = 200;
+
+/// Raises the soft limit of this process to its hard limit. Returns the limit that is then in effect.
+pub fn raise_limit() -> io::Result<u64> {
+    rlimit::increase_nofile_limit(u64::MAX)
+}
+
+/// Returns the soft and the hard limit of this process.
+pub fn limits() -> io::Result<(u64, u64)> {
+    Resource::NOFILE.get()
+}
+
+/// Returns how many descriptors a server needs when it has as many connections as are configured.
+pub fn needed(settings: &Settings) -> u64 {
+    reserved(settings) + settings.security.connections_max as u64
+}
+
+/// Returns how many connections of clients a server may have at a time when it may open `limit` files: as many as are
+/// configured, unless fewer fit.
+pub fn connections_max(settings: &Settings, limit: u64) -> usize {
+    let room = limit.saturating_sub(reserved(settings)).max(1);
+    settings.security.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
+}
+
+/// Returns how many descriptors the server keeps for itself.
+fn reserved(settings: &Settings) -> u64 {
+    match settings.engines {
+        Engines::Embedded { .. } => RESERVED,
+        Engines::Replica { .. } => RESERVED + u64::from(settings.database_connections_max),
+    }
+}
