@@ -20,8 +20,11 @@ pub const GROUP_LIVE_MAX: u16 = 1_000;
 pub const GROUP_WINDOW_MAX_MS: i64 = 2_592_000_000;
 /// The most counters that wait to be estimated; what is beyond is left out of the estimate until its next window.
 const PENDING_MAX: usize = 1_000_000;
-/// Window lengths fall into classes, each half as long as the one before; the last one begins at 1.2 s.
+/// Window lengths fall into classes, each half as long as the one before; the last one is of windows up to 1.2 s.
 const CLASSES: u32 = 22;
+/// The shortest window that is estimated. A counter with a shorter one has expired by the time at which an estimate that
+/// is made every two seconds could tell of it.
+const ESTIMATED_WINDOW_MIN_MS: i64 = 1_000;
 
 /// The ad-hoc counters of one key.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,11 +126,12 @@ impl GroupTotals {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the windows of a take that has grown a group.
+    /// Notes the windows of a take that has grown a group, except those that are too short to be estimated.
     pub fn note_growth(&self, windows: &[Window], now: Timestamp) {
         let mut pending = self.pending();
         for window in windows {
-            let Some(group) = window.group.as_ref().filter(|_| window.cost > 0) else { continue };
+            let is_estimated = window.cost > 0 && window.duration_ms >= ESTIMATED_WINDOW_MIN_MS;
+            let Some(group) = window.group.as_ref().filter(|_| is_estimated) else { continue };
             if pending.len >= PENDING_MAX {
                 return;
             }
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn group_period_covers_a_counter_for_as_long_as_it_is_live() {
         let workspace = WorkspaceId::from("ws_1");
-        for duration_ms in [1, 1000, 1236, 1237, 60_000, 3_600_001, GROUP_WINDOW_MAX_MS] {
+        for duration_ms in [1000, 1236, 1237, 60_000, 3_600_001, GROUP_WINDOW_MAX_MS] {
             for now_ms in [1_773_144_000_001, 1_773_144_999_999] {
                 let period = GroupPeriod::of(&workspace, duration_ms, Timestamp(now_ms));
                 let is_counted = |at_ms| {
@@ -163,6 +167,33 @@ mod tests {
                 assert!(!is_counted(now_ms + period.lifetime_ms()), "{duration_ms} ms");
             }
         }
+    }
+
+    #[test]
+    fn group_period_ends_within_six_windows_when_a_window_is_estimated() {
+        for duration_ms in [ESTIMATED_WINDOW_MIN_MS, 1235, 1236, 60_000, GROUP_WINDOW_MAX_MS] {
+            let now = Timestamp(1_773_144_000_001);
+            let period = GroupPeriod::of(&WorkspaceId::from("ws_1"), duration_ms, now);
+
+            assert!(period.lifetime_ms() <= 6 * duration_ms, "{duration_ms} ms");
+        }
+    }
+
+    #[test]
+    fn group_totals_leave_out_a_window_when_it_is_shorter_than_a_second() {
+        let totals = GroupTotals::default();
+        let workspace = WorkspaceId::from("ws_1");
+        let group = Arc::new(CounterGroup { name: "g".into(), workspace, live_max: 0 });
+        let window = |duration_ms: i64| {
+            Window::new(format!("{duration_ms}"), 5, duration_ms, 1).in_group(group.clone())
+        };
+
+        totals.note_growth(&[window(1), window(999)], Timestamp(1_773_144_000_000));
+        assert!(totals.drain().is_empty());
+
+        totals.note_growth(&[window(1), window(1_000)], Timestamp(1_773_144_000_000));
+        let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
+        assert_eq!(noted, [1]);
     }
 
     #[test]
