@@ -22,8 +22,13 @@ pub struct RawEvents {
 
 /// How many are deleted by one statement.
 const DELETED_AT_ONCE: i64 = 10_000;
+/// How many rows of SQLite tell what a row takes. They are spread over all of them, at random: whoever chooses the
+/// reasons of some events then has no more weight than these have among all.
+const SAMPLED_ROWS: i64 = 1_000;
+/// How many pages of a part in Postgres tell it, likewise.
+const SAMPLED_PAGES: i64 = 1_000;
 /// What a row takes beside its texts: numbers, headers, and its part of the indexes.
-const ROW_BYTES: f64 = 110.0;
+const ROW_BYTES: u32 = 110;
 const DAY_MS: i64 = 86_400_000;
 
 impl Events {
@@ -77,7 +82,7 @@ impl Events {
 /// Those of one kind in SQLite. They are written one after the other and deleted from the first on, so the numbers of the
 /// first and of the last tell how many there are.
 struct SqliteRows {
-    table: &'static str,
+    kind: EventKind,
     first_row: i64,
     count: i64,
     bytes_each: f64,
@@ -86,25 +91,62 @@ struct SqliteRows {
 
 impl SqliteRows {
     async fn of(pool: &SqlitePool, kind: EventKind) -> Result<Self> {
-        let table = kind.table();
-        let texts = match kind {
-            EventKind::Verifications => "length(request_id) + length(region) + length(reason)",
-            EventKind::Ratelimits => "length(request_id) + length(override_id)",
-        };
+        let (table, bytes) = (kind.table(), row_bytes(kind));
         let sql = format!(
             "SELECT COALESCE((SELECT MIN(rowid) FROM {table}), 0),
                 COALESCE((SELECT MAX(rowid) FROM {table}) - (SELECT MIN(rowid) FROM {table}) + 1, 0),
-                COALESCE((SELECT AVG({texts}) FROM (SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1000)), 0.0),
                 COALESCE((SELECT time FROM {table} ORDER BY rowid LIMIT 1), 0)"
         );
-        let (first_row, count, text_bytes, first_at): (i64, i64, f64, i64) =
+        let (first_row, count, first_at): (i64, i64, i64) =
             query_as(AssertSqlSafe(sql)).fetch_one(pool).await?;
-        Ok(Self { table, first_row, count, bytes_each: text_bytes + ROW_BYTES, first_at })
+        // A row at random of each of as many stretches of the same length.
+        let sql = format!(
+            "WITH RECURSIVE stretches(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM stretches WHERE n + 1 < $1)
+            SELECT COALESCE(AVG((
+                SELECT {bytes} FROM {table} WHERE rowid = $2 + (n * $3 + abs(random() % $3)) / $1
+            )), 0.0) FROM stretches"
+        );
+        let bytes_each: f64 = query_scalar(AssertSqlSafe(sql))
+            .bind(SAMPLED_ROWS)
+            .bind(first_row)
+            .bind(count)
+            .fetch_one(pool)
+            .await?;
+        Ok(Self { kind, first_row, count, bytes_each, first_at })
     }
 
     fn bytes(&self) -> u64 {
         rounded(self.count, self.bytes_each)
     }
+
+    /// The last row that is to go so that so many bytes do, or so that as many rows do as one statement deletes.
+    async fn last_of(&self, pool: &SqlitePool, bytes: u64) -> Result<i64> {
+        let (table, row_bytes) = (self.kind.table(), row_bytes(self.kind));
+        let end = self.first_row.saturating_add(DELETED_AT_ONCE);
+        let sql = format!(
+            "SELECT MIN(number) FROM (
+                SELECT rowid AS number, SUM({row_bytes}) OVER (ORDER BY rowid) AS bytes
+                FROM {table} WHERE rowid < $1
+            ) WHERE bytes >= $2"
+        );
+        let last: Option<i64> = query_scalar(AssertSqlSafe(sql))
+            .bind(end)
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
+            .fetch_one(pool)
+            .await?;
+        Ok(last.unwrap_or(end - 1))
+    }
+}
+
+/// What a row takes in SQLite.
+fn row_bytes(kind: EventKind) -> String {
+    let texts = match kind {
+        EventKind::Verifications => {
+            "octet_length(request_id) + octet_length(region) + octet_length(reason)"
+        }
+        EventKind::Ratelimits => "octet_length(request_id) + octet_length(override_id)",
+    };
+    format!("({ROW_BYTES} + {texts})")
 }
 
 #[expect(
@@ -117,16 +159,6 @@ fn rounded(count: i64, bytes_each: f64) -> u64 {
     (count.max(0) as f64 * bytes_each) as u64
 }
 
-/// How many rows are to go so that so many bytes do.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "an estimate, and no more rows than there are"
-)]
-fn rows_of(bytes: u64, bytes_each: f64) -> i64 {
-    (bytes as f64 / bytes_each).ceil() as i64
-}
-
 async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
     loop {
         let mut rows = Vec::new();
@@ -136,15 +168,11 @@ async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
         let total: u64 = rows.iter().map(SqliteRows::bytes).sum();
         let oldest = rows.iter().filter(|rows| rows.count > 0).min_by_key(|rows| rows.first_at);
         let Some(oldest) = oldest.filter(|_| total > max_bytes) else { return Ok(()) };
-        let excess = rows_of(total - max_bytes, oldest.bytes_each).clamp(1, DELETED_AT_ONCE);
+        let last = oldest.last_of(pool, total - max_bytes).await?;
+        let table = oldest.kind.table();
         let mut tx = sqlite::begin(pool).await?;
-        let sql =
-            format!("DELETE FROM {} WHERE rowid < $1 AND batch < {UNSUMMED_SQLITE}", oldest.table);
-        let deleted = query(AssertSqlSafe(sql))
-            .bind(oldest.first_row.saturating_add(excess))
-            .execute(&mut *tx)
-            .await?
-            .rows_affected();
+        let sql = format!("DELETE FROM {table} WHERE rowid <= $1 AND batch < {UNSUMMED_SQLITE}");
+        let deleted = query(AssertSqlSafe(sql)).bind(last).execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
         if deleted == 0 {
             return Ok(());
@@ -206,7 +234,7 @@ async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<
         return Ok(());
     }
     let of_today: Vec<_> = parts.iter().filter(|part| part.start() == Some(today)).collect();
-    trim_day(pool, &of_today, max_bytes, now).await
+    trim_day(pool, &of_today, max_bytes).await
 }
 
 /// Drops a part of a day that is over, unless something of it has not been summed up. Of replicas that come at once one
@@ -228,31 +256,50 @@ async fn drop_summed(pool: &PgPool, part: &str, end: i64) -> Result<bool> {
     Ok(true)
 }
 
+/// A row of a sample.
+#[derive(sqlx::FromRow)]
+struct SampledRow {
+    time: i64,
+    /// What all the rows take that it stands for.
+    bytes: i64,
+}
+
+/// Rows of pages of a part, chosen at random. What they stand for comes to about what all its rows take.
+async fn sampled_rows(pool: &PgPool, part: &str) -> Result<Vec<SampledRow>> {
+    let sql = "
+        SELECT CAST(LEAST(100, 100.0 * $1 * CAST(current_setting('block_size') AS BIGINT)
+            / GREATEST(1, pg_relation_size(to_regclass($2)))) AS REAL)";
+    let percent: f32 = query_scalar(sql).bind(SAMPLED_PAGES).bind(part).fetch_one(pool).await?;
+    // Its header is among the bytes of a row; the pointer to it and its part of the indexes are not.
+    let sql = format!(
+        "SELECT time, CAST((pg_column_size(p) + 24) * (100 / CAST($1 AS REAL)) AS BIGINT) AS bytes
+        FROM {part} p TABLESAMPLE SYSTEM (CAST($1 AS REAL))"
+    );
+    Ok(query_as(AssertSqlSafe(sql)).bind(percent).fetch_all(pool).await?)
+}
+
+/// The time before which rows of at least so many bytes happened.
+fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
+    rows.sort_unstable_by_key(|row| row.time);
+    let mut before = 0;
+    rows.iter().find_map(|row| {
+        before += row.bytes;
+        (before >= bytes).then_some(row.time + 1)
+    })
+}
+
 /// Deletes the first events of a day. The file of a part does not shrink by that, so its rows are what counts.
-async fn trim_day(
-    pool: &PgPool,
-    parts: &[&PostgresPart],
-    max_bytes: u64,
-    now: Timestamp,
-) -> Result<()> {
-    let (mut total, mut first_at) = (0, now.0);
+async fn trim_day(pool: &PgPool, parts: &[&PostgresPart], max_bytes: u64) -> Result<()> {
+    let mut rows = Vec::new();
     for part in parts {
-        let name = &part.name;
-        let sql = format!(
-            "SELECT CAST(pg_stat_get_live_tuples(to_regclass('{name}')) AS BIGINT),
-                COALESCE((SELECT AVG(pg_column_size(p)) FROM (SELECT * FROM {name} LIMIT 1000) p), 0)::float8,
-                (SELECT MIN(time) FROM {name} WHERE batch = (SELECT MIN(batch) FROM {name}))"
-        );
-        let (count, row_bytes, first): (i64, f64, Option<i64>) =
-            query_as(AssertSqlSafe(sql)).fetch_one(pool).await?;
-        // Its header is among the bytes of a row; the pointer to it and its part of the indexes are not.
-        total += rounded(count, row_bytes + 24.0);
-        first_at = first_at.min(first.unwrap_or(now.0));
+        rows.extend(sampled_rows(pool, &part.name).await?);
     }
-    if total <= max_bytes {
+    let total: i64 = rows.iter().map(|row| row.bytes).sum();
+    let excess = total - i64::try_from(max_bytes).unwrap_or(i64::MAX);
+    if excess <= 0 {
         return Ok(());
     }
-    let until = first_at + share(now.0 - first_at, total - max_bytes, total);
+    let Some(until) = time_of(rows, excess) else { return Ok(()) };
     for part in parts {
         let name = &part.name;
         let sql = format!(
@@ -264,10 +311,4 @@ async fn trim_day(
         }
     }
     Ok(())
-}
-
-/// The part of a time in which that part of the events has happened, as if they came evenly.
-fn share(time: i64, part: u64, whole: u64) -> i64 {
-    let part = i128::from(time) * i128::from(part) / i128::from(whole.max(1));
-    i64::try_from(part).unwrap_or(time)
 }

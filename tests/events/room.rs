@@ -68,6 +68,74 @@ async fn oldest_events_are_deleted_beyond_their_bytes_replica() {
     oldest_events_go(Stack::Replica).await;
 }
 
+/// How many events have no reason, and how many the longest.
+const SHORT: i64 = 30_000;
+const LONG: i64 = 3_000;
+
+/// Copies the only event, each copy a tenth of a second after the one before. The copies from the first on, up to the
+/// last, have a reason of 1 KiB.
+async fn copy_with_reasons(kw: &Keyward, first: i64, last: i64) {
+    let copies = SHORT + LONG;
+    let sql = format!(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {copies})
+        INSERT INTO verifications
+        SELECT time - 100 * {copies} + 100 * n, series, batch, request_id, spent_credits, latency_us, region,
+            CASE WHEN n BETWEEN {first} AND {last} THEN '{}' ELSE '' END
+        FROM verifications CROSS JOIN n",
+        "r".repeat(1024)
+    );
+    kw.change_events(String::leak(sql)).await;
+    kw.change_events("ANALYZE verifications").await;
+}
+
+/// How many bytes the rows take.
+async fn bytes(kw: &Keyward) -> i64 {
+    let sql = match kw.stack {
+        Stack::Embedded => {
+            "SELECT CAST(SUM(110 + octet_length(request_id) + octet_length(region) + octet_length(reason)) AS TEXT)
+            FROM verifications"
+        }
+        Stack::Replica => "SELECT CAST(SUM(24 + pg_column_size(v)) AS TEXT) FROM verifications v",
+    };
+    kw.events(sql).await[0].parse().unwrap()
+}
+
+/// Whatever the sizes of the first or of the last events, what is deleted is what is too much.
+async fn trim_leaves_what_fits(stack: Stack) {
+    let last = SHORT + LONG;
+    for (first_long, last_long) in [(1, LONG), (SHORT + 1, last)] {
+        let kw = Keyward::start_with(stack, |_| ()).await;
+        kw.write_events().await;
+        writer::keep(&kw.app).await.unwrap();
+        kw.verify(&kw.key(json!({})).await.key).await.is("VALID");
+        kw.write_events().await;
+        copy_with_reasons(&kw, first_long, last_long).await;
+        writer::sum_up(&kw.app).await.unwrap();
+        let before = bytes(&kw).await;
+        let estimate = i64::try_from(kw.app.events.raw_events().await.unwrap().size_bytes).unwrap();
+
+        let max = before * 3 / 4;
+        kw.app.events.trim(max.unsigned_abs(), kw.app.clock.now()).await.unwrap();
+
+        let after = bytes(&kw).await;
+        let case = format!(
+            "long from {first_long}: {estimate} of {before} bytes, {after} of {max} are left"
+        );
+        assert!((before * 7 / 10..before * 13 / 10).contains(&estimate), "{case}");
+        assert!((max * 8 / 10..=max * 12 / 10).contains(&after), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn trim_leaves_what_fits_when_events_differ_in_size_embedded() {
+    trim_leaves_what_fits(Stack::Embedded).await;
+}
+
+#[tokio::test]
+async fn trim_leaves_what_fits_when_events_differ_in_size_replica() {
+    trim_leaves_what_fits(Stack::Replica).await;
+}
+
 #[tokio::test]
 async fn days_that_are_over_are_dropped_as_a_whole() {
     let kw = full(Stack::Replica).await;
