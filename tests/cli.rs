@@ -15,6 +15,7 @@ mod apis;
 mod audit;
 mod dashboard;
 mod doctor;
+mod names;
 mod namespaces;
 mod reported;
 mod serving;

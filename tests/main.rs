@@ -21,6 +21,7 @@ mod layers;
 mod leases;
 mod limiter;
 mod metrics;
+mod names;
 mod questions;
 mod refill;
 #[path = "alone/servers.rs"]
@@ -97,7 +98,6 @@ mod v2 {
     mod allowed_networks;
     mod authentication;
     mod idempotency;
-    mod names;
     mod paths;
     mod recoverable_keys;
     mod strict_grants;

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::Connection as _;
 
 use super::{ROOT_KEY, embedded};
 use crate::support::process::{Server, free_port, get, keyward_with_files, run};
@@ -270,29 +269,4 @@ fn security_txt_says_where_to_report() {
         head(server.address, "/.well-known/security.txt").contains("text/plain; charset=utf-8")
     );
     assert_eq!(get(bare.address, "/.well-known/security.txt").unwrap().0, 404);
-}
-
-#[test]
-fn names_are_printed_with_what_terminals_obey_written_out() {
-    let data = tempfile::tempdir().unwrap();
-    let name = "evil\u{1b}[2J\u{202e}name";
-    let made = run(data.path(), &["root-key", "create", "--all", "--name", name]);
-    assert_eq!(made.status.code(), Some(2));
-    assert!(run(data.path(), &["root-key", "create", "--all", "--name", "plain"]).status.success());
-    // As one was kept before such names were refused.
-    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        let renamed = sqlx::query("UPDATE root_keys SET name = ?").bind(name);
-        renamed.execute(&mut connection).await.unwrap();
-    });
-
-    let listed = run(data.path(), &["root-key", "list"]);
-    let json = run(data.path(), &["root-key", "list", "--json"]);
-
-    let text = String::from_utf8_lossy(&listed.stdout);
-    assert!(text.contains("evil\\u{1b}[2J\\u{202e}name"), "{text}");
-    let text = String::from_utf8_lossy(&json.stdout);
-    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
-    assert_eq!(super::json_of(&json)[0]["name"], name);
 }

@@ -1,0 +1,75 @@
+//! Names that hold characters which terminals obey: refused when they are new, and written out when they are old.
+
+use super::*;
+
+const HOSTILE: &str = "evil\u{1b}[2J\u{202e}name";
+const WRITTEN_OUT: &str = "evil\\u{1b}[2J\\u{202e}name";
+
+#[test]
+fn commands_refuse_new_names_with_hidden_characters_and_keep_others() {
+    let data = tempfile::tempdir().unwrap();
+    let commands: [&[&str]; 3] = [
+        &["root-key", "create", "--all", "--name"],
+        &["workspace", "create", "--name"],
+        &["migration", "create", "--algorithm", "sha256", "--name"],
+    ];
+
+    for command in commands {
+        let output = run(data.path(), &[command, &[HOSTILE]].concat());
+        refused(&output, 2, &["name must not contain control characters"]);
+        let output = run(data.path(), &[command, &["Größe 請求書"]].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// Gives everything that commands list a name that was kept before such names were refused.
+fn rename_everything(data_dir: &Path) {
+    let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
+    let targets = json!([{ "type": "key", "id": HOSTILE, "name": HOSTILE }]).to_string();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        for (statement, value) in [
+            ("UPDATE root_keys SET name = ?", HOSTILE),
+            ("UPDATE apis SET name = ?", HOSTILE),
+            ("UPDATE namespaces SET name = ?", HOSTILE),
+            ("UPDATE migrations SET name = ?", HOSTILE),
+            ("UPDATE audit SET actor_name = ?", HOSTILE),
+            ("UPDATE audit SET targets = ?", targets.as_str()),
+        ] {
+            let renamed = sqlx::query(statement).bind(value).execute(&mut connection).await;
+            assert!(renamed.unwrap().rows_affected() > 0, "{statement}");
+        }
+    });
+}
+
+#[test]
+fn lists_write_out_hidden_characters_of_old_names() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
+    let server = Server::start(command);
+    assert_eq!(server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0, 200);
+    let check = json!({ "namespace": "n", "identifier": "i", "limit": 5, "duration": 60_000 });
+    assert_eq!(server.v2(ROOT_KEY, "ratelimit.limit", &check).0, 200);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let create = ["migration", "create", "--algorithm", "sha256", "--name", "old"];
+    assert!(run(data.path(), &create).status.success());
+    rename_everything(data.path());
+
+    // How often a line of each list tells the name: an entry of the audit log tells its actor and its target.
+    for (list, each) in
+        [("root-key", 1), ("api", 1), ("namespace", 1), ("migration", 1), ("audit", 2)]
+    {
+        let lines = run(data.path(), &[list, "list"]);
+        let text = String::from_utf8_lossy(&lines.stdout);
+        for line in text.trim_end().lines() {
+            assert_eq!(line.matches(WRITTEN_OUT).count(), each, "{list}: {line:?}");
+            assert!(!line.contains(['\u{1b}', '\u{202e}']), "{list}: {line:?}");
+        }
+        let output = run(data.path(), &[list, "list", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{list}: {text:?}");
+        assert!(json_of(&output)[0].to_string().contains(&json!(HOSTILE).to_string()), "{text:?}");
+    }
+}

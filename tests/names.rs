@@ -1,0 +1,251 @@
+//! Names hold nothing that changes how the text around them is shown: in both versions of the interface, in the forms
+//! of the dashboard and in the commands.
+
+use keyward::domain::migrations;
+use keyward::domain::root_keys::default_workspace;
+use keyward::model::Algorithm;
+use keyward::secret::KeyHash;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::dashboard::{Visitor, at, between};
+use crate::support::{Keyward, Reply, random};
+
+/// A terminal's escape, a control character of Latin 1, a line break, and an override of the direction of text.
+const HIDDEN: [char; 4] = ['\u{1b}', '\u{9b}', '\n', '\u{202e}'];
+
+/// A name in several alphabets, with the joiner that some of them need.
+const ALLOWED: &str = "Größe 請求書 👩\u{200d}💻";
+
+/// What the requests of a table are about.
+struct Stage {
+    api: String,
+    key: String,
+    identity: String,
+    role: String,
+    migration: String,
+}
+
+impl Stage {
+    async fn create(kw: &Keyward) -> Self {
+        let api = kw.api().await;
+        let external_id = json!({ "externalId": random() });
+        let identity = kw.v2("identities.createIdentity", external_id).await;
+        let workspace = default_workspace();
+        let migration = migrations::create(&kw.app, &workspace, Algorithm::Sha256, None).await;
+        Self {
+            key: kw.key_in(&api, json!({})).await.id,
+            identity: identity.text_of("identityId"),
+            role: kw.role(&random(), []).await,
+            migration: migration.unwrap().id.to_string(),
+            api,
+        }
+    }
+
+    /// Requests of version 2 that keep this name, or one that begins with it: operation, field and request.
+    fn v2(&self, name: &str) -> Vec<(&'static str, &'static str, Value)> {
+        let Self { api, key, identity, .. } = self;
+        let limits = json!([{ "name": name, "limit": 5, "duration": 1000, "autoApply": true }]);
+        let check = json!({ "namespace": name, "identifier": "a", "limit": 5, "duration": 1000 });
+        let migrated = |field: &str, value: Value| {
+            let hash = KeyHash::of(random()).base64();
+            let keys = json!([{ "hash": hash, field: value }]);
+            json!({ "migrationId": self.migration, "apiId": api, "keys": keys })
+        };
+        let user = random();
+        vec![
+            ("apis.createApi", "name", json!({ "name": name })),
+            ("keys.createKey", "name", json!({ "apiId": api, "name": name })),
+            ("keys.createKey", "ratelimits[0].name", json!({ "apiId": api, "ratelimits": limits })),
+            ("keys.updateKey", "name", json!({ "keyId": key, "name": name })),
+            ("keys.updateKey", "ratelimits[0].name", json!({ "keyId": key, "ratelimits": limits })),
+            ("keys.migrateKeys", "keys[0].name", migrated("name", json!(name))),
+            ("keys.migrateKeys", "ratelimits[0].name", migrated("ratelimits", limits.clone())),
+            ("keys.migrateKeys", "roles", migrated("roles", json!([name]))),
+            ("permissions.createPermission", "name", json!({ "name": name, "slug": random() })),
+            ("permissions.createRole", "name", json!({ "name": format!("{name}2") })),
+            (
+                "identities.createIdentity",
+                "ratelimits[0].name",
+                json!({ "externalId": user, "ratelimits": limits }),
+            ),
+            (
+                "identities.updateIdentity",
+                "ratelimits[0].name",
+                json!({ "identity": identity, "ratelimits": limits }),
+            ),
+            ("ratelimit.limit", "namespace", check.clone()),
+            ("ratelimit.multiLimit", "namespace", json!([check])),
+        ]
+    }
+
+    /// Requests of version 1 that keep this name, or one that begins with it: operation, field and request.
+    fn v1(&self, name: &str) -> Vec<(&'static str, &'static str, Value)> {
+        let Self { api, key, identity, .. } = self;
+        let create = |slot: &str| json!([{ "name": format!("{name}{slot}"), "create": true }]);
+        let limits = json!([{ "name": name, "limit": 5, "duration": 1000 }]);
+        let hash =
+            || json!({ "value": KeyHash::of(random()).base64(), "variant": "sha256_base64" });
+        let queued = json!([{ "hash": hash(), "name": name }]);
+        let user = random();
+        vec![
+            ("apis.createApi", "name", json!({ "name": name })),
+            ("keys.createKey", "name", json!({ "apiId": api, "name": name })),
+            ("keys.updateKey", "name", json!({ "keyId": key, "name": name })),
+            ("keys.updateKey", "roles", json!({ "keyId": key, "roles": create("a") })),
+            ("keys.addRoles", "roles", json!({ "keyId": key, "roles": create("b") })),
+            ("keys.setRoles", "roles", json!({ "keyId": key, "roles": create("c") })),
+            ("keys.updateKey", "permissions", json!({ "keyId": key, "permissions": create("a") })),
+            (
+                "keys.addPermissions",
+                "permissions",
+                json!({ "keyId": key, "permissions": create("b") }),
+            ),
+            (
+                "keys.setPermissions",
+                "permissions",
+                json!({ "keyId": key, "permissions": create("c") }),
+            ),
+            ("permissions.createRole", "name", json!({ "name": format!("{name}d") })),
+            (
+                "migrations.createKeys",
+                "name",
+                json!([{ "apiId": api, "hash": hash(), "name": name }]),
+            ),
+            (
+                "migrations.enqueueKeys",
+                "name",
+                json!({ "migrationId": "shop", "apiId": api, "keys": queued }),
+            ),
+            (
+                "identities.createIdentity",
+                "name",
+                json!({ "externalId": user, "ratelimits": limits }),
+            ),
+            (
+                "identities.updateIdentity",
+                "name",
+                json!({ "identityId": identity, "ratelimits": limits }),
+            ),
+            (
+                "ratelimits.limit",
+                "namespace",
+                json!({ "namespace": format!("{name}e"), "identifier": "a", "limit": 5, "duration": 1000 }),
+            ),
+        ]
+    }
+
+    /// Forms of the dashboard that keep this name, or one that begins with it: path and fields.
+    fn forms(&self, name: &str) -> Vec<(String, Vec<(&'static str, String)>)> {
+        let Self { api, key, identity, role, migration } = self;
+        let text = str::to_owned;
+        let limit = || {
+            vec![
+                ("limit-name", text(name)),
+                ("limit-limit", text("5")),
+                ("limit-duration", text("1")),
+                ("limit-duration-unit", text("min")),
+            ]
+        };
+        let with = |mut fields: Vec<(&'static str, String)>, more: &[(&'static str, &str)]| {
+            fields.extend(more.iter().map(|(name, value)| (*name, text(value))));
+            fields
+        };
+        let named = |suffix: &str| vec![("name", format!("{name}{suffix}"))];
+        let hash = KeyHash::of(random()).base64();
+        let pasted = json!([{ "hash": hash, "name": name }]).to_string();
+        vec![
+            (at("/apis"), named("")),
+            (at(&format!("/apis/{api}/settings")), with(named(""), &[("was-name", "an API")])),
+            (at("/permissions"), with(named(""), &[("slug", &random())])),
+            (at("/roles"), named("f")),
+            (at(&format!("/roles/{role}/settings")), with(named("g"), &[("was-name", "a role")])),
+            (at("/ratelimits"), named("h")),
+            (at("/root-keys"), with(named(""), &[("permission", "api.*.verify_key")])),
+            (at("/imports"), with(named(""), &[("algorithm", "sha256")])),
+            (at(&format!("/imports/{migration}")), vec![("api", text(api)), ("keys", pasted)]),
+            (at("/keys"), with(named(""), &[("api", api)])),
+            (at("/keys"), with(limit(), &[("api", api)])),
+            (at(&format!("/keys/{key}/edit")), with(named(" 2"), &[("enabled", "on")])),
+            (at(&format!("/keys/{key}/edit")), with(limit(), &[("enabled", "on")])),
+            (at("/identities"), with(limit(), &[("externalId", &random())])),
+            (at(&format!("/identities/{identity}/edit")), limit()),
+        ]
+    }
+}
+
+/// Sends a form as the page that asks for it would.
+async fn submit(owner: &mut Visitor<'_>, path: &str, fields: &[(&'static str, String)]) -> Reply {
+    let mut fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let page = if path.ends_with("/edit") { owner.get(path).await.text } else { String::new() };
+    let was = page.contains("name=\"was\"").then(|| between(&page, "name=\"was\" value=\"", "\""));
+    let was = was.map(|was| was.replace("&#34;", "\""));
+    fields.extend(was.as_deref().map(|was| ("was", was)));
+    owner.post(path, &fields).await
+}
+
+both! {
+    async fn names_with_hidden_characters_are_refused_by_operations_and_others_are_kept(kw) {
+        let stage = Stage::create(&kw).await;
+        let before = kw.audit_entries().await;
+
+        for c in HIDDEN {
+            let name = format!("name{c}[2J");
+            for (operation, field, request) in stage.v2(&name) {
+                let reply = kw.v2(operation, request).await;
+                let told = reply.error(400, "invalid_input")["errors"][0]["message"].to_string();
+                assert!(told.contains(field), "{operation}: {told}");
+            }
+            for (operation, field, request) in stage.v1(&name) {
+                let told = kw.v1(operation, request).await.error_v1(400, "BAD_REQUEST");
+                assert!(told.contains(field), "{operation}: {told}");
+            }
+        }
+
+        assert_eq!(kw.audit_entries().await, before);
+        for (operation, field, request) in stage.v2(ALLOWED) {
+            let reply = kw.v2(operation, request).await;
+            assert_eq!(reply.status, 200, "{operation} {field}: {}", reply.text);
+        }
+        for (operation, field, request) in stage.v1(ALLOWED) {
+            let reply = kw.v1(operation, request).await;
+            assert!(reply.status.is_success(), "{operation} {field}: {}", reply.text);
+        }
+    }
+
+    async fn names_with_hidden_characters_are_refused_by_forms_and_others_are_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let stage = Stage::create(&kw).await;
+        let before = kw.audit_entries().await;
+
+        for c in HIDDEN {
+            for (path, fields) in stage.forms(&format!("name{c}[2J")) {
+                let page = submit(&mut owner, &path, &fields).await;
+                assert_eq!(page.status, 422, "{path} {fields:?}: {}", page.text);
+            }
+        }
+
+        assert_eq!(kw.audit_entries().await, before);
+        for (path, fields) in stage.forms(ALLOWED) {
+            let before = kw.audit_entries().await;
+            let page = submit(&mut owner, &path, &fields).await;
+            assert!(matches!(page.status.as_u16(), 200 | 303), "{path} {fields:?}: {}", page.text);
+            assert!(kw.audit_entries().await > before, "{path} {fields:?}: {}", page.text);
+        }
+    }
+
+    async fn identifiers_of_the_customer_may_hold_anything(kw) {
+        for c in HIDDEN {
+            let request = json!({
+                "namespace": "requests", "identifier": format!("a{c}"), "limit": 5, "duration": 1000,
+            });
+            kw.v2("ratelimit.limit", request).await.data();
+        }
+    }
+
+    async fn names_in_any_writing_are_taken(kw) {
+        for name in ["الفواتير", "חיובים", "請求書", "Größe é", "👩\u{200d}💻 team"] {
+            kw.v2("apis.createApi", json!({ "name": name })).await.data();
+        }
+    }
+}
