@@ -22,6 +22,7 @@ mod leases;
 mod limiter;
 mod metrics;
 mod names;
+mod no_store;
 mod questions;
 mod refill;
 #[path = "alone/servers.rs"]

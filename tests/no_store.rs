@@ -1,0 +1,151 @@
+//! No answer that carries a key, or that tells of a request, is kept on its way or by a browser.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+use crate::both;
+use crate::dashboard::{Visitor, at, between};
+use crate::support::{Keyward, Reply};
+
+#[track_caller]
+fn assert_not_kept(reply: &Reply, what: &str) {
+    let told: Vec<_> = reply.headers.get_all("cache-control").iter().collect();
+    assert_eq!(told, ["no-store"], "{what}: {}", reply.text);
+}
+
+/// Sends a request with the root key that may do everything, and with an `Idempotency-Key` where it has a body.
+async fn send(kw: &Keyward, path: &str, body: Option<&Value>) -> Reply {
+    let request = match body {
+        Some(_) => Request::post(path).header("idempotency-key", path),
+        None => Request::get(path),
+    };
+    let request = request
+        .header("authorization", format!("Bearer {}", kw.root_key))
+        .header("content-type", "application/json")
+        .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())));
+    kw.send(request.unwrap()).await
+}
+
+/// The key that an answer carries, wherever it stands.
+fn carried(reply: &Reply) -> String {
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let places = [
+        "/data/key",
+        "/data/plaintext",
+        "/data/0/plaintext",
+        "/key",
+        "/plaintext",
+        "/keys/0/plaintext",
+    ];
+    let found = places.iter().find_map(|place| reply.body.pointer(place)?.as_str());
+    found.unwrap_or_else(|| panic!("no key: {}", reply.text)).to_owned()
+}
+
+both! {
+    async fn answers_of_operations_that_carry_a_key_are_not_kept(kw) {
+        let api = kw.api().await;
+        kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
+        let key = kw.key_in(&api, json!({ "recoverable": true })).await;
+        let create = json!({ "apiId": api, "recoverable": true });
+        let get = json!({ "keyId": key.id, "decrypt": true });
+        let list = json!({ "apiId": api, "decrypt": true });
+        let reroll = json!({ "keyId": key.id, "expiration": 60_000 });
+
+        for (path, body) in [
+            ("/v2/keys.getKey".to_owned(), Some(&get)),
+            ("/v2/apis.listKeys".to_owned(), Some(&list)),
+            ("/v2/keys.createKey".to_owned(), Some(&create)),
+            ("/v2/keys.rerollKey".to_owned(), Some(&reroll)),
+            ("/v1/keys.createKey".to_owned(), Some(&create)),
+            ("/v1/keys.createKey?pretty".to_owned(), Some(&create)),
+            (format!("/v1/keys.getKey?keyId={}&decrypt=true", key.id), None),
+            (format!("/v1/keys.getKey?keyId={}&decrypt=true&pretty", key.id), None),
+            (format!("/v1/apis.listKeys?apiId={api}&decrypt=true"), None),
+            (format!("/v1/apis.listKeys?apiId={api}&decrypt=true&pretty"), None),
+        ] {
+            let first = send(&kw, &path, body).await;
+            // The answer of a creation is given again to who repeats the request.
+            let again = send(&kw, &path, body).await;
+            for reply in [&first, &again] {
+                assert_not_kept(reply, &path);
+                kw.verify(&carried(reply)).await.is("VALID");
+            }
+            assert_eq!(path.contains("pretty"), first.text.contains("\n  "), "{path}");
+            assert_eq!(carried(&first), carried(&again), "{path}");
+        }
+    }
+
+    async fn answers_of_operations_that_take_a_key_are_not_kept(kw) {
+        let key = kw.key(json!({})).await;
+
+        for operation in ["keys.verifyKey", "keys.whoami"] {
+            for version in ["v1", "v2"] {
+                let path = format!("/{version}/{operation}");
+                let reply = send(&kw, &path, Some(&json!({ "key": key.key }))).await;
+                assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+                assert_not_kept(&reply, &path);
+            }
+        }
+    }
+
+    async fn errors_of_operations_are_not_kept(kw) {
+        let powerless = kw.root_key(["api.*.verify_key"]).await;
+        let api = kw.api().await;
+        for version in ["v1", "v2"] {
+            let sent = async |root_key: &str, operation: &str, body: Value| match version {
+                "v1" => kw.v1_as(root_key, operation, body).await,
+                _ => kw.v2_as(root_key, operation, body).await,
+            };
+            let update = json!({ "keyId": "key_nowhere", "enabled": false });
+            for (status, reply) in [
+                (400, sent(&kw.root_key, "keys.createKey", json!({ "apiId": 5 })).await),
+                (401, sent("nobody", "keys.createKey", json!({ "apiId": api })).await),
+                (403, sent(&powerless, "apis.createApi", json!({ "name": "an API" })).await),
+                (404, sent(&kw.root_key, "keys.updateKey", update).await),
+            ] {
+                assert_eq!(reply.status, status, "{version}: {}", reply.text);
+                assert_not_kept(&reply, version);
+            }
+        }
+        let pretty = send(&kw, "/v1/keys.getKey?keyId=key_nowhere&decrypt=true&pretty", None).await;
+        assert_eq!(pretty.status, 404, "{}", pretty.text);
+        assert_not_kept(&pretty, "v1 pretty");
+    }
+
+    async fn pages_that_show_a_secret_are_not_kept(kw) {
+        let mut owner = Visitor::owner(&kw).await;
+        let api = kw.api().await;
+        let key = kw.key_in(&api, json!({})).await.id;
+        let secret = |page: &Reply| between(&page.text, "<code id=\"secret\">", "<").to_owned();
+
+        let create = [("api", api.as_str()), ("enabled", "on")];
+        let created = owner.post(&at("/keys"), &create).await;
+        let rerolled = owner.post(&at(&format!("/keys/{key}/reroll")), &[("grace", "0")]).await;
+        for page in [&created, &rerolled] {
+            kw.verify(&secret(page)).await.is("VALID");
+            assert_not_kept(page, "a key");
+        }
+        let fields = [("permission", "api.*.create_api")];
+        let issued = owner.post(&at("/root-keys"), &fields).await;
+        let id = between(&issued.text, "href=\"/dashboard/ws_default/root-keys/", "\"");
+        let rotate = at(&format!("/root-keys/{id}/rotate"));
+        let rotated = owner.post(&rotate, &[("grace", "900000")]).await;
+        for page in [&issued, &rotated] {
+            let name = json!({ "name": "an API" });
+            kw.v2_as(&secret(page), "apis.createApi", name).await.data();
+            assert_not_kept(page, "a root key");
+        }
+        let invited = owner.post(&at("/members/invite"), &[("role", "viewer")]).await;
+        assert!(invited.text.contains("/dashboard/join/"), "{}", invited.text);
+        assert_not_kept(&invited, "an invitation");
+        for (status, page) in [
+            (404, owner.get(&at("/keys/key_nowhere")).await),
+            (404, owner.get(&at("/nowhere")).await),
+            (422, owner.post(&at("/root-keys"), &[]).await),
+        ] {
+            assert_eq!(page.status, status, "{}", page.text);
+            assert_not_kept(&page, "a failure");
+        }
+    }
+}
