@@ -102,8 +102,15 @@ impl Replica {
     }
 
     pub fn key(&self) -> Key {
-        let api = self.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
-        let key = self.ok("keys.createKey", &json!({ "apiId": api }));
+        self.key_with(&json!({}))
+    }
+
+    /// A new key with these fields.
+    pub fn key_with(&self, fields: &Value) -> Key {
+        let mut request = fields.clone();
+        request["apiId"] =
+            self.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+        let key = self.ok("keys.createKey", &request);
         let text = |name: &str| key[name].as_str().unwrap().to_owned();
         Key { id: text("keyId"), key: text("key") }
     }
