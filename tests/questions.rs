@@ -4,6 +4,7 @@
 mod bounds;
 mod growth;
 mod isolation;
+mod memory;
 mod planted;
 
 use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};

@@ -99,9 +99,11 @@ const LIMIT_SQLITE: &str = "
     PRAGMA temp_store = FILE;
     PRAGMA cache_size = -16000;";
 
-/// How many steps SQLite makes before it is asked whether it may go on. One that compares a long text with a pattern takes up
-/// to a millisecond.
-const STEPS: i32 = 1_000;
+/// How many steps SQLite makes before it is asked whether it may go on. A step that copies a list takes a millisecond.
+const STEPS: i32 = 100;
+
+/// How often memory is looked at, which takes some 30 µs.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The rows, each a text. The connection is used for nothing else and closed: what stops the question must not stop
 /// another one.
@@ -139,12 +141,21 @@ impl Stop {
         let (is_unwanted, took_memory) = (self.is_unwanted.clone(), self.took_memory.clone());
         let (running, bounds) = (Stopwatch::new(), *bounds);
         let most = resident_bytes().map(|now| now.saturating_add(bounds.memory_max_bytes));
+        let mut next_look = Duration::ZERO;
         move || {
+            let elapsed = running.elapsed();
+            if elapsed >= bounds.time || is_unwanted.load(Ordering::Relaxed) {
+                return false;
+            }
+            if elapsed < next_look {
+                return true;
+            }
+            next_look = elapsed + LOOK_EVERY;
             if most.zip(resident_bytes()).is_some_and(|(most, now)| now > most) {
                 took_memory.store(true, Ordering::Relaxed);
                 return false;
             }
-            running.elapsed() < bounds.time && !is_unwanted.load(Ordering::Relaxed)
+            true
         }
     }
 }

@@ -23,6 +23,7 @@ mod limits;
 #[path = "../nemesis/proxy.rs"]
 #[expect(dead_code, reason = "the other binary uses the rest")]
 mod proxy;
+mod queries;
 mod replicas;
 mod rolling;
 mod servers;

@@ -3,6 +3,7 @@
 
 pub mod clickhouse;
 pub mod database;
+pub mod memory;
 pub mod process;
 pub mod seed;
 pub mod wire;

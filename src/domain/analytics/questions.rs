@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::sql::{self, ANSWER_MAX_BYTES, Asked, Family, Visible};
+use super::sql::{self, ANSWER_MAX_BYTES, Asked, Family, LISTS_MAX_BYTES, Visible};
 use crate::app::App;
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, QueryFault, Result};
@@ -25,7 +25,7 @@ pub const BOUNDS: Bounds = Bounds {
     answer_max_bytes: ANSWER_MAX_BYTES,
     memory_max_bytes: 512 * 1024 * 1024,
     list_items_max: 10_000,
-    lists_max_bytes: 4 * 1024 * 1024,
+    lists_max_bytes: LISTS_MAX_BYTES,
     joined_rows_max: 1_000_000,
 };
 

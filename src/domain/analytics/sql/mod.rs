@@ -62,6 +62,8 @@ pub const COLUMNS_MAX: usize = 64;
 
 /// The most bytes of an answer.
 pub const ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The most bytes of a list: in SQLite of each, in Postgres of all lists of a query together.
+pub const LISTS_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Parser and translator call themselves for what stands inside; their bounds keep them within this.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
@@ -86,7 +88,7 @@ pub struct Asked {
 /// A question that can be put to an engine, and what its answer consists of.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// Gives rows of one column: a JSON list of the columns' values, or NULL for one that is too long. That of
+    /// Gives rows of one column: a JSON list of the columns' values, or NULL where these are too long. That of
     /// ClickHouse gives the columns.
     pub query: BoundQuery,
     pub columns: Vec<Column>,
@@ -149,15 +151,30 @@ fn whole(engine: Engine, rows: &Rows) -> Fragment {
     });
     let values = Fragment::list(", ", &values.collect::<Vec<_>>());
     let template = if engine == Engine::Sqlite {
-        "SELECT json_array({0}) AS line FROM ({1}) AS q"
+        "json_array({0})"
     } else {
-        "SELECT CAST(json_build_array({0}) AS TEXT) AS line FROM ({1}) AS q"
+        "CAST(json_build_array({0}) AS TEXT)"
     };
-    let lines = Fragment::fill(template, &[&values, &rows.sql]);
-    // One that is too long never leaves the engine.
-    let template = "SELECT CASE WHEN octet_length(r.line) <= {0} THEN r.line END FROM ({1}) AS r";
+    let line = Fragment::fill(template, &[&values]);
+    let size = size(engine, rows);
     let longest = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
-    Fragment::fill(template, &[&longest, &lines])
+    let template = "SELECT CASE WHEN {0} <= {1} THEN {2} END AS line FROM ({3}) AS q";
+    Fragment::fill(template, &[&size, &longest, &line, &rows.sql])
+}
+
+/// The bytes of a row's texts and lists. They are summed before the row is made of them: one list may be selected in
+/// every column, and each column would have a copy of it.
+fn size(engine: Engine, rows: &Rows) -> Fragment {
+    let mut size = Fragment::int(0);
+    for ((_, ty), number) in rows.columns.iter().zip(rows.first..) {
+        let template = match (engine, ty) {
+            (Engine::Postgres, Type::Array(_)) => " + COALESCE(pg_column_size(q.{0}), 0)",
+            (_, Type::Text | Type::Array(_)) => " + COALESCE(octet_length(q.{0}), 0)",
+            _ => continue,
+        };
+        size.append(&Fragment::fill(template, &[&Fragment::name('c', number)]));
+    }
+    size
 }
 
 fn fault<T>(fault: QueryFault, message: impl Into<String>) -> Result<T> {

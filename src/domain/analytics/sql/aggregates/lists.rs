@@ -1,9 +1,12 @@
 //! Lists of values, of Postgres or SQLite.
 
+use super::super::LISTS_MAX_BYTES;
 use super::super::arrays::json;
 use super::super::fragment::Fragment;
 use super::super::kinds::{Engine, Type, Typed};
 use super::Sum;
+
+const _: () = assert!(LISTS_MAX_BYTES == 4_194_304, "SQL says so, too");
 
 pub fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
     let template = match (engine, is_distinct) {
@@ -15,7 +18,12 @@ pub fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
     };
     let finish = match (engine, is_distinct) {
         (Engine::Postgres, false) => "COALESCE({0}, jsonb_build_array())",
-        _ => "{0}",
+        (Engine::Postgres | Engine::ClickHouse, _) => "{0}",
+        // It has no function that fails, but fails where a value would be longer than any. Of equal aggregates it
+        // computes one.
+        (Engine::Sqlite, _) => {
+            "CASE WHEN octet_length({0}) <= 4194304 THEN {0} ELSE zeroblob(9223372036854775807) END"
+        }
     };
     let sql = Fragment::fill(template, &[&json(engine, value)]);
     Sum::new(sql, finish, Type::array(value.ty.clone()))

@@ -1,0 +1,91 @@
+//! How much memory and disk a query takes, whatever it asks for.
+
+use std::time::Duration;
+
+use keyward::domain::analytics::sql::Family;
+use keyward::store::questions::Bounds;
+use sqlx::PgPool;
+
+use super::planted::Planted;
+use super::{answer, asked, bounds};
+use crate::support::NOON;
+use crate::support::memory::growth_kb;
+
+/// By which a backend may grow: it sorts and merges several times in the 16 MB of `work_mem`.
+const GROWTH_MAX_KB: u64 = 72 * 1024;
+
+/// Adds events with ids of 200 characters.
+const ADDED: &str = "INSERT INTO verifications
+    SELECT $1, series, batch, substr('req_' || n || '_0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz', 1, 200), 1, 1, '', ''
+    FROM (WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $2) SELECT n FROM numbers) AS numbers,
+        (SELECT series, batch FROM verifications v JOIN verification_series s ON s.id = v.series WHERE s.workspace_id = 'ws_mine' LIMIT 1) AS v";
+
+async fn postgres_with(events: i64) -> (Planted, PgPool) {
+    let planted = Planted::postgres().await;
+    let Planted::Postgres { pool, .. } = &planted else { unreachable!("it is Postgres") };
+    let pool = pool.clone();
+    sqlx::query(ADDED).bind(NOON.0 - 1_000).bind(events).execute(&pool).await.unwrap();
+    sqlx::raw_sql("ANALYZE").execute(&pool).await.unwrap();
+    (planted, pool)
+}
+
+async fn sqlite_with(events: i64) -> Planted {
+    let planted = Planted::sqlite().await;
+    let Planted::Sqlite { pool, .. } = &planted else { unreachable!("it is SQLite") };
+    sqlx::query(ADDED).bind(NOON.0 - 1_000).bind(events).execute(pool).await.unwrap();
+    planted
+}
+
+/// Returns how a query ended, and by how many kB the backend grew that ran it.
+async fn growth_of_backend(planted: &Planted, pool: &PgPool, text: &str) -> (String, u64) {
+    let bounds = Bounds { time: Duration::from_secs(60), joined_rows_max: 50_000, ..bounds() };
+    let pids: Vec<i32> =
+        sqlx::query_scalar("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    let asked = asked(Family::Verifications);
+    let (answer, grown_kb) = growth_kb(&pids, answer(planted, text, &asked, &bounds)).await;
+    let ended = match answer {
+        Ok(rows) => rows.to_string(),
+        Err(e) => format!("{}: {e}", e.code().name()),
+    };
+    (ended, grown_kb)
+}
+
+/// Selects the same list of about 3 MB sixty-two times.
+fn copied_list() -> String {
+    let copies: Vec<_> = (1..=62).map(|n| format!("l AS a{n}")).collect();
+    let ids = "SELECT request_id FROM key_verifications_v1 LIMIT 15000";
+    format!(
+        "SELECT {} FROM (SELECT groupArray(request_id) AS l FROM ({ids}) y) x",
+        copies.join(", ")
+    )
+}
+
+#[tokio::test]
+async fn backend_of_postgres_does_not_grow_when_one_list_is_selected_often() {
+    let (planted, pool) = postgres_with(15_000).await;
+
+    let (ended, grown_kb) = growth_of_backend(&planted, &pool, &copied_list()).await;
+
+    assert!(ended.starts_with("query_memory_limit_exceeded: the answer is larger"), "{ended:.300}");
+    assert!(grown_kb < GROWTH_MAX_KB, "the backend grew by {grown_kb} kB");
+}
+
+#[tokio::test]
+async fn list_of_sqlite_holds_four_megabytes() {
+    let planted = sqlite_with(30_000).await;
+    let asked = asked(Family::Verifications);
+    let list = |function: &str, events: u32| {
+        let ids = format!("SELECT request_id FROM key_verifications_v1 LIMIT {events}");
+        format!("SELECT length({function}(request_id)) AS n FROM ({ids}) AS x")
+    };
+
+    for function in ["groupArray", "groupUniqArray"] {
+        let answered = answer(&planted, &list(function, 20_000), &asked, &bounds()).await;
+        assert_eq!(answered.unwrap(), serde_json::json!([{ "n": 20_000 }]));
+        let refused = answer(&planted, &list(function, 25_000), &asked, &bounds()).await;
+        assert_eq!(refused.expect_err("it is long").code().name(), "query_memory_limit_exceeded");
+    }
+}
