@@ -27,7 +27,7 @@ pub struct Bounds {
     /// By which the process of an embedded server may grow.
     pub memory_max_bytes: u64,
     /// In Postgres, which has no bound of memory for a query: how many values a list of different ones may hold, how
-    /// many bytes all lists together, and how many rows all joins together may give.
+    /// many bytes all lists and the different values after IN together, and how many rows all joins together may give.
     pub list_items_max: u64,
     pub lists_max_bytes: u64,
     pub joined_rows_max: u64,
@@ -53,7 +53,8 @@ impl Events {
     }
 }
 
-/// What a replica's database gives a question: to sort and to group, and on its disk.
+/// What a replica's database gives a question: to sort and to group, and on its disk. It sorts and merges, which it does
+/// on disk: a hash table may have to be in memory as a whole, such as one for a join whose rows all share a key.
 const LIMIT_POSTGRES: &str = "
     SELECT set_config('transaction_read_only', 'on', TRUE),
         set_config('statement_timeout', $1, TRUE),
@@ -61,6 +62,8 @@ const LIMIT_POSTGRES: &str = "
         set_config('work_mem', '16MB', TRUE),
         set_config('max_parallel_workers_per_gather', '0', TRUE),
         set_config('jit', 'off', TRUE),
+        set_config('enable_hashjoin', 'off', TRUE),
+        set_config('enable_hashagg', 'off', TRUE),
         set_config('keyward.list_items_max', $2, TRUE),
         set_config('keyward.list_bytes_left', $3, TRUE),
         set_config('keyward.joined_rows_left', $4, TRUE),
@@ -236,7 +239,7 @@ fn told(failed: Failed, bounds: &Bounds, stop: Option<&Stop>) -> Error {
 fn too_long(bounds: &Bounds) -> String {
     let (items, bytes) = (bounds.list_items_max, bounds.lists_max_bytes);
     format!(
-        "the lists of the query hold more than {bytes} bytes, or one of groupUniqArray more than {items} values: gather less"
+        "the lists of the query and the values after IN hold more than {bytes} bytes, or a list of groupUniqArray more than {items} values: gather less"
     )
 }
 

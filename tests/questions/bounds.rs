@@ -143,7 +143,7 @@ async fn lists_and_joins_are_bounded_in_postgres() {
     assert_eq!(of(Bounds { lists_max_bytes: 1_000, ..bounds() })(list).await, "answered");
     assert_eq!(
         of(Bounds { lists_max_bytes: 60, ..bounds() })(list).await,
-        "query_memory_limit_exceeded: the lists of the query hold more than 60 bytes, or one of groupUniqArray more than 10000 values: gather less"
+        "query_memory_limit_exceeded: the lists of the query and the values after IN hold more than 60 bytes, or a list of groupUniqArray more than 10000 values: gather less"
     );
     // All lists share their bytes; of equal values one counts.
     let too_long = of(Bounds { lists_max_bytes: 60, ..bounds() })(lists).await;

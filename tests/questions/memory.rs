@@ -14,6 +14,10 @@ use crate::support::memory::growth_kb;
 /// By which a backend may grow: it sorts and merges several times in the 16 MB of `work_mem`.
 const GROWTH_MAX_KB: u64 = 72 * 1024;
 
+/// Texts of about 3 kB, a different one for each event.
+const WIDE: &str = "concat(request_id, request_id, request_id, request_id, request_id, request_id, request_id, \
+    request_id, request_id, request_id, request_id, request_id, request_id, request_id)";
+
 /// Adds events with ids of 200 characters.
 const ADDED: &str = "INSERT INTO verifications
     SELECT $1, series, batch, substr('req_' || n || '_0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz', 1, 200), 1, 1, '', ''
@@ -71,6 +75,64 @@ async fn backend_of_postgres_does_not_grow_when_one_list_is_selected_often() {
 
     assert!(ended.starts_with("query_memory_limit_exceeded: the answer is larger"), "{ended:.300}");
     assert!(grown_kb < GROWTH_MAX_KB, "the backend grew by {grown_kb} kB");
+}
+
+#[tokio::test]
+async fn backend_of_postgres_does_not_grow_when_all_rows_of_a_join_share_a_key() {
+    let (planted, pool) = postgres_with(60_000).await;
+    let events = format!("(SELECT key_id, {WIDE} AS wide FROM key_verifications_v1 LIMIT 1000000)");
+    let text = format!(
+        "SELECT sum(length(a.wide) + length(b.wide)) AS n FROM {events} AS a JOIN {events} AS b ON a.key_id = b.key_id"
+    );
+
+    let (ended, grown_kb) = growth_of_backend(&planted, &pool, &text).await;
+
+    assert!(ended.starts_with("query_rows_limit_exceeded"), "{ended:.300}");
+    assert!(grown_kb < GROWTH_MAX_KB, "the backend grew by {grown_kb} kB");
+}
+
+#[tokio::test]
+async fn backend_of_postgres_does_not_grow_when_a_set_is_large() {
+    let (planted, pool) = postgres_with(60_000).await;
+    let (wide, from) = (WIDE, "FROM key_verifications_v1");
+    let of_both = |words: &str| {
+        format!(
+            "SELECT count() AS n FROM (SELECT {wide} AS w {from} {words} SELECT {wide} AS w {from}) AS x"
+        )
+    };
+    let member = |words: &str| {
+        format!("SELECT countIf({wide} {words} (SELECT {wide} AS w {from})) AS n {from}")
+    };
+
+    for (text, expected) in [
+        (of_both("EXCEPT"), r#"[{"n":0}]"#),
+        (of_both("INTERSECT"), r#"[{"n":60006}]"#),
+        (member("IN"), "query_memory_limit_exceeded: the lists of the query"),
+        (member("NOT IN"), "query_memory_limit_exceeded: the lists of the query"),
+    ] {
+        let (ended, grown_kb) = growth_of_backend(&planted, &pool, &text).await;
+        assert!(grown_kb < GROWTH_MAX_KB, "the backend grew by {grown_kb} kB by {text}");
+        assert!(ended.starts_with(expected), "{text}: {ended:.300}");
+    }
+}
+
+/// What counts of a set are its different values.
+#[tokio::test]
+async fn set_of_postgres_is_as_long_as_its_different_values() {
+    let (planted, _pool) = postgres_with(100).await;
+    let asked = asked(Family::Verifications);
+    let events = "FROM key_verifications_v1";
+    let few = format!("SELECT count() AS n {events} WHERE key_id IN (SELECT key_id {events})");
+    let many =
+        format!("SELECT count() AS n {events} WHERE request_id IN (SELECT request_id {events})");
+    let small = Bounds { lists_max_bytes: 1_000, ..bounds() };
+
+    let few = answer(&planted, &few, &asked, &small).await;
+    assert_eq!(few.unwrap(), serde_json::json!([{ "n": 106 }]));
+    let refused = answer(&planted, &many, &asked, &small).await;
+    assert_eq!(refused.expect_err("it is long").code().name(), "query_memory_limit_exceeded");
+    let answered = answer(&planted, &many, &asked, &bounds()).await;
+    assert_eq!(answered.unwrap(), serde_json::json!([{ "n": 106 }]));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use sqlparser::ast::{BinaryOperator, Expr, Query};
 use super::fragment::Fragment;
 use super::kinds::{Engine, Narrowing, Type, Typed};
 use super::scope::Scope;
-use super::translate::Translator;
+use super::translate::{Rows, Translator};
 use super::{casts, domain, fault, invalid, shown, times, unsupported};
 use crate::error::{QueryFault, Result};
 
@@ -160,12 +160,27 @@ impl Translator<'_> {
         let [(_, ty)] = &rows.columns[..] else {
             return invalid("the query after IN has one column");
         };
-        let member = Typed::of(rows.sql.clone(), ty.clone(), &[]);
+        let member = Typed::of(self.members(&rows), ty.clone(), &[]);
         if !is_comparable(&value.ty, ty) || value.ty.is_truth() != ty.is_truth() {
             return invalid(format!("IN compares {} with {ty}", value.ty));
         }
         let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
         Ok(Typed::fill(template, Type::Flag, &[&value, &member]))
+    }
+
+    /// The rows of a query after IN. Postgres may keep them in memory, whatever they come to; so they are counted like
+    /// lists, of equal ones one. They are stored first, because rows that are read again would count again.
+    fn members(&mut self, rows: &Rows) -> Fragment {
+        if self.engine != Engine::Postgres {
+            return rows.sql.clone();
+        }
+        let (all, stored) = (self.name('t'), self.name('w'));
+        let column = Fragment::name('c', rows.first);
+        let template = "WITH {1} AS MATERIALIZED (SELECT {0}.{2} FROM \
+            (SELECT DISTINCT {0}.{2} FROM ({3}) AS {0} OFFSET 0) AS {0} \
+            WHERE {0}.{2} IS NULL OR keyward_events.count_listed(to_jsonb({0}.{2}))) \
+            SELECT {1}.{2} FROM {1}";
+        Fragment::fill(template, &[&all, &stored, &column, &rows.sql])
     }
 }
 
