@@ -14,6 +14,7 @@ pub mod clickhouse;
 mod credits;
 mod database;
 pub mod deliveries;
+pub mod disk;
 pub mod events;
 pub mod freshness;
 mod gate;

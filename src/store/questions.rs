@@ -4,6 +4,7 @@
 //! says when it fails is not passed on, because it speaks of a query that its author has never seen.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use sqlx::{AssertSqlSafe, PgPool, Postgres, Sqlite, SqlitePool};
 use tracing::debug;
 
 use super::events::{Events, Tables};
-use super::postgres;
+use super::{disk, postgres};
 use crate::clock::Stopwatch;
 use crate::error::{self, Error, QueryFault, Result};
 use crate::model::{BoundQuery, Engine};
@@ -26,6 +27,8 @@ pub struct Bounds {
     pub answer_max_bytes: usize,
     /// By which the process of an embedded server may grow.
     pub memory_max_bytes: u64,
+    /// What temporary files of an embedded server leave free, on the disk of its data and on their own.
+    pub disk_reserve_bytes: u64,
     /// In Postgres, which has no bound of memory for a query: how many values a list of different ones may hold, how
     /// many bytes all lists and the different values after IN together, and how many rows all joins together may give.
     pub list_items_max: u64,
@@ -95,17 +98,16 @@ pub async fn ask_postgres(
     Ok(rows)
 }
 
-/// Sorts on disk what is large, and opens no door of SQLite's that is not needed.
+/// Opens no door of SQLite's that is not needed.
 const LIMIT_SQLITE: &str = "
     PRAGMA query_only = ON;
     PRAGMA trusted_schema = OFF;
-    PRAGMA temp_store = FILE;
     PRAGMA cache_size = -16000;";
 
 /// How many steps SQLite makes before it is asked whether it may go on. A step that copies a list takes a millisecond.
 const STEPS: i32 = 100;
 
-/// How often memory is looked at, which takes some 30 µs.
+/// How often memory and disk are looked at, which takes some 30 µs.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The rows, each a text. The connection is used for nothing else and closed: what stops the question must not stop
@@ -117,9 +119,18 @@ pub async fn ask_sqlite(
 ) -> Result<Vec<String>> {
     let mut connection = pool.acquire().await?;
     connection.close_on_drop();
+    let options = pool.connect_options();
+    // It sorts on disk what is large, or in memory where the disk is full already.
+    let disks = Some(Disks::new(options.get_filename(), bounds)).filter(Disks::have_room);
+    let temp_store = match disks {
+        Some(_) => "PRAGMA temp_store = FILE;",
+        None => "PRAGMA temp_store = MEMORY;",
+    };
     sqlx::raw_sql(LIMIT_SQLITE).execute(&mut *connection).await?;
+    sqlx::raw_sql(temp_store).execute(&mut *connection).await?;
     let stop = Stop::new();
-    connection.lock_handle().await?.set_progress_handler(STEPS, stop.handler(bounds));
+    let handler = stop.handler(bounds, disks);
+    connection.lock_handle().await?.set_progress_handler(STEPS, handler);
     let mut question = sqlx::query_scalar::<Sqlite, Option<String>>(AssertSqlSafe(&*query.sql));
     for text in &query.texts {
         question = question.bind(text);
@@ -128,26 +139,54 @@ pub async fn ask_sqlite(
     gathered(rows, bounds).await.map_err(|e| told(e, bounds, Some(&stop)))
 }
 
-/// What stops a statement of SQLite: its time, its memory, or that nobody waits for it any more.
+/// The disks that temporary files of SQLite could fill.
+struct Disks {
+    data: PathBuf,
+    temp: PathBuf,
+    reserve_bytes: u64,
+}
+
+impl Disks {
+    fn new(file: &Path, bounds: &Bounds) -> Self {
+        Self {
+            data: file.parent().map(Path::to_owned).unwrap_or_default(),
+            temp: disk::sqlite_temp_directory(),
+            reserve_bytes: bounds.disk_reserve_bytes,
+        }
+    }
+
+    fn have_room(&self) -> bool {
+        let free = [&self.data, &self.temp].into_iter().filter_map(|path| disk::free_bytes(path));
+        free.min().is_none_or(|free| free >= self.reserve_bytes)
+    }
+}
+
+/// What stops a statement of SQLite: its time, its memory, the disk, or that nobody waits for it any more.
 struct Stop {
     is_unwanted: Arc<AtomicBool>,
     took_memory: Arc<AtomicBool>,
+    took_disk: Arc<AtomicBool>,
 }
 
 impl Stop {
     fn new() -> Self {
-        Self { is_unwanted: Arc::default(), took_memory: Arc::default() }
+        Self { is_unwanted: Arc::default(), took_memory: Arc::default(), took_disk: Arc::default() }
     }
 
     /// Tells whether to go on.
-    fn handler(&self, bounds: &Bounds) -> impl FnMut() -> bool + Send + 'static {
-        let (is_unwanted, took_memory) = (self.is_unwanted.clone(), self.took_memory.clone());
-        let (running, bounds) = (Stopwatch::new(), *bounds);
+    fn handler(
+        &self,
+        bounds: &Bounds,
+        disks: Option<Disks>,
+    ) -> impl FnMut() -> bool + Send + 'static {
+        let is_unwanted = self.is_unwanted.clone();
+        let (took_memory, took_disk) = (self.took_memory.clone(), self.took_disk.clone());
+        let (running, time) = (Stopwatch::new(), bounds.time);
         let most = resident_bytes().map(|now| now.saturating_add(bounds.memory_max_bytes));
         let mut next_look = Duration::ZERO;
         move || {
             let elapsed = running.elapsed();
-            if elapsed >= bounds.time || is_unwanted.load(Ordering::Relaxed) {
+            if elapsed >= time || is_unwanted.load(Ordering::Relaxed) {
                 return false;
             }
             if elapsed < next_look {
@@ -156,6 +195,10 @@ impl Stop {
             next_look = elapsed + LOOK_EVERY;
             if most.zip(resident_bytes()).is_some_and(|(most, now)| now > most) {
                 took_memory.store(true, Ordering::Relaxed);
+                return false;
+            }
+            if disks.as_ref().is_some_and(|disks| !disks.have_room()) {
+                took_disk.store(true, Ordering::Relaxed);
                 return false;
             }
             true
@@ -212,7 +255,12 @@ fn told(failed: Failed, bounds: &Bounds, stop: Option<&Stop>) -> Error {
     let code = primary(refusal.code().unwrap_or_default());
     debug!(cause = %refusal, "an engine did not answer a question");
     let took_memory = stop.is_some_and(|stop| stop.took_memory.load(Ordering::Relaxed));
+    let took_disk = stop.is_some_and(|stop| stop.took_disk.load(Ordering::Relaxed));
     let (fault, message) = match &*code {
+        "9" if took_disk => (
+            QueryFault::Memory,
+            "the query took more of the disk than is free for it: ask for less at once",
+        ),
         "57014" | "55P03" | "9" if !took_memory => {
             (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
         }

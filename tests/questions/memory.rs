@@ -151,3 +151,50 @@ async fn list_of_sqlite_holds_four_megabytes() {
         assert_eq!(refused.expect_err("it is long").code().name(), "query_memory_limit_exceeded");
     }
 }
+
+/// Each event in many rows, so that the different texts of them do not end.
+fn spilling() -> String {
+    format!(
+        "SELECT count(DISTINCT concat(a.request_id, b.request_id, {})) AS n FROM key_verifications_v1 a, key_verifications_v1 b",
+        WIDE.replace("request_id", "a.request_id")
+    )
+}
+
+#[tokio::test]
+async fn query_of_sqlite_stops_when_the_disk_falls_below_the_reserve() {
+    let planted = sqlite_with(2_000).await;
+    let Planted::Sqlite { _directory: directory, .. } = &planted else {
+        unreachable!("it is SQLite")
+    };
+    let disk = rustix::fs::statvfs(directory.path()).unwrap();
+    let reserve_bytes = disk.f_bavail * disk.f_frsize - 64 * 1024 * 1024;
+    let bounds =
+        Bounds { time: Duration::from_secs(60), disk_reserve_bytes: reserve_bytes, ..bounds() };
+
+    let refused = answer(&planted, &spilling(), &asked(Family::Verifications), &bounds).await;
+
+    let refused = refused.expect_err("it takes more than there is");
+    assert_eq!(refused.code().name(), "query_memory_limit_exceeded", "{refused}");
+    assert!(refused.to_string().contains("disk"), "{refused}");
+}
+
+#[tokio::test]
+async fn query_of_sqlite_leaves_the_disk_alone_when_it_is_below_the_reserve() {
+    let planted = sqlite_with(2_000).await;
+    let asked = asked(Family::Verifications);
+    let bounds = Bounds {
+        time: Duration::from_secs(60),
+        disk_reserve_bytes: u64::MAX,
+        memory_max_bytes: 128 * 1024 * 1024,
+        ..bounds()
+    };
+
+    let refused = answer(&planted, &spilling(), &asked, &bounds).await;
+
+    let refused = refused.expect_err("it takes more memory than it may");
+    assert_eq!(refused.code().name(), "query_memory_limit_exceeded", "{refused}");
+    let small = "SELECT count(DISTINCT request_id) AS n FROM key_verifications_v1";
+    let answered =
+        answer(&planted, small, &asked, &Bounds { memory_max_bytes: u64::MAX, ..bounds }).await;
+    assert_eq!(answered.unwrap(), serde_json::json!([{ "n": 2_006 }]));
+}

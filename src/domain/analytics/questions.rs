@@ -19,11 +19,12 @@ use crate::store::questions::Bounds;
 const ROWS_MAX: u64 = 10_000;
 /// How long an answer may take: a connection is waited for, and the question then has its time.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// How much one question may take.
+/// How much one question may take. The reserve of the disk is a setting.
 pub const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(10),
     answer_max_bytes: ANSWER_MAX_BYTES,
     memory_max_bytes: 512 * 1024 * 1024,
+    disk_reserve_bytes: 0,
     list_items_max: 10_000,
     lists_max_bytes: LISTS_MAX_BYTES,
     joined_rows_max: 1_000_000,
@@ -79,7 +80,8 @@ async fn ask(
     let translating = tokio::task::spawn_blocking(move || sql::translate(&text, engine, &asked));
     let question = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let running = Running { hour: &hour, since: Stopwatch::new() };
-    let rows = app.events.ask(&question.query, &BOUNDS).await;
+    let bounds = Bounds { disk_reserve_bytes: app.settings.events_reserve_bytes, ..BOUNDS };
+    let rows = app.events.ask(&question.query, &bounds).await;
     drop(running);
     rows?.iter().map(|row| sql::object(&question.columns, row)).collect()
 }

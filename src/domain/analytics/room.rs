@@ -1,11 +1,10 @@
 //! Room for events: what an embedded server's disk keeps free for everything else, and how much single events may take.
 
-use rustix::fs::statvfs;
-
 use super::writer;
 use crate::app::App;
 use crate::config::{Engines, Settings};
 use crate::error::Result;
+use crate::store::disk;
 
 /// A disk on which there is too little free for events to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +22,7 @@ pub fn shortage(settings: &Settings) -> Option<Shortage> {
 /// Of the disk of an embedded server, where the system tells.
 pub fn free_bytes(settings: &Settings) -> Option<u64> {
     let Engines::Embedded { data_dir } = &settings.engines else { return None };
-    let disk = statvfs(data_dir).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    disk::free_bytes(data_dir)
 }
 
 /// Keeps single events within their bound, where they stay in the database.
