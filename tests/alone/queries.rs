@@ -37,7 +37,7 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
         delivered: Delivered::default(),
     };
     let bounds =
-        Bounds { time: Duration::from_secs(60), ..keyward::domain::analytics::questions::BOUNDS };
+        Bounds { time: Duration::from_mins(1), ..keyward::domain::analytics::questions::BOUNDS };
     let question = sql::translate(&text, Engine::Sqlite, &asked).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();
 

@@ -42,7 +42,7 @@ async fn sqlite_with(events: i64) -> Planted {
 
 /// Returns how a query ended, and by how many kB the backend grew that ran it.
 async fn growth_of_backend(planted: &Planted, pool: &PgPool, text: &str) -> (String, u64) {
-    let bounds = Bounds { time: Duration::from_secs(60), joined_rows_max: 50_000, ..bounds() };
+    let bounds = Bounds { time: Duration::from_mins(1), joined_rows_max: 50_000, ..bounds() };
     let pids: Vec<i32> =
         sqlx::query_scalar("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'")
             .fetch_all(pool)
@@ -169,7 +169,7 @@ async fn query_of_sqlite_stops_when_the_disk_falls_below_the_reserve() {
     let disk = rustix::fs::statvfs(directory.path()).unwrap();
     let reserve_bytes = disk.f_bavail * disk.f_frsize - 64 * 1024 * 1024;
     let bounds =
-        Bounds { time: Duration::from_secs(60), disk_reserve_bytes: reserve_bytes, ..bounds() };
+        Bounds { time: Duration::from_mins(1), disk_reserve_bytes: reserve_bytes, ..bounds() };
 
     let refused = answer(&planted, &spilling(), &asked(Family::Verifications), &bounds).await;
 
@@ -183,7 +183,7 @@ async fn query_of_sqlite_leaves_the_disk_alone_when_it_is_below_the_reserve() {
     let planted = sqlite_with(2_000).await;
     let asked = asked(Family::Verifications);
     let bounds = Bounds {
-        time: Duration::from_secs(60),
+        time: Duration::from_mins(1),
         disk_reserve_bytes: u64::MAX,
         memory_max_bytes: 128 * 1024 * 1024,
         ..bounds()
