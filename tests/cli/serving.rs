@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{ROOT_KEY, embedded};
-use crate::support::process::{Server, free_port, get, keyward_with_files, run};
+use crate::support::process::{Server, free_port, get, keyward_with_files};
 
 /// A connection on which requests are sent one after the other.
 struct Kept(TcpStream);

@@ -78,6 +78,23 @@ async fn backend_of_postgres_does_not_grow_when_one_list_is_selected_often() {
 }
 
 #[tokio::test]
+async fn backend_of_postgres_does_not_grow_when_texts_of_one_list_are_asked_for_often() {
+    let (planted, pool) = postgres_with(15_000).await;
+    let texts: Vec<_> =
+        (1..=60).map(|n| format!("length(concat(toString(l), '{n}')) AS n{n}")).collect();
+    let ids = "SELECT request_id FROM key_verifications_v1 LIMIT 15000";
+    let text = format!(
+        "SELECT {} FROM (SELECT groupArray(request_id) AS l FROM ({ids}) y) x",
+        texts.join(", ")
+    );
+
+    let (ended, grown_kb) = growth_of_backend(&planted, &pool, &text).await;
+
+    assert!(ended.starts_with(r#"[{"n1":null,"#), "{ended:.300}");
+    assert!(grown_kb < GROWTH_MAX_KB, "the backend grew by {grown_kb} kB");
+}
+
+#[tokio::test]
 async fn backend_of_postgres_does_not_grow_when_all_rows_of_a_join_share_a_key() {
     let (planted, pool) = postgres_with(60_000).await;
     let events = format!("(SELECT key_id, {WIDE} AS wide FROM key_verifications_v1 LIMIT 1000000)");

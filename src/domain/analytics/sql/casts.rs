@@ -103,11 +103,17 @@ pub fn to_float(engine: Engine, value: &Typed) -> Result<Typed> {
     }
 }
 
-/// As it would stand in an answer.
+/// As it would stand in an answer. In Postgres a list of more than 64 KiB has no text.
 pub fn to_text(engine: Engine, value: &Typed) -> Result<Typed> {
     let template = match &value.ty {
         Type::Text => return Ok(value.clone()),
-        Type::Int | Type::Float | Type::Null | Type::Array(_) => "CAST({0} AS TEXT)",
+        Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
+        // Postgres makes the whole text before any of it is cut off.
+        Type::Array(_) => engine.pick([
+            "CASE WHEN pg_column_size({0}) <= 65536 THEN CAST({0} AS TEXT) END",
+            "CAST({0} AS TEXT)",
+            "CAST({0} AS TEXT)",
+        ]),
         Type::Bool => "CASE WHEN {0} THEN 'true' WHEN NOT {0} THEN 'false' END",
         Type::Flag => "CASE WHEN {0} THEN '1' WHEN NOT {0} THEN '0' END",
         Type::DateTime => engine.pick([
