@@ -104,6 +104,9 @@ pub enum Error {
         declare one that is gone for good gone with keyward replica forget"
     )]
     Unreached(String),
+    /// A failure in another transaction has undone it.
+    #[error("the commit that the change shared with others was lost: {0}")]
+    CommitLost(String),
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
     #[error("ClickHouse failed: {0}")]
@@ -199,6 +202,7 @@ impl Error {
             | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
             | Self::StoreUnopened
+            | Self::CommitLost(_)
             | Self::Busy(_)
             | Self::DebitTimeout
             | Self::Unreached(_)

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::journal::Journal;
 use crate::clock::Stopwatch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_outage};
 
 /// How many transactions may wait for the writer.
 pub const QUEUE_MAX: usize = 1_000;
@@ -299,7 +299,7 @@ async fn serve(
             (false, _) => "ROLLBACK TO turn; COMMIT",
         };
         if let Err(cause) = execute(&mut connection, sql).await {
-            let cause = Arc::new(Error::from(cause));
+            let cause = Arc::new(lost(cause));
             for commit in commits {
                 let _ = commit.send(Err(Error::Shared(cause.clone())));
             }
@@ -315,6 +315,12 @@ async fn serve(
         let _ = commit.send(Ok(()));
     }
     (Some(connection), None)
+}
+
+/// Why those who share a commit find nothing changed. A failure of the disk in one transaction undoes the others at once,
+/// and what SQLite says at the end does not name it.
+fn lost(cause: sqlx::Error) -> Error {
+    if is_outage(&cause) { cause.into() } else { Error::CommitLost(cause.to_string()) }
 }
 
 /// Begins the first transaction of a batch. Returns what SQLite changes when another connection has written.

@@ -90,6 +90,29 @@ async fn transaction_that_fails_undoes_only_itself() {
 }
 
 #[tokio::test]
+async fn transactions_that_share_a_lost_commit_fail_as_in_an_outage() {
+    let (_directory, store) = sqlite().await;
+    // As after a failure of the disk, SQLite undoes the whole transaction, savepoints included.
+    let trigger = "CREATE TRIGGER broken BEFORE INSERT ON workspaces WHEN new.id = 'ws_broken'
+        BEGIN SELECT RAISE(ROLLBACK, 'broken'); END";
+    execute(&store, trigger).await;
+    let holder = store.begin().await.unwrap();
+
+    let (before, broken, held) = tokio::join!(
+        biased;
+        add(&store, "ws_before"),
+        add(&store, "ws_broken"),
+        holder.commit()
+    );
+
+    let before = before.unwrap_err();
+    assert_eq!(before.code(), Code::ServiceUnavailable, "{before}");
+    assert!(broken.is_err() && held.is_err());
+    assert_eq!(ids(&store).await, [""; 0]);
+    assert!(add(&store, "ws_later").await.unwrap());
+}
+
+#[tokio::test]
 async fn reader_finds_what_a_transaction_was_refused_for() {
     let (_directory, store) = sqlite().await;
     let first = key(&store, None).await;
