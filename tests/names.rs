@@ -3,6 +3,7 @@
 
 use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
+use keyward::id::ApiId;
 use keyward::model::Algorithm;
 use keyward::secret::KeyHash;
 use serde_json::{Value, json};
@@ -211,6 +212,20 @@ both! {
             let reply = kw.v1(operation, request).await;
             assert!(reply.status.is_success(), "{operation} {field}: {}", reply.text);
         }
+    }
+
+    async fn page_writes_out_a_name_of_before(kw) {
+        let id = ApiId::from(kw.api().await.as_str());
+        let mut tx = kw.store().begin().await.unwrap();
+        let mut api = tx.api(&default_workspace(), &id).await.unwrap().unwrap();
+        api.name = "before\u{202e}after".into();
+        tx.set_api(&api).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let page = Visitor::owner(&kw).await.get(&at("/apis")).await.text;
+
+        assert!(page.contains("before\\u{202e}after"), "{page}");
+        assert!(!page.contains(">before\u{202e}after<"), "{page}");
     }
 
     async fn names_with_hidden_characters_are_refused_by_forms_and_others_are_kept(kw) {

@@ -15,6 +15,7 @@ mod confirm;
 mod failure;
 mod form;
 mod headers;
+mod hidden;
 mod identities;
 mod imports;
 mod join;
@@ -150,7 +151,7 @@ fn routes() -> Router {
 fn page(template: &impl Template) -> Answer {
     let html = template.render().map_err(|e| Error::Internal(format!("a page failed: {e}")))?;
     let html_type = HeaderValue::from_static("text/html; charset=utf-8");
-    Ok(([(CONTENT_TYPE, html_type)], html).into_response())
+    Ok(([(CONTENT_TYPE, html_type)], hidden::write_out(html)).into_response())
 }
 
 /// A page that says what is wrong with what it was sent.
