@@ -39,6 +39,10 @@ pub struct Shared {
     pub keys: Mutex<Vec<KeyFacts>>,
     /// Keys that no replica has seen.
     pub fresh: Mutex<VecDeque<KeyNo>>,
+    /// A key that is re-rolled while everybody spends it, and the one that has taken its place.
+    pub rerolled: Mutex<Vec<KeyNo>>,
+    /// Whether a replica is of an earlier version, which leaves the credits on a re-rolled key.
+    pub has_earlier_version: bool,
     pub stop: AtomicBool,
 }
 
@@ -49,6 +53,10 @@ impl Shared {
 
     pub fn fresh(&self) -> MutexGuard<'_, VecDeque<KeyNo>> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn rerolled(&self) -> MutexGuard<'_, Vec<KeyNo>> {
+        self.rerolled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_over(&self) -> bool {
@@ -104,7 +112,7 @@ impl<'a> Caller<'a> {
         let keys = self.shared.keys();
         let id = |key: &KeyNo| keys[*key].id.as_str();
         match asked {
-            Asked::Control | Asked::Create { .. } => ("", Value::Null),
+            Asked::Control | Asked::Create { .. } | Asked::Reroll { .. } => ("", Value::Null),
             Asked::Verify { key, cost } => {
                 let mut body = json!({ "key": keys[*key].key });
                 if keys[*key].credits.is_some() {
@@ -180,27 +188,42 @@ impl<'a> Caller<'a> {
         if let Some(amount) = facts.refill {
             body["credits"]["refill"] = json!({ "interval": "daily", "amount": amount });
         }
+        self.issue(replica, ("keys.createKey", &body), facts, |key| Asked::Create { key })
+    }
+
+    /// Issues a key that takes the place of one with credits, which ends after `grace_ms`. `None`: not acknowledged.
+    pub fn reroll(&mut self, replica: usize, key: KeyNo, grace_ms: i64) -> Option<KeyNo> {
+        let facts = self.shared.keys()[key].clone();
+        let body = json!({ "keyId": facts.id, "expiration": grace_ms });
+        let asked = |new| Asked::Reroll { key, grace_ms, new };
+        self.issue(replica, ("keys.rerollKey", &body), facts, asked)
+    }
+
+    /// Has a key issued, and writes that down. `None`: not acknowledged.
+    fn issue(
+        &mut self,
+        replica: usize,
+        (operation, body): (&str, &Value),
+        facts: KeyFacts,
+        asked: impl Fn(Option<KeyNo>) -> Asked,
+    ) -> Option<KeyNo> {
         let sent = self.shared.began.elapsed();
-        let told = self.clients[replica].v2(ROOT_KEY, "keys.createKey", &body);
+        let told = self.clients[replica].v2(ROOT_KEY, operation, body);
         let received = self.shared.began.elapsed();
-        let mut asked = Asked::Create { key: None };
+        let mut issued = None;
         let answer = told.ok().map(|told| {
             let data: Value = serde_json::from_str(&told.body).unwrap_or(Value::Null);
             if let (200, Some(id), Some(key)) =
                 (told.status, data["data"]["keyId"].as_str(), data["data"]["key"].as_str())
             {
                 let mut keys = self.shared.keys();
-                asked = Asked::Create { key: Some(keys.len()) };
+                issued = Some(keys.len());
                 keys.push(KeyFacts { id: id.to_owned(), key: key.to_owned(), ..facts });
             }
-            Answer::read(told.status, &told.body, &asked)
+            Answer::read(told.status, &told.body, &asked(issued))
         });
-        let made = match asked {
-            Asked::Create { key } => key,
-            _ => None,
-        };
-        self.acts.push(Act { replica, asked, sent, received, answer });
-        made
+        self.acts.push(Act { replica, asked: asked(issued), sent, received, answer });
+        issued
     }
 }
 

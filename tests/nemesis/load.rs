@@ -19,7 +19,7 @@ use crate::support::process::v2;
 type Part = fn(&mut Caller, usize, &Cast);
 
 /// Who calls, and how many of them there are.
-const CALLERS: [(Part, usize); 9] = [
+const CALLERS: [(Part, usize); 10] = [
     (verify, 2 * REPLICAS),
     (limit, REPLICAS),
     (control, REPLICAS),
@@ -29,11 +29,17 @@ const CALLERS: [(Part, usize); 9] = [
     (manage, 1),
     (withdraw, 2),
     (switch, 1),
+    (reroll, 1),
 ];
 /// How many keys wait to be verified for the first time.
 const FRESH: usize = 60;
 /// For so long after a revocation the key is asked for again and again.
 const WATCHED: Duration = Duration::from_millis(1_600);
+
+/// What a key has that is re-rolled, for how long it is spent before, and the grace period, which outlasts each run.
+const REROLLED_CREDITS: i64 = 120;
+const BEFORE_REROLL: Duration = Duration::from_millis(700);
+const GRACE_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Standalone counters: name, limit, duration in milliseconds.
 const COUNTERS: [(&str, i64, i64); 4] = [
@@ -76,6 +82,8 @@ pub fn open(fleet: &Fleet) -> Shared {
         api: api["data"]["apiId"].as_str().expect("an id").to_owned(),
         keys: Mutex::default(),
         fresh: Mutex::default(),
+        rerolled: Mutex::default(),
+        has_earlier_version: fleet.replicas.iter().any(|replica| replica.program.is_some()),
         stop: AtomicBool::new(false),
     }
 }
@@ -152,11 +160,13 @@ fn one_of(caller: &mut Caller, keys: &[KeyNo]) -> KeyNo {
 /// Each caller keeps to one replica, so that none waits for one that another has stopped.
 fn verify(caller: &mut Caller, number: usize, cast: &Cast) {
     let replica = number % caller.replicas();
+    let rerolled = caller.shared.rerolled().clone();
     let keys = match caller.random.random_range(0..10) {
         0..5 => &cast.metered,
         5 => &cast.set,
         6 => &cast.switched,
         7..9 => &cast.limited,
+        _ if !rerolled.is_empty() => &rerolled,
         _ => &cast.plain,
     };
     let key = one_of(caller, keys);
@@ -297,6 +307,25 @@ fn switch(caller: &mut Caller, _: usize, cast: &Cast) {
         let replica = caller.any_replica();
         caller.ask(replica, Asked::Credits { key, change });
         std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// Re-rolls a key that everybody spends, without a grace period and then with one; the only one who does.
+fn reroll(caller: &mut Caller, _: usize, _: &Cast) {
+    for grace_ms in [0, GRACE_MS] {
+        if grace_ms == 0 && caller.shared.has_earlier_version {
+            continue;
+        }
+        let replica = caller.any_replica();
+        let facts = KeyFacts { credits: Some(REROLLED_CREDITS), ..KeyFacts::default() };
+        let Some(key) = caller.create(replica, facts) else { return };
+        *caller.shared.rerolled() = vec![key];
+        std::thread::sleep(BEFORE_REROLL);
+        let replica = caller.any_replica();
+        if let Some(new) = caller.reroll(replica, key, grace_ms) {
+            caller.shared.rerolled().push(new);
+            std::thread::sleep(WATCHED);
+        }
     }
 }
 

@@ -79,6 +79,13 @@ pub enum Asked {
         key: KeyNo,
         what: Withdrawal,
     },
+    /// Issues a key that takes the place of one with credits: the new one where it was acknowledged. The old one ends after
+    /// a grace period; at once with 0.
+    Reroll {
+        key: KeyNo,
+        grace_ms: i64,
+        new: Option<KeyNo>,
+    },
     /// An override by which nothing passes at a counter.
     Override {
         counter: String,
@@ -107,7 +114,10 @@ impl Asked {
     /// The key that somebody may be refused by from now on.
     pub fn ended(&self) -> Option<KeyNo> {
         match self {
-            Self::Disable { key } | Self::Delete { key } | Self::Withdraw { key, .. } => Some(*key),
+            Self::Disable { key }
+            | Self::Delete { key }
+            | Self::Withdraw { key, .. }
+            | Self::Reroll { key, grace_ms: 0, .. } => Some(*key),
             _ => None,
         }
     }
@@ -205,7 +215,7 @@ impl Answer {
 pub struct KeyFacts {
     pub id: String,
     pub key: String,
-    /// What it was given when it was made; absent: unlimited.
+    /// What it was given when it was made, or the key was that it takes the place of; absent: unlimited.
     pub credits: Option<i64>,
     /// What each day brings.
     pub refill: Option<i64>,
@@ -229,6 +239,14 @@ impl KeyFacts {
 #[derive(Debug, Clone, Copy)]
 pub struct Done {
     pub fault: Fault,
+    pub began: At,
+    pub ended: At,
+}
+
+/// The time for which a transaction beside the replicas locked a key's account.
+#[derive(Debug, Clone, Copy)]
+pub struct AccountLock {
+    pub key: KeyNo,
     pub began: At,
     pub ended: At,
 }
@@ -268,6 +286,7 @@ pub struct Run {
     pub database_grace: Option<Duration>,
     pub acts: Vec<Act>,
     pub faults: Vec<Done>,
+    pub locks: Vec<AccountLock>,
     pub keys: Vec<KeyFacts>,
     pub endings: Vec<Ending>,
 }

@@ -212,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// Whether it comes only where it is named: credits may vanish by it.
+    /// Whether it comes only where it is named: credits may vanish by it, which would hide that they vanish by others.
     fn is_only_by_name(&self) -> bool {
         matches!(self, SplitRedis(_))
     }
@@ -272,6 +272,11 @@ impl Kind {
                 | LockPostgres
         );
         kind && self.concerns(replica)
+    }
+
+    /// Whether this replica cannot read the change log.
+    pub fn hides_changes(&self, replica: usize) -> bool {
+        self.troubles_postgres(replica) && !matches!(self, SlowPostgres(_) | LockPostgres)
     }
 
     /// Whether Redis may come back with less than it had.

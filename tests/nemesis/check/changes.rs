@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Finding, SLACK, name};
 use crate::record::{Act, Asked, At, Run, Withdrawal};
+use crate::schedule::Kind;
 
 const SEEN_BY_ALL: Duration = Duration::from_secs(1);
 const SEEN_AT_LAST: Duration = Duration::from_secs(5);
@@ -12,25 +13,23 @@ pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::of("P6 revocations");
     let (mut ended, mut asked, mut slowest) = (0, 0, Duration::ZERO);
     for end in &run.acts {
-        if !is_end(&end.asked) || !end.has(200) {
-            continue;
-        }
+        let Some(told) = first_told(run, end) else { continue };
         ended += 1;
-        for act in later(run, end) {
+        for act in later(run, end, told.received) {
             asked += 1;
             if !is_stale(end, act) || goes_by_a_wrong_clock(run, end, act) {
                 continue;
             }
-            let late = act.sent.saturating_sub(end.received);
-            let may = may_take(run, act, end.received);
+            let late = act.sent.saturating_sub(told.received);
+            let may = may_take(run, act, told.received);
             if may == SEEN_BY_ALL {
                 slowest = slowest.max(late);
             }
-            finding.hold(late <= may + SLACK && act.replica != end.replica, || {
+            finding.hold(late <= may + SLACK && act.replica != told.replica, || {
                 format!(
                     "{} was ended ({}) and VALID {late:.0?} later: {}",
                     subject(run, &end.asked),
-                    name(end),
+                    name(told),
                     name(act)
                 )
             });
@@ -41,6 +40,28 @@ pub fn check(run: &Run) -> Finding {
         {slowest:.0?} after"
     ));
     finding
+}
+
+/// The first answer from which the end counts: its own. Where the writer could not give one, that of a verification which
+/// shows that the key was disabled or deleted; what is known of an end comes from the database, and stays true.
+fn first_told<'a>(run: &'a Run, end: &'a Act) -> Option<&'a Act> {
+    if !is_end(&end.asked) {
+        return None;
+    }
+    if end.has(200) {
+        return Some(end);
+    }
+    let (ended, code) = match end.asked {
+        Asked::Disable { key } if end.is_unsure() => (key, "DISABLED"),
+        Asked::Delete { key } if end.is_unsure() => (key, "NOT_FOUND"),
+        _ => return None,
+    };
+    let shows = |act: &&Act| {
+        matches!(act.asked, Asked::Verify { key, .. } if key == ended)
+            && act.received > end.sent
+            && act.answer.as_ref().is_some_and(|answer| answer.code == code)
+    };
+    run.acts.iter().filter(shows).min_by_key(|act| act.received)
 }
 
 fn is_end(asked: &Asked) -> bool {
@@ -54,19 +75,22 @@ fn subject(run: &Run, asked: &Asked) -> String {
     }
 }
 
-fn later<'a>(run: &'a Run, end: &'a Act) -> impl Iterator<Item = &'a Act> {
+fn later<'a>(run: &'a Run, end: &'a Act, told: At) -> impl Iterator<Item = &'a Act> {
     let is_about = |asked: &Asked| match (asked, &end.asked) {
         (Asked::Limit { counter, .. }, Asked::Override { counter: ended }) => counter == ended,
         (Asked::Verify { key, .. }, asked) => asked.ended() == Some(*key),
         _ => false,
     };
-    run.acts.iter().filter(move |act| act.sent > end.received && is_about(&act.asked))
+    run.acts.iter().filter(move |act| act.sent > told && is_about(&act.asked))
 }
 
 /// A key that is re-rolled expires at once, and expiry goes by the clocks of replicas.
 fn goes_by_a_wrong_clock(run: &Run, end: &Act, act: &Act) -> bool {
-    matches!(end.asked, Asked::Withdraw { what: Withdrawal::Reroll, .. })
-        && run.skewed.is_some_and(|skewed| skewed == end.replica || skewed == act.replica)
+    let is_reroll = matches!(
+        end.asked,
+        Asked::Withdraw { what: Withdrawal::Reroll, .. } | Asked::Reroll { .. }
+    );
+    is_reroll && run.skewed.is_some_and(|skewed| skewed == end.replica || skewed == act.replica)
 }
 
 /// Whether an answer does not know of what was done.
@@ -78,7 +102,7 @@ fn is_stale(end: &Act, act: &Act) -> bool {
     limits.into_iter().any(|told| told.limit == Withdrawal::LIMIT)
 }
 
-/// A replica that stood still, or lost both of its servers, hears late.
+/// A replica that stood still, or lost both of its servers, hears late. Without the feed alone it reads the change log.
 pub fn may_take(run: &Run, act: &Act, ended: At) -> Duration {
     let r = act.replica;
     let stood = |sort: &dyn Fn(&crate::record::Done) -> bool| {
@@ -86,7 +110,9 @@ pub fn may_take(run: &Run, act: &Act, ended: At) -> Duration {
     };
     let is_deaf = stood(&|done| done.fault.kind.halts(r))
         || (stood(&|done| done.fault.kind.troubles_redis(r))
-            && stood(&|done| done.fault.kind.troubles_postgres(r)));
+            && stood(&|done| done.fault.kind.troubles_postgres(r)))
+        || (stood(&|done| done.fault.kind == Kind::CutFeed(r))
+            && stood(&|done| done.fault.kind.hides_changes(r)));
     if is_deaf { SEEN_AT_LAST } else { SEEN_BY_ALL }
 }
 
@@ -95,7 +121,6 @@ mod tests {
     use super::super::by_hand::{act, fault, finds, finds_nothing, limit, run, told, verify};
     use super::*;
     use crate::record::ToldLimit;
-    use crate::schedule::Kind;
 
     fn ended(valid_at_ms: u64) -> Run {
         let ended = act(0, Asked::Disable { key: 0 }, Some(told(200, "")));
@@ -154,5 +179,27 @@ mod tests {
 
         finds_nothing(&check(&Run { faults: faults.clone(), ..ended(5_200) }));
         finds(&check(&Run { faults, ..ended(5_300) }), "VALID 5s later");
+    }
+
+    #[test]
+    fn replica_without_the_feed_has_five_seconds_only_when_it_cannot_read_the_change_log() {
+        let faults = |kind| vec![fault(Kind::CutFeed(1), 0, 6_000), fault(kind, 0, 6_000)];
+
+        let blind = faults(Kind::KillPostgres);
+        finds_nothing(&check(&Run { faults: blind, ..ended(1_300) }));
+        let slow = faults(Kind::LockPostgres);
+        finds(&check(&Run { faults: slow, ..ended(1_300) }), "VALID 1s later");
+    }
+
+    #[test]
+    fn end_that_was_not_acknowledged_counts_from_the_answer_that_shows_it() {
+        let mut run = ended(1_600);
+        run.acts[0].answer = None;
+        finds_nothing(&check(&run));
+
+        run.acts.push(Act { replica: 2, ..verify(200, 0, "DISABLED") });
+        finds(&check(&run), "VALID 1s later");
+        run.acts[1].sent = Duration::from_millis(1_400);
+        finds_nothing(&check(&run));
     }
 }

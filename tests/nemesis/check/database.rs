@@ -20,8 +20,13 @@ pub fn check(run: &Run) -> Finding {
 /// No key that there is was ever called unknown.
 fn check_known(run: &Run, finding: &mut Finding) {
     let deleted = |key: KeyNo| {
-        let deletes = [Asked::Delete { key }, Asked::Withdraw { key, what: Withdrawal::Reroll }];
-        run.acts.iter().find(|act| deletes.contains(&act.asked)).map(|act| act.sent)
+        let ends = |act: &&Act| match act.asked {
+            Asked::Delete { key: ended }
+            | Asked::Withdraw { key: ended, what: Withdrawal::Reroll }
+            | Asked::Reroll { key: ended, grace_ms: 0, .. } => ended == key,
+            _ => false,
+        };
+        run.acts.iter().find(ends).map(|act| act.sent)
     };
     let (mut uncached, mut known) = (0, HashSet::new());
     for act in &run.acts {

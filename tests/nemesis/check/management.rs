@@ -9,7 +9,7 @@ pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::of("P7 changes");
     let mut changes: HashMap<KeyNo, Vec<&Act>> = HashMap::new();
     for act in &run.acts {
-        if let Some(key) = changed(&act.asked) {
+        for key in changed(&act.asked).into_iter().flatten() {
             changes.entry(key).or_default().push(act);
         }
     }
@@ -27,18 +27,20 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-fn changed(asked: &Asked) -> Option<KeyNo> {
+/// The keys that a change concerns.
+fn changed(asked: &Asked) -> [Option<KeyNo>; 2] {
     match asked {
-        Asked::Create { key } => *key,
+        Asked::Create { key } => [*key, None],
+        Asked::Reroll { key, new, .. } => [Some(*key), *new],
         Asked::Credits { key, .. }
         | Asked::Rename { key, .. }
         | Asked::Disable { key }
-        | Asked::Delete { key } => Some(*key),
+        | Asked::Delete { key } => [Some(*key), None],
         Asked::Control
         | Asked::Verify { .. }
         | Asked::Limit { .. }
         | Asked::Override { .. }
-        | Asked::Withdraw { .. } => None,
+        | Asked::Withdraw { .. } => [None, None],
     }
 }
 
@@ -89,11 +91,12 @@ fn check_name(id: &str, ending: &Ending, acts: &[&Act], finding: &mut Finding) {
 
 fn check_audit(run: &Run, ending: &Ending, acts: &[&Act], finding: &mut Finding) {
     let id = &run.keys[ending.key].id;
-    for event in ["key.create", "key.update", "key.delete"] {
+    for event in ["key.create", "key.reroll", "key.update", "key.delete"] {
         let of_event = |act: &&&Act| {
             event
                 == match act.asked {
                     Asked::Create { .. } => "key.create",
+                    Asked::Reroll { .. } => "key.reroll",
                     Asked::Delete { .. } => "key.delete",
                     _ => "key.update",
                 }

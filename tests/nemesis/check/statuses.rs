@@ -53,11 +53,11 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-/// A balance is set once its lease is closed in Redis, and a credit is spent from one there, or where that takes more than
+/// A balance is set, and a key re-rolled, once its lease is closed in Redis, and a credit is spent from one there, or where that takes more than
 /// 40 ms debited within the 10 that are left: a deadline of milliseconds.
 fn spends_or_closes_a_lease(run: &Run, act: &Act) -> bool {
     match act.asked {
-        Asked::Credits { .. } => true,
+        Asked::Credits { .. } | Asked::Reroll { .. } => true,
         Asked::Verify { key, .. } => run.keys[key].credits.is_some(),
         _ => false,
     }
@@ -66,7 +66,9 @@ fn spends_or_closes_a_lease(run: &Run, act: &Act) -> bool {
 /// Whether the balance may have waited for reports of a lease that was lost with its Redis: of a replica that was in
 /// trouble, or of one that was killed and never reports.
 fn waits_for_reports(run: &Run, act: &Act) -> bool {
-    let Asked::Credits { change: Change::Set(_) | Change::Decrement(_), .. } = act.asked else {
+    let (Asked::Credits { change: Change::Set(_) | Change::Decrement(_), .. }
+    | Asked::Reroll { .. }) = act.asked
+    else {
         return false;
     };
     let was_there = |sort: fn(&Kind) -> bool| {
