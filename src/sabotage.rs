@@ -44,6 +44,14 @@ pub enum Safeguard {
     Reported,
     /// A lease is given back only when every replica has reported it that may know of it.
     EveryReport,
+    /// What somebody is about to change is unknown to a replica that cannot read the change log.
+    Intent,
+    /// A reader that leaves out rows of the change log takes everything for changed.
+    Skip,
+    /// A replica has a queue of direct debits for each key.
+    DebitQueue,
+    /// Credits are given back without the accounts that somebody holds.
+    Claim,
 }
 
 #[cfg(debug_assertions)]
@@ -74,6 +82,10 @@ mod switch {
             "proven-closed" => Safeguard::ProvenClosed,
             "reported" => Safeguard::Reported,
             "every-report" => Safeguard::EveryReport,
+            "intent" => Safeguard::Intent,
+            "skip" => Safeguard::Skip,
+            "debit-queue" => Safeguard::DebitQueue,
+            "claim" => Safeguard::Claim,
             other => panic!("KEYWARD_SABOTAGE is {other:?}, which names no safeguard"),
         })
     });

@@ -12,7 +12,7 @@ use keyward::clock::Stopwatch;
 
 use crate::proxy::{Proxy, Way};
 use crate::schedule::{Fault, Kind, REPLICAS};
-use crate::servers::{self, Postgres, Redis, TableLock};
+use crate::servers::{self, Lock, Postgres, Redis};
 use crate::support::process::{free_port, get, keyward, signal};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
@@ -181,7 +181,7 @@ pub struct Fleet {
     follower: Redis,
     /// The way on which the follower hears of its master.
     link: Proxy,
-    lock: Option<TableLock>,
+    lock: Option<Lock>,
     /// What stops Redis again and again.
     stalls: Option<Stalls>,
     /// Removed last.
@@ -277,7 +277,7 @@ impl Fleet {
                 let by = Way::Slow(Duration::from_millis(15));
                 self.replicas[r].postgres.set(by, by);
             }
-            Kind::LockPostgres => self.lock = Some(TableLock::take(self.postgres.url())),
+            Kind::LockPostgres => self.lock = Some(Lock::of_keys(self.postgres.url())),
             Kind::CutFeed(r) => self.replicas[r].redis.cut_feed(),
             Kind::FlushScripts => {
                 self.master.ask("SCRIPT FLUSH").expect("it forgets them");

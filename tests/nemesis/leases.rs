@@ -68,10 +68,7 @@ pub fn set_a_balance_beside_another_master(stage: &mut Stage) {
 /// reported the lease, and it has been given back.
 pub fn spend_from_another_master_after_the_report(stage: &mut Stage) {
     stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", Some("5000"));
-    // It signs off: nobody waits for a report of the one before.
-    stage.fleet.replicas[1].stop();
-    stage.fleet.replicas[1].start();
-    stage.fleet.replicas[1].await_ready();
+    stage.replace(1);
     let key = stage.metered(5_000);
     stage.verify(1, key, 100);
     stage.fleet.split(1);
@@ -91,6 +88,38 @@ pub fn spend_from_another_master_after_the_report(stage: &mut Stage) {
     stage.fleet.unite();
     stage.spend_all(key, 100);
     stage.fleet.replicas[1].set("KEYWARD_REDIS_TIMEOUT_MS", None);
+}
+
+/// Replica 1 is the last to report what it has spent from the leases of four keys, and the account of one of them is
+/// locked when the rest is given back.
+pub fn give_credits_back_beside_a_locked_account(stage: &mut Stage) {
+    let mut keys = [20_000; 4].map(|credits| stage.metered(credits));
+    // Accounts are locked in this order: who waits for the last one holds all others.
+    let ids = stage.shared.keys().clone();
+    keys.sort_by(|one, other| ids[*one].id.cmp(&ids[*other].id));
+    let [others @ .., last] = keys;
+    for key in keys {
+        // As much as may be leased.
+        stage.verify(1, key, 2_000);
+    }
+    stage.during(Kind::StopReplica(1), |stage| {
+        stage.during(Kind::WipeRedis, |_| {});
+        std::thread::sleep(Duration::from_millis(500));
+        for key in keys {
+            stage.verify(0, key, 1);
+        }
+    });
+    stage.while_locked(last, |stage| {
+        // Until replica 1 has reported.
+        std::thread::sleep(Duration::from_secs(1));
+        let until = stage.shared.began.elapsed() + Duration::from_secs(2);
+        while stage.shared.began.elapsed() < until {
+            for key in others {
+                stage.verify(0, key, 2_000);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
 }
 
 /// What replica 1 has spent nobody else knows.

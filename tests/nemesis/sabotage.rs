@@ -12,9 +12,9 @@ use crate::caller::{Caller, Shared};
 use crate::check::{self, Finding};
 use crate::fleet::{Fleet, Replica, Stalls};
 use crate::proxy::Way;
-use crate::record::{Act, Asked, Change, Done, Ending, KeyFacts, KeyNo, Run};
+use crate::record::{AccountLock, Act, Asked, Change, Done, Ending, KeyFacts, KeyNo, Run};
 use crate::schedule::{Fault, Kind};
-use crate::servers::block_on;
+use crate::servers::{Lock, block_on};
 use crate::{alone, leases, load};
 
 /// One safeguard, the faults that it is there for, and what the checks say when it is off.
@@ -27,7 +27,7 @@ struct Case {
     faults: fn(&mut Stage),
 }
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 21] = [
     Case {
         safeguard: "fence",
         promise: "P1 credits",
@@ -130,6 +130,31 @@ const CASES: [Case; 17] = [
         found: "credits were spent and at most",
         faults: leases::lose_redis_while_a_replica_stands_still,
     },
+    Case {
+        safeguard: "debit-queue",
+        promise: "P4 locked accounts",
+        found: "were refused while the account of key",
+        faults: debit_beside_a_locked_account,
+    },
+    Case {
+        safeguard: "claim",
+        promise: "P4 locked accounts",
+        found: "were refused while the account of key",
+        faults: leases::give_credits_back_beside_a_locked_account,
+    },
+    Case {
+        safeguard: "intent",
+        promise: "P6 revocations",
+        found: "was ended",
+        faults: die_before_a_result_is_announced,
+    },
+    // The last one: whoever reads the change log later begins far behind, too.
+    Case {
+        safeguard: "skip",
+        promise: "P6 revocations",
+        found: "was ended",
+        faults: fall_behind_the_change_log,
+    },
 ];
 
 #[test]
@@ -174,13 +199,20 @@ fn play(fleet: &mut Fleet, off: Option<&str>, faults: fn(&mut Stage), promise: &
     std::thread::sleep(Duration::from_millis(700));
     let shared = load::open(fleet);
     let caller = Caller::new(&shared, StdRng::seed_from_u64(1));
-    let mut stage =
-        Stage { shared: &shared, fleet, caller, faults: Vec::new(), days: 0, endings: Vec::new() };
+    let mut stage = Stage {
+        shared: &shared,
+        fleet,
+        caller,
+        faults: Vec::new(),
+        locks: Vec::new(),
+        days: 0,
+        endings: Vec::new(),
+    };
     faults(&mut stage);
-    let Stage { caller, faults, days, endings, .. } = stage;
+    let Stage { caller, faults, locks, days, endings, .. } = stage;
     let (began_unix_ms, keys) = (shared.began_unix_ms, shared.keys().clone());
     let acts = caller.acts;
-    let mut run = Run { began_unix_ms, days, acts, faults, keys, endings, ..Run::default() };
+    let mut run = Run { began_unix_ms, days, acts, faults, locks, keys, endings, ..Run::default() };
     run.sort();
     let findings = check::all(&run);
     findings.into_iter().find(|finding| finding.promise == promise).expect("a check of the promise")
@@ -191,6 +223,7 @@ pub struct Stage<'a> {
     pub fleet: &'a mut Fleet,
     pub caller: Caller<'a>,
     faults: Vec<Done>,
+    locks: Vec<AccountLock>,
     /// How many days the database was made to believe have passed.
     days: i64,
     /// What there was at the end, where that was asked.
@@ -254,6 +287,24 @@ impl Stage<'_> {
         replica.kill();
         replica.start();
         replica.await_ready();
+    }
+
+    /// Replaces a replica that signs off: no other one waits for it.
+    pub fn replace(&mut self, replica: usize) {
+        let replica = &mut self.fleet.replicas[replica];
+        replica.stop();
+        replica.start();
+        replica.await_ready();
+    }
+
+    /// Locks the account of a key meanwhile.
+    pub fn while_locked(&mut self, key: KeyNo, act: impl FnOnce(&mut Self)) {
+        let id = self.shared.keys()[key].id.clone();
+        let lock = Lock::of_account(self.fleet.postgres.url(), &id);
+        let began = self.shared.began.elapsed();
+        act(self);
+        self.locks.push(AccountLock { key, began, ended: self.shared.began.elapsed() });
+        drop(lock);
     }
 
     pub fn during(&mut self, kind: Kind, act: impl FnOnce(&mut Self)) {
@@ -487,4 +538,75 @@ fn lose_an_announcement(stage: &mut Stage) {
         });
         stage.watch(1, key, 8_000);
     });
+}
+
+/// Redis is away for replica 0, which debits accounts directly, and one of them is locked.
+fn debit_beside_a_locked_account(stage: &mut Stage) {
+    let keys = [1_000_000; 4].map(|credits| stage.metered(credits));
+    let [locked, ..] = keys;
+    for key in keys {
+        stage.verify(0, key, 0);
+    }
+    let shared = stage.shared;
+    stage.during(Kind::CutRedis(0), |stage| {
+        stage.while_locked(locked, |stage| {
+            let call = |key: KeyNo| {
+                let mut caller = Caller::new(shared, StdRng::seed_from_u64(6));
+                let until = shared.began.elapsed() + Duration::from_millis(1_500);
+                while shared.began.elapsed() < until {
+                    caller.ask(0, Asked::Verify { key, cost: 1 });
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                caller.acts
+            };
+            let acts: Vec<_> = std::thread::scope(|scope| {
+                let keys = [locked; 3].into_iter().chain(keys);
+                let threads: Vec<_> = keys.map(|key| scope.spawn(move || call(key))).collect();
+                threads.into_iter().flat_map(|it| it.join().expect("a caller")).collect()
+            });
+            stage.caller.acts.extend(acts);
+        });
+    });
+}
+
+/// Replica 0 dies after the commit, and replica 1 hears of the intent alone.
+fn die_before_a_result_is_announced(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.verify(1, key, 0);
+    // It would find the result in the change log, and announce it.
+    stage.fleet.replicas[2].stop();
+    stage.fleet.replicas[0].set("KEYWARD_SABOTAGE", Some("result"));
+    stage.replace(0);
+    // Until announcements are relied on.
+    std::thread::sleep(Duration::from_millis(1_500));
+    stage.during(Kind::CutPostgres(1), |stage| {
+        // Until the change log was read too long ago to prove anything.
+        std::thread::sleep(Duration::from_millis(2_100));
+        stage.caller.ask(0, Asked::Disable { key });
+        stage.fleet.replicas[0].set("KEYWARD_SABOTAGE", None);
+        stage.during(Kind::KillReplica(0), |_| {});
+        stage.fleet.replicas[0].await_ready();
+        // It knows nothing of the intent, and reads the key.
+        stage.verify(0, key, 0);
+        stage.watch(1, key, 2_000);
+    });
+}
+
+/// Replica 1 hears of a change neither from the feed nor from the change log, of which it reads only the end afterwards.
+fn fall_behind_the_change_log(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.verify(1, key, 0);
+    stage.fleet.replicas[1].redis.cut_feed();
+    stage.during(Kind::HolePostgres(1), |stage| {
+        stage.caller.ask(0, Asked::Disable { key });
+        stage.fleet.postgres.execute(
+            "INSERT INTO changes (at, subject)
+            SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT), 'key:' || n
+            FROM generate_series(1, 100001) n",
+        );
+    });
+    // Until it has read the change log.
+    std::thread::sleep(Duration::from_secs(1));
+    stage.watch(1, key, 1_500);
+    stage.fleet.replicas[1].redis.mend();
 }

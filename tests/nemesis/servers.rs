@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::support::process::{free_port, signal};
 
@@ -230,20 +230,30 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-/// A transaction that holds the table of keys until it is dropped.
-pub struct TableLock {
+/// A transaction that holds a lock until it is dropped.
+pub struct Lock {
     release: Option<Sender<()>>,
     holder: Option<JoinHandle<()>>,
 }
 
-impl TableLock {
-    pub fn take(url: String) -> Self {
+impl Lock {
+    /// Locks the table of keys.
+    pub fn of_keys(url: String) -> Self {
+        Self::take(url, "LOCK TABLE keys IN ACCESS EXCLUSIVE MODE".to_owned())
+    }
+
+    /// Locks the account of a key.
+    pub fn of_account(url: String, key_id: &str) -> Self {
+        Self::take(url, format!("SELECT FROM keys WHERE id = '{key_id}' FOR UPDATE"))
+    }
+
+    fn take(url: String, statement: String) -> Self {
         let (release, released) = channel::<()>();
         let (taken, is_taken) = channel();
         let holder = std::thread::spawn(move || {
             block_on(async {
                 let mut connection = PgConnection::connect(&url).await.expect("Postgres");
-                let lock = "BEGIN; LOCK TABLE keys IN ACCESS EXCLUSIVE MODE";
+                let lock = AssertSqlSafe(format!("BEGIN; {statement}"));
                 connection.execute(lock).await.expect("the lock");
                 let _ = taken.send(());
                 let _ = released.recv();
@@ -255,7 +265,7 @@ impl TableLock {
     }
 }
 
-impl Drop for TableLock {
+impl Drop for Lock {
     fn drop(&mut self) {
         self.release.take();
         if let Some(holder) = self.holder.take() {

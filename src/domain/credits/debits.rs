@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::limiter::Window;
 use crate::limiter::redis::Unsettled;
+use crate::sabotage::Safeguard;
 
 /// How many debits may wait in one queue.
 pub const DEBIT_QUEUE_MAX: usize = 1_000;
@@ -115,7 +116,8 @@ pub async fn run(app: Arc<App>) {
 
 impl Queues {
     fn add(&mut self, debit: Debit) {
-        let id = self.app.redis.is_some().then(|| debit.key.clone());
+        let has_own = self.app.redis.is_some() && !Safeguard::DebitQueue.is_off();
+        let id = has_own.then(|| debit.key.clone());
         match self.queues.get_mut(&id) {
             Some(Queue::Waiting(waiting)) if waiting.len() < DEBIT_QUEUE_MAX => waiting.push(debit),
             Some(Queue::Waiting(_)) => refuse([debit], || Error::Busy("credits")),

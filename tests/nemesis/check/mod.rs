@@ -3,6 +3,7 @@
 pub mod changes;
 pub mod credits;
 pub mod database;
+pub mod locks;
 pub mod management;
 pub mod outage;
 pub mod shares;
@@ -42,6 +43,7 @@ pub fn all(run: &Run) -> Vec<Finding> {
         windows::check(run),
         outage::check(run),
         database::check(run),
+        locks::check(run),
         changes::check(run),
         management::check(run),
         statuses::check(run),
