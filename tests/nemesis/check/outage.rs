@@ -20,15 +20,18 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-/// Whether it is decided by windows alone.
-fn is_windows(run: &Run, act: &Act) -> bool {
+/// Whether it is decided by windows, of a key with credits too.
+fn has_windows(run: &Run, act: &Act) -> bool {
     match act.asked {
         Asked::Limit { .. } => true,
-        Asked::Verify { key, .. } => {
-            run.keys[key].credits.is_none() && !run.keys[key].limits.is_empty()
-        }
+        Asked::Verify { key, .. } => !run.keys[key].limits.is_empty(),
         _ => false,
     }
+}
+
+/// Whether it spends credits as well. Without Redis these are debited directly within the same time, or refused with 503.
+fn has_credits(run: &Run, act: &Act) -> bool {
+    matches!(act.asked, Asked::Verify { key, .. } if run.keys[key].credits.is_some())
 }
 
 /// Whether it is answered without Redis, by a replica to which nothing has been done: `/livez`, or the verification of a
@@ -71,16 +74,18 @@ fn check_latency(run: &Run, finding: &mut Finding) {
     for act in &run.acts {
         match act.asked {
             Asked::Control if is_within(run, act) => control.push(act.took()),
-            _ if is_windows(run, act) && is_within(run, act) => {
+            _ if has_windows(run, act) && is_within(run, act) => {
                 if act.took() > AT_ONCE && busy.beside(act) {
                     excused += 1;
                 } else {
                     within.push(act.took());
                 }
-                let is_decided = act.answer.as_ref().is_none_or(|told| told.status == 200);
+                let is_decided = act.answer.as_ref().is_none_or(|told| {
+                    told.status == 200 || (told.status == 503 && has_credits(run, act))
+                });
                 finding.hold(is_decided, || format!("not decided without Redis: {}", name(act)));
             }
-            _ if is_windows(run, act) && !is_troubled(run, act) => healthy.push(act.took()),
+            _ if has_windows(run, act) && !is_troubled(run, act) => healthy.push(act.took()),
             _ => {}
         }
     }
@@ -125,7 +130,7 @@ fn check_recovery(run: &Run, finding: &mut Finding) {
                     && (kind.troubles_redis(replica) || kind.halts(replica))
             });
             let asked = |act: &&Act| {
-                act.replica == replica && act.received > done.ended && is_windows(run, act)
+                act.replica == replica && act.received > done.ended && has_windows(run, act)
             };
             let counted = |act: &&Act| {
                 asked(act)
@@ -177,7 +182,7 @@ fn check_strays(run: &Run, finding: &mut Finding) {
     let (mut strays, mut excused, mut counted) = (Vec::new(), 0, 0);
     for act in run.acts.iter().filter(|act| !is_troubled(run, act)) {
         match act.answer.as_ref().is_some_and(|told| told.degraded) {
-            false => counted += usize::from(is_windows(run, act)),
+            false => counted += usize::from(has_windows(run, act)),
             true if busy.beside(act) => {
                 excused += 1;
             }
@@ -234,6 +239,25 @@ mod tests {
             &check(&outage(vec![refused, limit(2_500, 1, "VALID", 9)])),
             "not decided without Redis",
         );
+    }
+
+    #[test]
+    fn key_with_credits_may_be_refused_and_is_found_when_slow() {
+        let outage = |took_ms| {
+            let (mut refused, asked) =
+                (degraded(1_500, took_ms), Asked::Verify { key: 0, cost: 1 });
+            refused.answer.as_mut().expect("an answer").status = 503;
+            let mut run = outage(vec![Act { asked, ..refused }, limit(2_900, 1, "VALID", 9)]);
+            run.keys[0].limits = vec![("second".to_owned(), 10, 1_000)];
+            run.keys[0].credits = Some(10);
+            run
+        };
+
+        finds_nothing(&check(&outage(50)));
+        finds(&check(&outage(110)), "p99 was 110.0ms");
+        let mut unlimited = outage(50);
+        unlimited.keys[0].credits = None;
+        finds(&check(&unlimited), "not decided without Redis");
     }
 
     #[test]
