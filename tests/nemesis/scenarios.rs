@@ -99,6 +99,37 @@ fn every_promise_is_kept_through_cuts_that_outlast_each_bound() {
     judge("every_promise_is_kept_through_cuts_that_outlast_each_bound", &fleet, &run);
 }
 
+/// What happens while a replica hears no announcement, and how many seconds each lasts. The lock lasts longer than anything is trusted
+/// without a proof.
+const BESIDE_A_CUT_FEED: [(Kind, u64); 5] = [
+    (Kind::DemoteRedis, 1),
+    (Kind::FillRedis, 2),
+    (Kind::FlushScripts, 1),
+    (Kind::SlowPostgres(1), 2),
+    (Kind::LockPostgres, 6),
+];
+
+#[test]
+fn every_promise_is_kept_through_each_fault_while_a_feed_is_cut() {
+    let _turn = alone();
+    let mut fleet = Fleet::start(0);
+    let fault = |at, lasts, kind| Fault { at: seconds(at), lasts: seconds(lasts), kind };
+    let (mut faults, mut at) = (Vec::new(), 2);
+    for _ in 0..if is_long() { 8 } else { 1 } {
+        // A second master only where there is time.
+        let split = is_long().then_some((Kind::SplitRedis(2), 3));
+        for (kind, lasts) in BESIDE_A_CUT_FEED.into_iter().chain(split) {
+            faults.push(fault(at, lasts + 2, Kind::CutFeed(1)));
+            faults.push(fault(at + 1, lasts, kind));
+            at += lasts + 3;
+        }
+    }
+
+    let run = run(&mut fleet, 5, seconds(at + 1), |fleet, shared| inject(fleet, shared, &faults));
+
+    judge("every_promise_is_kept_through_each_fault_while_a_feed_is_cut", &fleet, &run);
+}
+
 /// How long before midnight the servers start, and how long after it the load ends.
 const BEFORE: i64 = 30;
 const AFTER: Duration = Duration::from_secs(6);
