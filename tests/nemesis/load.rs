@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::caller::{Caller, Shared, identity_limits, rest};
 use crate::fleet::{Fleet, ROOT_KEY};
+use crate::general::is_long;
 use crate::record::{Act, Asked, Change, KeyFacts, KeyNo, Withdrawal};
 use crate::schedule::REPLICAS;
 use crate::support::process::v2;
@@ -19,7 +20,7 @@ use crate::support::process::v2;
 type Part = fn(&mut Caller, usize, &Cast);
 
 /// Who calls, and how many of them there are.
-const CALLERS: [(Part, usize); 10] = [
+const CALLERS: [(Part, usize); 9] = [
     (verify, 2 * REPLICAS),
     (limit, REPLICAS),
     (control, REPLICAS),
@@ -29,8 +30,9 @@ const CALLERS: [(Part, usize); 10] = [
     (manage, 1),
     (withdraw, 2),
     (switch, 1),
-    (reroll, 1),
 ];
+/// Who calls in a long run, too.
+const CALLERS_OF_LONG_RUN: [(Part, usize); 1] = [(reroll, 1)];
 /// How many keys wait to be verified for the first time.
 const FRESH: usize = 60;
 /// For so long after a revocation the key is asked for again and again.
@@ -131,7 +133,8 @@ pub fn prepare(fleet: &Fleet) -> (Shared, Cast, Vec<Act>) {
 /// Calls until the run is over; every act, in no order.
 pub fn run(shared: &Shared, cast: &Cast, seed: u64) -> Vec<Act> {
     let mut callers = Vec::new();
-    for (act, how_many) in CALLERS {
+    let more = CALLERS_OF_LONG_RUN.into_iter().filter(|_| is_long());
+    for (act, how_many) in CALLERS.into_iter().chain(more) {
         callers.extend((0..how_many).map(|number| (act, number)));
     }
     std::thread::scope(|scope| {
