@@ -27,6 +27,13 @@ impl Gate {
         self.store()?.read().await
     }
 
+    /// As [`Gate::read`], of balances: what the journal of an embedded server holds has been taken off them.
+    pub async fn read_balances(&self) -> Result<Reader> {
+        let store = self.store()?;
+        store.fold_debits().await?;
+        store.read().await
+    }
+
     pub async fn begin(&self) -> Result<Tx> {
         self.store()?.begin().await
     }

@@ -35,9 +35,7 @@ pub async fn balances(app: &App, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> 
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
-    let store = app.store.store()?;
-    store.fold_debits().await?;
-    let accounts = store.read().await?.accounts(keys).await?;
+    let accounts = app.store.read_balances().await?.accounts(keys).await?;
     let told = accounts.into_iter().map(|(key, account)| left(app, key, account).boxed());
     Ok(try_join_all(told).await?.into_iter().collect())
 }

@@ -103,7 +103,7 @@ pub async fn page(
         now,
         periods: refill::periods(now),
     };
-    let mut reader = app.store.read().await?;
+    let mut reader = app.store.read_balances().await?;
     let mut stored = Vec::new();
     if wanted.id_prefix.is_some() {
         stored = reader.keys_page(caller.workspace(), &wanted).await?;
@@ -182,8 +182,7 @@ pub async fn look(app: &App, caller: &Caller, id: &KeyId) -> Result<Looked> {
     let found = find::get(app, caller, id, Plaintexts::None).await?;
     let stored = found.view.stored();
     let workspace = caller.workspace();
-    app.store.store()?.fold_debits().await?;
-    let mut reader = app.store.read().await?;
+    let mut reader = app.store.read_balances().await?;
     let api = reader.api(workspace, &stored.key.api_id).await?;
     let api = apis::live(api, &stored.key.api_id)?;
     let roles = match stored.role_ids.as_slice() {
