@@ -29,8 +29,12 @@ const GAP_MIN: Duration = Duration::from_secs(2);
 /// costs a look at all locks.
 const LONG: Duration = Duration::from_secs(2);
 
+/// How long after its creation a reader may read for the first time: it begins with rows that are a minute old.
+const FIRST_READ_MAX: Duration = Duration::from_secs(30);
+
 /// How far the change log has been read.
 pub struct Log {
+    created: Stopwatch,
     /// The last row that was seen; 0: none. Absent: nothing has been read yet.
     position: Option<i64>,
     /// Rows below it that have not been seen.
@@ -98,6 +102,7 @@ pub struct Pass {
 impl Log {
     pub fn new() -> Self {
         Self {
+            created: Stopwatch::new(),
             position: None,
             gaps: Vec::new(),
             skipped: None,
@@ -126,8 +131,10 @@ impl Log {
                     true => head.ended_below,
                     false => reader.writers_ended_below().await?,
                 };
-                // What was cached before this may be older than what is read first.
-                app.freshness.everything_changed();
+                if self.created.elapsed() > FIRST_READ_MAX {
+                    // What was cached since may be older than what is read first.
+                    app.freshness.everything_changed();
+                }
                 let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
                 self.skipped = Some(skip).filter(|_| ended_below < head.next);
                 self.position = Some(head.settled);
