@@ -217,6 +217,9 @@ async fn settle(app: Arc<App>) {
         if let Err(e) = bounded(LEASES_TIMEOUT, settling).await {
             tracing::debug!(error = %e, "cannot settle purses: {e}");
         }
+        if let Err(e) = bounded(LEASES_TIMEOUT, credits::close_outdated(&app)).await {
+            tracing::debug!(error = %e, "failed to close leases that are out of date: {e}");
+        }
         if due {
             settled = Stopwatch::new();
         }

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use crate::alone;
 use crate::faults::{ROOT_KEY, database, is_valid, replica_command, valid_of, verify, withheld};
 use crate::servers::Redis;
+use crate::stage::{Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::{Server, get};
 use crate::support::random;
@@ -270,4 +271,35 @@ fn a_balance_is_set_once_an_operator_has_released_the_lease() {
     assert!(released.success());
     assert_eq!(status, 200, "{told}");
     assert_eq!(valid_of(one, &key, 20), 5);
+}
+
+#[test]
+fn balance_is_told_exactly_after_another_replica_has_debited_the_account_directly() {
+    let _turn = alone();
+    let stage = Stage::new();
+    let (here, there) = stage.pair();
+    let key = there.key_with(&json!({ "credits": { "remaining": 1_000 } }));
+    let told = |replica: &Replica| {
+        let verified =
+            replica.ok("keys.verifyKey", &json!({ "key": key.key, "credits": { "cost": 0 } }));
+        let found = replica.ok("keys.getKey", &json!({ "keyId": key.id }));
+        [&verified["credits"], &found["credits"]["remaining"]].map(|it| it.as_i64().unwrap())
+    };
+    for replica in [&here, &there] {
+        replica.is(&key, "VALID");
+    }
+
+    here.redis.cut();
+    for _ in 0..50 {
+        here.is(&key, "VALID");
+    }
+    here.redis.mend();
+
+    let mended = Stopwatch::new();
+    for replica in [&there, &here] {
+        while told(replica) != [948; 2] {
+            assert!(mended.elapsed() < Duration::from_secs(3), "{:?}", told(replica));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }

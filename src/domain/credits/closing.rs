@@ -196,6 +196,21 @@ async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
     tx.commit().await.map(drop)
 }
 
+/// Closes the leases of accounts that this replica has debited while Redis was unreachable: what they tell of the balance
+/// is out of date.
+pub async fn close_outdated(app: &App) -> Result<()> {
+    if app.redis.as_ref().is_none_or(RedisCounters::is_away) {
+        return Ok(());
+    }
+    let closing = stream::iter(app.debits.debited()).map(|(key, number)| async move {
+        settle(app, &key, Settling::All).await?;
+        app.debits.forget_debited(&key, number);
+        Ok(())
+    });
+    let closed: Vec<Result<()>> = closing.buffer_unordered(SETTLED_AT_ONCE).collect().await;
+    closed.into_iter().collect()
+}
+
 /// Settles what nobody has spent from for a while, whichever replica it was that did.
 pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);

@@ -5,7 +5,7 @@
 //! whose row is locked delays its own key only. A debit that waits holds no connection.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::error::TrySendError;
@@ -27,6 +27,8 @@ use crate::sabotage::Safeguard;
 pub const DEBIT_QUEUE_MAX: usize = 1_000;
 /// How many debits may be on their way into the queues. The task that sorts them never waits.
 const INBOX_MAX: usize = 4_096;
+/// For how many accounts it is remembered that their leases are out of date.
+const OUTDATED_MAX: usize = 100_000;
 /// After an account was found locked, a replica refuses the debits of the key for so long without asking the database.
 const PAUSE_WHEN_LOCKED: Duration = Duration::from_millis(100);
 /// From how many queues on those that only pause are looked through for some that have paused long enough.
@@ -51,6 +53,8 @@ pub struct Debits {
     pub connections: Semaphore,
     /// What an embedded server remembers of accounts.
     pub balances: tokio::sync::Mutex<Balances>,
+    /// The accounts that a replica has debited while a lease may be there, each with a number of its own.
+    outdated: Mutex<HashMap<KeyId, u64>>,
 }
 
 impl Debits {
@@ -62,7 +66,39 @@ impl Debits {
         };
         let connections = Semaphore::new(usize::try_from(connections).unwrap_or(1));
         let balances = tokio::sync::Mutex::default();
-        Self { inbox, received: Mutex::new(Some(received)), connections, balances }
+        let outdated = Mutex::default();
+        Self { inbox, received: Mutex::new(Some(received)), connections, balances, outdated }
+    }
+
+    fn outdated(&self) -> MutexGuard<'_, HashMap<KeyId, u64>> {
+        self.outdated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes accounts that were debited: what their leases tell of the balances is out of date. Beyond
+    /// [`OUTDATED_MAX`] that is true until the next top-up.
+    pub fn note_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
+        let mut outdated = self.outdated();
+        for key in keys {
+            let is_full = outdated.len() >= OUTDATED_MAX;
+            if let Some(number) = outdated.get_mut(&key) {
+                *number += 1;
+            } else if !is_full {
+                outdated.insert(key, 0);
+            }
+        }
+    }
+
+    /// The accounts that were debited, with the numbers of their last debits.
+    pub fn debited(&self) -> Vec<(KeyId, u64)> {
+        self.outdated().iter().map(|(key, number)| (key.clone(), *number)).collect()
+    }
+
+    /// Forgets an account, unless it was debited again.
+    pub fn forget_debited(&self, key: &KeyId, number: u64) {
+        let mut outdated = self.outdated();
+        if outdated.get(key) == Some(&number) {
+            outdated.remove(key);
+        }
     }
 
     /// Puts a debit into its queue.

@@ -35,7 +35,9 @@ use crate::model::Credits;
 use crate::store::bounded;
 
 pub use self::bank::now;
-pub use self::closing::{go_back, settle_for_change, settle_idle, withhold_unclosed};
+pub use self::closing::{
+    close_outdated, go_back, settle_for_change, settle_idle, withhold_unclosed,
+};
 pub use self::debits::{DEBIT_QUEUE_MAX, Debits, run as serve_debits};
 pub use self::ledger::{
     account, account_for_all, count_out, forget_settled, release, sign_off, units_withheld,

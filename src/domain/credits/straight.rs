@@ -126,6 +126,7 @@ async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>>
         tx.write_credits(&changed).await?;
     }
     tx.commit().await?;
+    app.debits.note_debited(changed.into_iter().map(|(key, _)| key));
     Ok(outcomes)
 }
 
