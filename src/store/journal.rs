@@ -109,6 +109,17 @@ impl Tx {
         Ok(())
     }
 
+    /// What the journal holds of these keys.
+    pub async fn debits_of(&mut self, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
+        let Inner::Sqlite(tx) = &mut self.inner else { return Ok(HashMap::new()) };
+        let sql =
+            "SELECT entries.key, SUM(entries.value) FROM debits, json_each(debits.units) AS entries
+            WHERE entries.key IN (SELECT value FROM json_each($1)) GROUP BY entries.key";
+        let rows: Vec<(KeyId, i64)> =
+            sqlx::query_as(sql).bind(json!(keys).to_string()).fetch_all(&mut **tx).await?;
+        Ok(rows.into_iter().collect())
+    }
+
     /// Adds to the journal what keys have spent.
     pub async fn append_debits(&mut self, units: &HashMap<&KeyId, i64>) -> Result<()> {
         let Inner::Sqlite(tx) = &mut self.inner else {
