@@ -157,8 +157,10 @@ impl Database {
         for words in ["_series ", "(SELECT * FROM (SELECT v.", "OFFSET 0) AS t"] {
             assert_eq!(count(words), reads, "{words} in what {text:?} became: {query}");
         }
+        // The one function of Postgres' own that a query asks, of lists and rows before they are made into texts.
+        let asked = query.replace("pg_column_size(", "");
         for own in ["mark", "sqlite_", "pg_"] {
-            assert!(!query.contains(own), "{text:?} became {query}");
+            assert!(!asked.contains(own), "{text:?} became {query}");
         }
         assert!(query.is_ascii(), "{query}");
         if engine == Engine::Sqlite {

@@ -174,7 +174,7 @@ impl Translator<'_> {
         if self.engine != Engine::Postgres {
             return rows.sql.clone();
         }
-        let (all, stored) = (self.name('t'), self.name('w'));
+        let (all, stored) = (self.name('m'), self.name('w'));
         let column = Fragment::name('c', rows.first);
         let template = "WITH {1} AS MATERIALIZED (SELECT {0}.{2} FROM \
             (SELECT DISTINCT {0}.{2} FROM ({3}) AS {0} OFFSET 0) AS {0} \
