@@ -123,7 +123,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::begin`]; in Postgres no statement waits longer than this for a lock.
+    /// As [`Store::begin`]; in Postgres no statement waits longer than this for a lock, and one that rests for a second ends.
     pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
         match self {
             Self::Postgres { pool, .. } => {

@@ -321,6 +321,10 @@ pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>
     pool.begin().await
 }
 
+/// How long such a transaction may do nothing before Postgres ends it, whose replica may stand still meanwhile: what it
+/// has locked, others wait for.
+const IDLE_WITHIN: Duration = Duration::from_secs(1);
+
 /// Begins a transaction none of whose statements waits longer than this for a lock.
 #[expect(clippy::disallowed_methods, reason = "this is what Store::begin_within calls")]
 pub async fn begin_within(
@@ -328,6 +332,10 @@ pub async fn begin_within(
     within: Duration,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {
     // One round trip.
-    let sql = format!("BEGIN; SET LOCAL lock_timeout = {}", within.as_millis().max(1));
+    let sql = format!(
+        "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
+        within.as_millis().max(1),
+        IDLE_WITHIN.as_millis()
+    );
     pool.begin_with(AssertSqlSafe(sql)).await
 }

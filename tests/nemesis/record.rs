@@ -121,6 +121,16 @@ impl Asked {
             _ => None,
         }
     }
+
+    /// The key whose account is locked to change it.
+    pub fn changes_account_of(&self) -> Option<KeyNo> {
+        match self {
+            Self::Credits { key, .. } | Self::Reroll { key, .. } | Self::Delete { key } => {
+                Some(*key)
+            }
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -395,3 +395,19 @@ async fn claim_accounts_leaves_out_those_that_another_transaction_holds() {
 
     assert_eq!(claimed, [free]);
 }
+
+#[tokio::test]
+async fn a_visit_that_stands_still_keeps_its_account_for_a_second() {
+    let database = Database::create().await;
+    let store = Store::connect(&database.url, 8).await.unwrap();
+    store.migrate().await.unwrap();
+    let key = key(&store, Some(credits(5, None, 0))).await;
+    let mut still = store.begin_within(Duration::from_millis(40)).await.unwrap();
+    still.lock_account(&key.id).await.unwrap();
+
+    let mut next = store.begin_within(Duration::from_secs(4)).await.unwrap();
+    let account = next.lock_account(&key.id).await.unwrap();
+
+    assert!(account.is_some());
+    assert!(still.lock_account(&key.id).await.is_err(), "it was ended");
+}

@@ -10,6 +10,10 @@ use crate::schedule::Kind;
 
 /// Postgres is back after two seconds at most, Redis after one.
 const RECOVERY: Duration = Duration::from_secs(2);
+/// How long a replica that stands still, or has lost Postgres without a word, keeps an account that it has locked to spend
+/// from it, and to change it.
+const KEPT_TO_SPEND: Duration = Duration::from_secs(1);
+const KEPT_TO_CHANGE: Duration = Duration::from_secs(5);
 
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::of("P10 answers");
@@ -37,6 +41,7 @@ pub fn check(run: &Run) -> Finding {
                 is_troubled(RECOVERY)
                     || (spends_or_closes_a_lease(run, act) && busy.beside(act))
                     || waits_for_reports(run, act)
+                    || waits_for_a_lock(run, act)
             }
             Some(_) => false,
             None => {
@@ -61,6 +66,26 @@ fn spends_or_closes_a_lease(run: &Run, act: &Act) -> bool {
         Asked::Verify { key, .. } => run.keys[key].credits.is_some(),
         _ => false,
     }
+}
+
+/// Whether the account of the key may have been locked by a replica that got no further.
+fn waits_for_a_lock(run: &Run, act: &Act) -> bool {
+    let (Asked::Verify { key, .. } | Asked::Credits { key, .. } | Asked::Reroll { key, .. }) =
+        act.asked
+    else {
+        return false;
+    };
+    run.keys[key].credits.is_some()
+        && run.faults.iter().any(|done| {
+            let Some(other) = done.fault.kind.replica() else { return false };
+            let was_changed = run.acts.iter().any(|act| {
+                act.replica == other
+                    && act.asked.changes_account_of() == Some(key)
+                    && (act.sent..=act.received + SLACK).contains(&done.began)
+            });
+            let kept = if was_changed { KEPT_TO_CHANGE } else { KEPT_TO_SPEND };
+            done.began <= act.received && act.sent <= done.began + kept + SLACK
+        })
 }
 
 /// Whether the balance may have waited for reports of a lease that was lost with its Redis: of a replica that was in
@@ -88,7 +113,7 @@ fn is_of_a_gone_key(run: &Run, act: &Act) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::by_hand::{act, fault, finds, finds_nothing, run, told, verify};
+    use super::super::by_hand::{act, fault, finds, finds_nothing, key, run, told, verify};
     use super::*;
 
     fn refused(sent_ms: u64, status: u16) -> Act {
@@ -113,6 +138,25 @@ mod tests {
         finds_nothing(&refused(Change::Set(1), faults.clone()));
         finds(&refused(Change::Increment(1), faults.clone()), "not to be explained");
         finds(&refused(Change::Set(1), faults[..1].to_vec()), "not to be explained");
+    }
+
+    #[test]
+    fn a_key_whose_account_a_stopped_replica_keeps_is_refused_for_a_while() {
+        let metered = |acts| Run {
+            faults: vec![fault(Kind::StopReplica(1), 1_000, 8_000)],
+            keys: vec![key(Some(10))],
+            ..run(acts)
+        };
+        let change = Act {
+            replica: 1,
+            answer: None,
+            ..act(998, Asked::Credits { key: 0, change: Change::Set(1) }, None)
+        };
+
+        finds_nothing(&check(&metered(vec![refused(2_200, 503)])));
+        finds(&check(&metered(vec![refused(2_300, 503)])), "not to be explained");
+        finds_nothing(&check(&metered(vec![change.clone(), refused(6_200, 503)])));
+        finds(&check(&metered(vec![change, refused(6_300, 503)])), "not to be explained");
     }
 
     #[test]
