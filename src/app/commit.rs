@@ -13,8 +13,8 @@ use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::limiter::redis::RedisCounters;
 use crate::sabotage::Safeguard;
-use crate::store::Tx;
 use crate::store::freshness::ALL;
+use crate::store::{Store, Tx};
 use crate::traces;
 
 /// How many subjects one announcement names; more are everything.
@@ -27,7 +27,12 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 impl App {
     /// Commits, and tells every cache what has changed: its own before this returns. Fails with
     /// [`Error::Unreached`], and changes nothing, where a replica could not learn of it.
-    pub async fn commit(&self, mut tx: Tx) -> Result<()> {
+    pub async fn commit(&self, tx: Tx) -> Result<()> {
+        self.commit_in(self.store.store()?, tx).await
+    }
+
+    /// As [`App::commit`], in a store that is not open to requests yet.
+    pub async fn commit_in(&self, store: &Store, mut tx: Tx) -> Result<()> {
         let Some(position) = tx.log_changes().await? else {
             return traces::step("database.commit", tx.commit()).await.map(drop);
         };
@@ -41,7 +46,9 @@ impl App {
         let subjects = subjects(&tx);
         // Until the result is known, whatever ends this: the change log is asked for it then.
         self.freshness.intents.open(position, &subjects);
-        if let Err(unreached) = self.reach_replicas(redis, &mut tx, position, &subjects).await {
+        if let Err(unreached) =
+            self.reach_replicas(store, redis, &mut tx, position, &subjects).await
+        {
             drop(tx);
             self.freshness.intents.close(position);
             self.announce(Announcement::Undone { position }).await;
@@ -61,6 +68,7 @@ impl App {
     /// Sees to it that every replica that relies on announcements has got the intent.
     async fn reach_replicas(
         &self,
+        store: &Store,
         redis: &RedisCounters,
         tx: &mut Tx,
         position: i64,
@@ -75,7 +83,7 @@ impl App {
             return Ok(());
         }
         // Not one of those that all who are here hold already.
-        let mut beside = self.store.store()?.begin_reserved().await?;
+        let mut beside = store.begin_reserved().await?;
         beside.insert_changes(std::slice::from_ref(&intent)).await?;
         beside.commit().await?;
         let since = Stopwatch::new();

@@ -156,9 +156,14 @@ async fn let_requests_in(app: &App, store: Store) -> Result<Beginning, Unopened>
         .await
         .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
     open_vault(app, &store).await?;
-    let setup = people::at_start(app, &store)
-        .await
-        .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
+    let setup = match people::at_start(app, &store).await {
+        // Such as a full disk: keys can be verified all the same.
+        Err(error) if error.is_outage() && !is_replica(app) => {
+            tracing::warn!(error = %error, "failed to make a link that sets up the dashboard: {error}");
+            None
+        }
+        setup => setup.map_err(|error| sorted(error.is_outage(), error.to_string()))?,
+    };
     app.store.open(store);
     app.freshness.heard_database();
     Ok(Beginning { first, setup })

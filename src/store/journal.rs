@@ -20,7 +20,8 @@ use super::{Store, Tx};
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 
-/// Takes what the journal holds off the balances, and empties it.
+/// Takes what the journal holds off the balances, and empties it. Without its condition, the deletion would write a page
+/// where there is nothing to delete.
 const FOLD: &str = "
     UPDATE keys SET credits = credits - spent.units
     FROM (
@@ -29,7 +30,7 @@ const FOLD: &str = "
         GROUP BY entries.key
     ) AS spent
     WHERE keys.id = spent.id;
-    DELETE FROM debits";
+    DELETE FROM debits WHERE TRUE";
 
 /// Tells by the numbers of transactions whether the journal may hold something.
 #[derive(Debug, Clone)]

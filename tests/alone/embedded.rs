@@ -234,3 +234,29 @@ fn full_disk_is_answered_503_and_loses_nothing_and_ends_without_a_restart() {
         assert_eq!(remaining(&server, &key), GRANTED - valid);
     }
 }
+
+/// As a service is started again by its manager.
+#[test]
+fn killed_server_starts_on_a_full_disk_and_verifies() {
+    let _turn = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path());
+    let api = api(&server);
+    let plain = data(&server, "keys.createKey", &json!({ "apiId": api }));
+    let plain = plain["key"].as_str().unwrap();
+    server.signal("KILL");
+    server.wait();
+    let log = directory.path().join("keyward.db-wal").metadata().unwrap().len();
+
+    let mut command = Command::new("sh");
+    command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+    // No file may be longer, and a write past that fails and does not end the process.
+    let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
+    command.args(["-c", script, "sh", &(log / 512).to_string()]).arg(keyward().get_program());
+    embedded(&mut command, directory.path());
+    let server = Server::start(command);
+
+    is_valid(&verify(&server, plain));
+    let (status, answer) = server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api }));
+    assert_eq!(status, 503, "{answer}");
+}

@@ -74,7 +74,7 @@ pub async fn at_start(app: &App, store: &Store) -> Result<Option<Plaintext>> {
     let (kind, role) = (InvitationKind::First, MemberRole::Owner);
     let link = NewLink { workspace: &workspace, kind, role, invited_by: None };
     let (_, token) = add(&mut tx, &link, now).await?;
-    app.commit(tx).await?;
+    app.commit_in(store, tx).await?;
     Ok(Some(token))
 }
 

@@ -229,7 +229,7 @@ pub async fn bootstrap(
             FirstStart::Made(secret)
         }
     };
-    app.commit(tx).await?;
+    app.commit_in(store, tx).await?;
     if let Some(secret) = configured {
         ensure(app, store, &workspace, secret).await?;
     }
@@ -253,7 +253,7 @@ async fn ensure(
     let name = Some("KEYWARD_ROOT_KEY".to_owned());
     let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
     match insert(&mut tx, app, workspace, new, secret).await {
-        Ok(_) => app.commit(tx).await,
+        Ok(_) => app.commit_in(store, tx).await,
         // Another replica was faster.
         Err(e) if e.violates("root_keys_hash_unique") => Ok(()),
         Err(e) => Err(e),
