@@ -220,7 +220,11 @@ async fn first_of_several(options: PgConnectOptions) -> sqlx::Result<()> {
     let mut attempts = JoinSet::new();
     loop {
         let options = options.clone();
-        attempts.spawn(async move { options.connect().await?.close().await });
+        attempts.spawn(async move {
+            let mut connection = options.connect().await?;
+            require_primary(&mut connection).await?;
+            connection.close().await
+        });
         if let Ok(Some(answered)) = timeout(NEXT_ATTEMPT_AFTER, attempts.join_next()).await {
             return answered.unwrap_or(Err(sqlx::Error::WorkerCrashed));
         }
@@ -251,17 +255,16 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
         ]))
     };
     let (options, asking) = (on_events(url)?, on_events(analytics_url)?);
-    let pool = |connections_max, options| {
+    let pool = |pool_options: PgPoolOptions, options| {
         // Nobody waits for these, and a restart of Postgres need not fail a query.
-        let pool = pool_options(connections_max).test_before_acquire(true);
-        Pool::new(pool.connect_lazy_with(options))
+        Pool::new(pool_options.test_before_acquire(true).connect_lazy_with(options))
     };
     let only_reading =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
     Ok([
-        pool(EVENT_WRITERS, options.clone()),
-        pool(EVENT_READERS, only_reading(options)),
-        pool(EVENT_QUESTIONS, only_reading(asking)),
+        pool(primary_pool_options(EVENT_WRITERS), options.clone()),
+        pool(primary_pool_options(EVENT_READERS), only_reading(options)),
+        pool(pool_options(EVENT_QUESTIONS), only_reading(asking)),
     ])
 }
 
@@ -292,8 +295,23 @@ fn pool_options(connections_max: u32) -> PgPoolOptions {
         })
 }
 
+/// Connections that are not made to a standby, which knows less than the primary and can write nothing. What was the
+/// primary when a connection was made is so as long as the connection lasts.
+fn primary_pool_options(connections_max: u32) -> PgPoolOptions {
+    pool_options(connections_max)
+        .after_connect(|connection, _| Box::pin(async move { require_primary(connection).await }))
+}
+
+async fn require_primary(connection: &mut Connection) -> sqlx::Result<()> {
+    let sql = "SELECT pg_is_in_recovery()";
+    match sqlx::query_scalar(sql).fetch_one(connection).await? {
+        true => Err(sqlx::Error::Protocol("this Postgres is a standby".into())),
+        false => Ok(()),
+    }
+}
+
 pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
-    Ok(Pool::new(pool_options(connections_max).connect_with(options(url)?).await?))
+    Ok(Pool::new(primary_pool_options(connections_max).connect_with(options(url)?).await?))
 }
 
 /// How many connections only the change feed and the presence of the replica use, so that they work when all others
@@ -307,7 +325,7 @@ const RESERVED_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
     let timeout_ms = RESERVED_TIMEOUT.as_millis().to_string();
     let options = options(url)?.options([("statement_timeout", timeout_ms.as_str())]);
-    Ok(Pool::new(pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
+    Ok(Pool::new(primary_pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
 }
 
 /// Connections on which nothing can be written.

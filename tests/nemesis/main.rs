@@ -23,6 +23,7 @@ mod sabotage;
 mod scenarios;
 mod schedule;
 mod servers;
+mod standby;
 mod upgrade;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

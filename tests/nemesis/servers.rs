@@ -146,6 +146,13 @@ impl Postgres {
             .expect("postgres runs")
     }
 
+    /// Restarts it as a standby, which answers what only reads. Nobody sends it anything.
+    pub fn restart_as_standby(&mut self) {
+        self.kill();
+        std::fs::write(self.place.join("data/standby.signal"), "").expect("it is written");
+        self.restart();
+    }
+
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let others = children(child.id());
