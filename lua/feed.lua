@@ -1,11 +1,25 @@
--- Tells which era the change feed is in, so that a reader that found nothing new knows that it looked in the right place.
+-- Tells which era the change feed is in, so that a reader that found nothing new knows that it looked in the right place,
+-- and how long ago other replicas read it.
 -- KEYS[1] the feed
--- Reply   the era; empty: there is no feed, it is that of another Redis, or this Redis is not the master
+-- KEYS[2] this replica as a reader, KEYS[3..] other replicas as readers: each expires a minute after it last read
+-- ARGV[1] 1: this replica tells others that it reads the feed
+-- Reply   the era, and for each other replica how many milliseconds ago it read the feed, -1 where it is longer than a
+--         minute; the era is empty where there is no feed, it is that of another Redis, or this Redis is not the master
+local LIFE = 60000
 local info = redis.call('INFO', 'replication')
-if not string.find(info, 'role:master', 1, true) then return '' end
+if not string.find(info, 'role:master', 1, true) then return {'', {}} end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if not last then return '' end
+if not last then return {'', {}} end
 local era, generation = last[2][2], string.match(info, 'master_replid:(%x+)')
-if string.sub(era, 1, #generation) ~= generation then return '' end
+if string.sub(era, 1, #generation) ~= generation then return {'', {}} end
 redis.call('PEXPIRE', KEYS[1], 86400000)
-return era
+-- To expire later takes no memory, of which there may be none.
+if ARGV[1] == '1' and redis.call('PEXPIRE', KEYS[2], LIFE) == 0 then
+  redis.pcall('SET', KEYS[2], '', 'PX', LIFE)
+end
+local ages = {}
+for i = 3, #KEYS do
+  local left = redis.call('PTTL', KEYS[i])
+  ages[i - 2] = left > 0 and left <= LIFE and LIFE - left or -1
+end
+return {era, ages}

@@ -242,10 +242,14 @@ impl App {
     /// Says that this replica is there, and counts those that are.
     pub async fn register(&self, store: &Store) -> Result<()> {
         let mut tx = store.begin_reserved().await?;
-        let (there, before) = tx.register_replica(&self.replica, PRESENT_MS).await?;
+        let live = tx.register_replica(&self.replica, PRESENT_MS).await?;
         tx.commit().await?;
-        self.rank.store(u32::try_from(before).unwrap_or(0), Ordering::Relaxed);
-        self.replicas.store(u32::try_from(there).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+        let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
+        let rank = live.iter().filter(|id| **id < self.replica).count();
+        self.rank.store(count(rank), Ordering::Relaxed);
+        self.replicas.store(count(live.len()).max(1), Ordering::Relaxed);
+        let others = live.into_iter().filter(|id| *id != self.replica);
+        self.feed.others.store(Arc::new(others.collect()));
         Ok(())
     }
 }

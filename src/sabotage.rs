@@ -28,6 +28,8 @@ pub enum Safeguard {
     Absent,
     /// A gap in the announcements is noticed.
     Gap,
+    /// Announcements prove something while more than half of all replicas read them.
+    Majority,
     /// A change is committed only when every replica that relies on announcements has got one.
     Reach,
     /// A change that was announced is committed. Without it the process ends before the commit, as if it had been killed.
@@ -74,6 +76,7 @@ mod switch {
             "charge" => Safeguard::Charge,
             "absent" => Safeguard::Absent,
             "gap" => Safeguard::Gap,
+            "majority" => Safeguard::Majority,
             "reach" => Safeguard::Reach,
             "commit" => Safeguard::Commit,
             "result" => Safeguard::Result,

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::store::LogHead;
@@ -54,9 +56,12 @@ impl std::fmt::Display for Announcement<'_> {
 ///
 /// They do from the moment on at which the database says that this replica relies on them, so that every writer that
 /// asks later reaches it by them or waits for it, and all transactions of before have ended and been read in the change
-/// log.
+/// log. As there may be a second Redis master, they prove it up to the moment at which more than half of all replicas were
+/// reading them, of three or more: others, which can reach the database, may have gone on to the other master.
 #[derive(Debug, Default)]
 pub struct FeedState {
+    /// The other replicas, by the last count.
+    pub others: ArcSwap<Vec<String>>,
     synced: Mutex<Option<Synced>>,
     is_proof: AtomicBool,
     changed: Notify,
@@ -128,6 +133,18 @@ impl FeedState {
         self.is_proof.load(Ordering::SeqCst)
     }
 
+    /// How long ago more than half of three or more replicas, this one included, were reading the announcements. `ages`: how
+    /// long ago each of `others` did. `None`: they were not within the last minute.
+    pub fn majority_age(ages: &[Option<Duration>]) -> Option<Duration> {
+        let mut known: Vec<_> = ages.iter().flatten().copied().collect();
+        known.sort_unstable();
+        match ages.len() {
+            // Of two, neither is more than half.
+            0 | 1 => Some(Duration::ZERO),
+            others => known.get(others.div_ceil(2) - 1).copied(),
+        }
+    }
+
     /// Waits until a reading begins or ends.
     pub async fn changed(&self) {
         self.changed.notified().await;
@@ -150,6 +167,22 @@ mod tests {
         }
         assert_eq!(Announcement::parse("key:key_a"), None);
         assert_eq!(Announcement::parse(""), None);
+    }
+
+    #[test]
+    fn majority_age_is_that_of_more_than_half_with_this_replica() {
+        let age = |ages: &[Option<u64>]| {
+            let ages: Vec<_> = ages.iter().map(|ms| ms.map(Duration::from_millis)).collect();
+            FeedState::majority_age(&ages).map(|age| age.as_millis())
+        };
+
+        assert_eq!(age(&[]), Some(0));
+        assert_eq!(age(&[None]), Some(0), "one of two");
+        assert_eq!(age(&[Some(300), None]), Some(300));
+        assert_eq!(age(&[None, None]), None);
+        assert_eq!(age(&[Some(900), None, Some(300)]), Some(900));
+        assert_eq!(age(&[Some(900), None, None]), None);
+        assert_eq!(age(&[Some(900), None, Some(300), None]), Some(900));
     }
 
     fn head(ended_below: i64, next: i64, feed: &str) -> LogHead {

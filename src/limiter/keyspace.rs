@@ -62,6 +62,12 @@ impl Keyspace {
         format!("{}feed", self.prefix)
     }
 
+    /// What tells when a replica last read the feed.
+    pub fn reader(&self, replica: &str) -> String {
+        // On a Redis Cluster, where the feed is.
+        format!("{}reader:{{{}}}:{replica}", self.prefix, self.feed())
+    }
+
     /// The channel on which replicas that know no feed are told what has changed.
     pub fn channel(&self) -> String {
         format!("{}changes", self.prefix)

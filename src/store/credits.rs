@@ -55,9 +55,8 @@ pub trait CreditWrites: CreditReads {
     async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()>;
     /// Says of purses in use what was spent from them, and that they were asked about now.
     async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// Says that a replica is there. How many have said so within the last `within_ms`, this one included, and how
-    /// many of those have a lower id.
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<(i64, i64)>;
+    /// Says that a replica is there. Returns the ids of those that have said so within the last `within_ms`, in order.
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>>;
     /// Whether a replica is registered; nobody counts it out until the transaction ends.
     async fn hold_registration(&mut self, id: &str) -> Result<bool>;
     /// Ends the registration of replicas that have been silent for so long.

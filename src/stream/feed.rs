@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::app::App;
-use crate::app::feed::{Announcement, Reading};
+use crate::app::feed::{Announcement, FeedState, Reading};
 use crate::clock::Stopwatch;
 use crate::error::Result;
 use crate::limiter::redis::{Found, Position, RedisCounters};
+use crate::sabotage::Safeguard;
 use crate::store::{Intent, LogHead};
 
 const RECONNECT_AFTER: Duration = Duration::from_millis(250);
@@ -53,7 +54,8 @@ async fn read_on(
             continue;
         };
         let began_ms = app.freshness.now_ms();
-        let found = connection.read(from).await?;
+        let others = app.feed.others.load_full();
+        let found = connection.read(from, (&app.replica, &others), app.feed.is_proof()).await?;
         *answered = Stopwatch::new();
         match found {
             Found::Gap => {
@@ -61,13 +63,21 @@ async fn read_on(
                 app.feed.lose();
                 *position = None;
             }
-            Found::News { texts, to, is_all } => {
+            Found::News { texts, to, is_all, ages } => {
                 for text in &texts {
                     hear(app, text);
                 }
                 *position = Some(to);
-                if is_all && app.feed.is_proof() {
-                    app.freshness.proved_by_feed(began_ms);
+                let majority_age = match Safeguard::Majority.is_off() {
+                    true => Some(Duration::ZERO),
+                    false => FeedState::majority_age(&ages),
+                };
+                if is_all
+                    && app.feed.is_proof()
+                    && let Some(age) = majority_age
+                {
+                    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+                    app.freshness.proved_by_feed(began_ms.saturating_sub(age_ms));
                 }
             }
         }
@@ -129,12 +139,26 @@ pub async fn report(
             tx.set_replica_feed(&app.replica, era, app.grace_ms()).await?;
         }
         if !intents.is_empty() {
+            announce_found(app, intents).await;
             tx.acknowledge_intents(&app.replica, intents).await?;
         }
         tx.commit().await?;
     }
     let is_unsettled = reading.is_some_and(|reading| app.feed.confirm(reading, head));
     Ok(!is_told || is_unsettled)
+}
+
+/// Announces intents that were found in the change log: others that cannot read it rely on the announcements of the Redis
+/// that this replica uses, and the writer may use another one.
+async fn announce_found(app: &App, intents: &[i64]) {
+    let Some(redis) = app.redis.as_ref().filter(|redis| !redis.is_away()) else { return };
+    let open = app.freshness.intents.list();
+    for (position, intent) in open.iter().filter(|(position, _)| intents.contains(position)) {
+        let announcement = Announcement::Intent { position: *position, subjects: &intent.subjects };
+        if let Err(e) = redis.announce(&announcement.to_string(), None).await {
+            tracing::debug!(error = %e, "failed to announce a change that another replica makes: {e}");
+        }
+    }
 }
 
 /// Finds in the change log what has become of intents that were open before it was read, and announces it: their writers

@@ -27,7 +27,7 @@ struct Case {
     faults: fn(&mut Stage),
 }
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 22] = [
     Case {
         safeguard: "fence",
         promise: "P1 credits",
@@ -105,6 +105,12 @@ const CASES: [Case; 21] = [
         promise: "P6 revocations",
         found: "was ended",
         faults: lose_an_announcement,
+    },
+    Case {
+        safeguard: "majority",
+        promise: "P6 revocations",
+        found: "was ended",
+        faults: end_a_key_beside_another_master,
     },
     Case {
         safeguard: "lease-bound",
@@ -559,6 +565,28 @@ fn lose_an_announcement(stage: &mut Stage) {
             });
         });
         stage.watch(1, key, 8_000);
+    });
+}
+
+/// Replica 1 stays with the old master, without Postgres, and the others go on with the promoted one.
+fn end_a_key_beside_another_master(stage: &mut Stage) {
+    let key = stage.key(KeyFacts::default());
+    stage.verify(1, key, 0);
+    // Until announcements are relied on.
+    std::thread::sleep(Duration::from_millis(1_500));
+    stage.during(Kind::SplitRedis(1), |stage| {
+        stage.during(Kind::CutPostgres(1), |stage| {
+            // Until nobody waits for it.
+            std::thread::sleep(Duration::from_millis(2_500));
+            let until = stage.shared.began.elapsed() + Duration::from_secs(10);
+            let end = Asked::Disable { key };
+            while stage.shared.began.elapsed() < until
+                && stage.caller.ask(0, end.clone()).status != 200
+            {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            stage.watch(1, key, 8_000);
+        });
     });
 }
 

@@ -210,17 +210,17 @@ both_stores! {
         assert_eq!((known.spent, kept.spent), (40, 70));
     }
 
-    async fn replicas_are_counted_and_ranked_while_they_say_that_they_are_there(store) {
+    async fn replicas_are_listed_in_order_while_they_say_that_they_are_there(store) {
         let register = async |id: &str, within| {
             commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
         };
 
-        assert_eq!(register("rep_a", 60_000).await, (1, 0));
-        assert_eq!(register("rep_b", 60_000).await, (2, 1));
-        assert_eq!(register("rep_a", 60_000).await, (2, 0));
+        assert_eq!(register("rep_a", 60_000).await, ["rep_a"]);
+        assert_eq!(register("rep_b", 60_000).await, ["rep_a", "rep_b"]);
+        assert_eq!(register("rep_a", 60_000).await, ["rep_a", "rep_b"]);
         commit(&store, async |tx| tx.drop_replica("rep_a").await).await.unwrap();
-        assert_eq!(register("rep_b", 60_000).await, (1, 0));
-        assert_eq!(register("rep_b", -60_000).await, (0, 0));
+        assert_eq!(register("rep_b", 60_000).await, ["rep_b"]);
+        assert_eq!(register("rep_b", -60_000).await, [""; 0]);
     }
 
     async fn lease_is_proven_when_every_replica_that_may_know_of_it_has_reported(store) {

@@ -10,6 +10,7 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline};
 use super::lanes::{Again, Script, timed_out};
 use super::{Address, RedisCounters};
 use crate::error::{Error, Result};
+use crate::limiter::Keyspace;
 use crate::sabotage::Safeguard;
 
 /// How long a reader waits for news at a time: so late at most it finds out that it looks in the wrong place.
@@ -41,6 +42,8 @@ pub enum Found {
         to: Position,
         /// Whether these were all that there were.
         is_all: bool,
+        /// How long ago each of the other replicas that were asked about last read the feed, if it did within a minute.
+        ages: Vec<Option<Duration>>,
     },
     /// Some were missed, or may have been: the feed was trimmed, lost, or is that of another Redis.
     Gap,
@@ -51,6 +54,7 @@ pub struct FeedConnection {
     link: Link,
     feed: String,
     channel: String,
+    keyspace: Keyspace,
 }
 
 enum Link {
@@ -94,7 +98,8 @@ impl RedisCounters {
                     Link::Cluster(client.get_async_connection().await?)
                 }
             };
-            Ok::<_, Error>(FeedConnection { link, feed, channel })
+            let keyspace = self.keyspace.clone();
+            Ok::<_, Error>(FeedConnection { link, feed, channel, keyspace })
         };
         // Boxed: it is rare, and large.
         within(PATIENCE, Box::pin(connecting)).await
@@ -111,16 +116,29 @@ impl FeedConnection {
         Ok(Position { era, number })
     }
 
-    /// What has been announced after `from`; waits for it for a while.
-    pub async fn read(&mut self, from: &Position) -> Result<Found> {
+    /// What has been announced after `from`; waits for it for a while. `readers`: this replica, and the others that it asks
+    /// about. `is_known`: whether this replica tells others that it reads the feed.
+    pub async fn read(
+        &mut self,
+        from: &Position,
+        (replica, others): (&str, &[String]),
+        is_known: bool,
+    ) -> Result<Found> {
         let mut pipe = redis::pipe();
         pipe.cmd("XREAD").arg("COUNT").arg(ENTRIES_MAX).arg("BLOCK").arg(WAIT.as_millis());
         pipe.arg("STREAMS").arg(&self.feed).arg(format!("{}-0", from.number));
         // After it, on the same connection: so it is the same Redis, and what it tells was true meanwhile.
-        pipe.cmd("EVAL").arg(include_str!("../../../lua/feed.lua")).arg(1).arg(&self.feed);
-        let (streams, era): (Streams, String) = within(WAIT + PATIENCE, self.send(&pipe)).await?;
+        pipe.cmd("EVAL").arg(include_str!("../../../lua/feed.lua")).arg(others.len() + 2);
+        pipe.arg(&self.feed).arg(self.keyspace.reader(replica));
+        for other in others {
+            pipe.arg(self.keyspace.reader(other));
+        }
+        pipe.arg(u8::from(is_known));
+        let (streams, (era, ages)): (Streams, (String, Vec<i64>)) =
+            within(WAIT + PATIENCE, self.send(&pipe)).await?;
         let entries = streams.into_iter().flatten().flat_map(|(_, entries)| entries).collect();
-        Ok(continued(from, entries, &era))
+        let age = |ms: &i64| u64::try_from(*ms).ok().map(Duration::from_millis);
+        Ok(continued(from, entries, &era, ages.iter().map(age).collect()))
     }
 
     async fn send<T: FromRedisValue>(&mut self, pipe: &Pipeline) -> Result<T> {
@@ -143,7 +161,12 @@ async fn within<T>(patience: Duration, call: impl Future<Output = Result<T>>) ->
 }
 
 /// What these entries of a stream are to a reader that has read up to `from`, where the feed is in this era.
-fn continued(from: &Position, entries: Vec<(String, Vec<String>)>, era: &str) -> Found {
+fn continued(
+    from: &Position,
+    entries: Vec<(String, Vec<String>)>,
+    era: &str,
+    ages: Vec<Option<Duration>>,
+) -> Found {
     let is_all = entries.len() < ENTRIES_MAX;
     let mut to = from.clone();
     let mut texts = Vec::with_capacity(entries.len());
@@ -160,7 +183,7 @@ fn continued(from: &Position, entries: Vec<(String, Vec<String>)>, era: &str) ->
     if era != to.era && !Safeguard::Gap.is_off() {
         return Found::Gap;
     }
-    Found::News { texts, to, is_all }
+    Found::News { texts, to, is_all, ages }
 }
 
 #[cfg(test)]
@@ -178,12 +201,14 @@ mod tests {
 
     #[test]
     fn what_follows_without_a_gap_is_news() {
-        let found = continued(&position(7), vec![entry(8, "a:1"), entry(9, "a:1")], "a:1");
+        let found =
+            continued(&position(7), vec![entry(8, "a:1"), entry(9, "a:1")], "a:1", Vec::new());
 
         let texts = vec!["text 8".to_owned(), "text 9".to_owned()];
-        assert_eq!(found, Found::News { texts, to: position(9), is_all: true });
-        let nothing = Found::News { texts: Vec::new(), to: position(7), is_all: true };
-        assert_eq!(continued(&position(7), Vec::new(), "a:1"), nothing);
+        assert_eq!(found, Found::News { texts, to: position(9), is_all: true, ages: Vec::new() });
+        let nothing =
+            Found::News { texts: Vec::new(), to: position(7), is_all: true, ages: Vec::new() };
+        assert_eq!(continued(&position(7), Vec::new(), "a:1", Vec::new()), nothing);
     }
 
     #[test]
@@ -191,9 +216,9 @@ mod tests {
         let trimmed = vec![entry(9, "a:1")];
         let of_another_redis = vec![entry(8, "b:1")];
 
-        assert_eq!(continued(&position(7), trimmed, "a:1"), Found::Gap);
-        assert_eq!(continued(&position(7), of_another_redis, "b:1"), Found::Gap);
-        assert_eq!(continued(&position(7), Vec::new(), "b:1"), Found::Gap);
-        assert_eq!(continued(&position(7), Vec::new(), ""), Found::Gap);
+        assert_eq!(continued(&position(7), trimmed, "a:1", Vec::new()), Found::Gap);
+        assert_eq!(continued(&position(7), of_another_redis, "b:1", Vec::new()), Found::Gap);
+        assert_eq!(continued(&position(7), Vec::new(), "b:1", Vec::new()), Found::Gap);
+        assert_eq!(continued(&position(7), Vec::new(), "", Vec::new()), Found::Gap);
     }
 }

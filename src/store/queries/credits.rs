@@ -269,7 +269,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<(i64, i64)> {
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>> {
         let sql = concat!(
             "INSERT INTO replicas (id, started_at, seen_at, feed) VALUES ($1, ",
             now_ms!(),
@@ -279,13 +279,9 @@ impl CreditWrites for Connection {
                 gone = NULL"
         );
         query(sql).bind(id).execute(&mut *self).await?;
-        let sql = concat!(
-            "SELECT COUNT(*), COUNT(CASE WHEN id < $2 THEN 1 END)
-            FROM replicas WHERE seen_at > ",
-            now_ms!(),
-            " - $1"
-        );
-        Ok(query_as(sql).bind(within_ms).bind(id).fetch_one(self).await?)
+        let sql =
+            concat!("SELECT id FROM replicas WHERE seen_at > ", now_ms!(), " - $1 ORDER BY id");
+        Ok(query_scalar(sql).bind(within_ms).fetch_all(self).await?)
     }
 
     async fn hold_registration(&mut self, id: &str) -> Result<bool> {
