@@ -178,6 +178,11 @@ impl Purse {
     pub fn unspent(&self) -> i64 {
         (self.granted - self.spent).max(0)
     }
+
+    /// Whether no replica learns of it any more.
+    pub fn is_ended(&self) -> bool {
+        self.closed || self.withheld_at.is_some()
+    }
 }
 
 /// A metered key's account with the bank.

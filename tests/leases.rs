@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::support::seed::Issued;
-use crate::support::{Keyward, Stack};
+use crate::support::{Keyward, Stack, redis_url};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -150,6 +150,42 @@ async fn credits_are_debited_directly_when_what_may_be_leased_is_withheld() {
     assert_eq!(leased, 10, "nothing beside what is withheld");
     let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
     assert_eq!(told.data()["credits"]["remaining"], 60);
+}
+
+/// What a lease that Redis has lost held goes back to the key that it was leased to.
+#[tokio::test]
+async fn reroll_waits_until_what_a_lost_lease_held_is_given_back() {
+    let kw = Keyward::start(Stack::Replica).await;
+    registered(&kw).await;
+    let key = kw.key(json!({ "credits": { "remaining": 1_000 } })).await;
+    verify(&kw, &key).await;
+    let [number] = numbers(&kw, &key).await[..] else { panic!("one lease") };
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let lost: i64 = redis::cmd("DEL")
+        .arg(kw.app.keyspace.purse(&key.id, number))
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(lost, 1);
+
+    let request = json!({ "keyId": key.id, "expiration": 0 });
+    let refused = kw.v2("keys.rerollKey", request.clone()).await;
+    refused.error(503, "service_unavailable");
+    let began = Stopwatch::new();
+    let rerolled = loop {
+        let told = kw.v2("keys.rerollKey", request.clone()).await;
+        if told.status == 200 {
+            break told;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{told:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+
+    let told = kw.v2("keys.getKey", json!({ "keyId": rerolled.data()["keyId"] })).await;
+    assert_eq!(told.data()["credits"]["remaining"], 999);
+    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(told.data()["credits"]["remaining"], 0);
 }
 
 /// Waits until a number is this.

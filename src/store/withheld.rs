@@ -48,8 +48,8 @@ pub trait WithheldWrites: WithheldReads {
     /// As [`WithheldWrites::lock_accounts`], of those that no other transaction holds, which are returned.
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>>;
     /// Adds units to the balances of these keys, under versions that no lease has had. Keys that are not metered, or
-    /// deleted, get nothing.
-    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<()>;
+    /// deleted, get nothing. Returns those with a lease that is in use.
+    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>>;
     /// Forgets leases by key and number.
     async fn drop_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()>;
 }

@@ -1,6 +1,7 @@
 //! Leases over several replicas: how much may be out, and what proves that nobody spends from one any more.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keyward::clock::Stopwatch;
@@ -302,4 +303,69 @@ fn balance_is_told_exactly_after_another_replica_has_debited_the_account_directl
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+#[test]
+fn a_balance_can_be_set_without_redis_once_every_replica_has_reported_its_lease() {
+    let _turn = alone();
+    let (database, mut redis) = (database(), Redis::start());
+    let replicas = replicas(&database, &[&redis, &redis]);
+    let (id, key) = issue(&replicas[0], 1_000);
+    assert_eq!(valid_of(&replicas[0], &key, 5) + valid_of(&replicas[1], &key, 5), 10);
+    redis.kill();
+    let set = || {
+        let request = json!({ "keyId": id, "operation": "set", "value": 7 });
+        replicas[0].v2(ROOT_KEY, "keys.updateCredits", &request).0
+    };
+
+    assert_eq!(set(), 503);
+    until("the balance can be set", || set() == 200);
+
+    assert_eq!(valid_of(&replicas[1], &key, 10) + valid_of(&replicas[0], &key, 10), 7);
+}
+
+#[test]
+fn verify_is_valid_when_the_accounts_of_many_other_keys_are_locked() {
+    const LOCKED: usize = 20;
+    let _turn = alone();
+    let (database, redis) = (database(), Redis::start());
+    let replicas = replicas(&database, &[&redis]);
+    let replica = &replicas[0];
+    let keys: Vec<_> = (0..LOCKED + 20).map(|_| issue(replica, 1_000)).collect();
+    let (locked, others) = keys.split_at(LOCKED);
+    let ids: Vec<_> = locked.iter().map(|(id, _)| format!("'{id}'")).collect();
+    let lock = format!("SELECT 1 FROM keys WHERE id IN ({}) FOR UPDATE", ids.join(", "));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let somebody = runtime.block_on(async {
+        let mut connection = database.connect().await;
+        connection.execute("BEGIN").await.unwrap();
+        connection.execute(AssertSqlSafe(lock)).await.unwrap();
+        connection
+    });
+    let is_over = AtomicBool::new(false);
+    let (refused, valid) = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let ask = |key: &String| {
+            let key = key.clone();
+            move || {
+                let mut refused = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    refused += usize::from(verify(replica, &key).0 == 503);
+                }
+                refused
+            }
+        };
+        let asking: Vec<_> = locked.iter().map(|(_, key)| scope.spawn(ask(key))).collect();
+        let valid = others.iter().filter(|(_, key)| {
+            std::thread::sleep(Duration::from_millis(100));
+            verify(replica, key).1["data"]["valid"] == true
+        });
+        let valid = valid.count();
+        is_over.store(true, Ordering::Relaxed);
+        (asking.into_iter().map(|it| it.join().unwrap()).sum::<usize>(), valid)
+    });
+    drop(somebody);
+
+    assert!(refused > 0, "the others were locked");
+    assert_eq!(valid, others.len());
 }

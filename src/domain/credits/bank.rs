@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::super::refill;
 use super::closing::{Settling, close_one, keep};
-use super::{BANK_TIMEOUT, TOLD_MAX};
+use super::{LOCK_WAIT, TOLD_MAX};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
@@ -142,13 +142,13 @@ fn fill(
 
 /// A transaction in which this replica is registered: so whatever lease it learns of there, others wait for its report.
 async fn begin_registered(app: &App) -> Result<Tx> {
-    let mut tx = app.store.begin_within(BANK_TIMEOUT).await?;
+    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     if tx.hold_registration(&app.replica).await? {
         return Ok(tx);
     }
     drop(tx);
     app.register(app.store.store()?).await?;
-    let mut tx = app.store.begin_within(BANK_TIMEOUT).await?;
+    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     // Without leases, the account itself can be debited.
     if tx.hold_registration(&app.replica).await? { Ok(tx) } else { Err(Error::CountersAway) }
 }

@@ -31,6 +31,8 @@ pub enum Settling {
     /// Those that nobody has spent from for so long.
     Idle(Duration),
     All,
+    /// All, and those that Redis cannot be asked about are withheld: every replica reports them then.
+    OrWithhold,
 }
 
 /// What came of closing leases.
@@ -69,7 +71,7 @@ pub async fn close_one(
     let was_withheld = lease.withheld_at.is_some();
     let idle = match settling {
         Settling::Idle(idle) if !was_withheld => idle,
-        Settling::Idle(_) | Settling::All => Duration::ZERO,
+        Settling::Idle(_) | Settling::All | Settling::OrWithhold => Duration::ZERO,
     };
     let name = app.keyspace.purse(key.as_str(), lease.epoch);
     let closed = redis.close(&name, lease.life, idle, app.clock.fixed()).await?;
@@ -103,7 +105,7 @@ pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Purse) -> Result<()> {
     }
 }
 
-/// Closes leases of a key. Those that cannot be reached stay as they are.
+/// Closes leases of a key. Those that cannot be reached stay as they are, but for [`Settling::OrWithhold`].
 async fn close_all(
     app: &App,
     tx: &mut Tx,
@@ -113,9 +115,12 @@ async fn close_all(
 ) -> Result<Closing> {
     let mut all = Closing::default();
     let Some(redis) = &app.redis else { return Ok(all) };
-    for lease in leases {
-        match close_one(app, redis, tx, key, lease, (now, settling)).await {
+    for at in 0..leases.len() {
+        match close_one(app, redis, tx, key, &mut leases[at], (now, settling)).await {
             Err(cause) if cause.is_counters_outage() => {
+                if matches!(settling, Settling::OrWithhold) {
+                    all.withholds |= withhold(tx, key, &mut leases[at..], now).await?;
+                }
                 return Ok(Closing { leaves_open: true, ..all });
             }
             one => {
@@ -127,6 +132,17 @@ async fn close_all(
         }
     }
     Ok(all)
+}
+
+/// Withholds leases that are neither withheld nor closed. Returns whether there was one.
+async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Purse], now: Timestamp) -> Result<bool> {
+    let mut withholds = false;
+    for lease in leases.iter_mut().filter(|lease| !lease.is_ended()) {
+        lease.withheld_at = Some(now);
+        tx.put_purse(key, lease).await?;
+        withholds = true;
+    }
+    Ok(withholds)
 }
 
 /// Closes the leases of an account and counts what is in them as balance again. Whether all are closed: others may be
@@ -171,29 +187,37 @@ pub async fn settle_for_change(
 }
 
 /// Passes on what a change came to. Where it was refused because a lease could not be seen closed, the lease is
-/// withheld, so that every replica reports it and the change can be made then.
+/// withheld, so that every replica reports it and the change can be made then. Where it failed, a lease may have been
+/// closed in Redis alone: it is looked after soon.
 pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
-    if matches!(outcome, Err(Error::LeaseNotClosed)) {
-        settle(app, key, Settling::All).await?;
+    match &outcome {
+        Err(Error::LeaseNotClosed) => drop(settle(app, key, Settling::OrWithhold).await?),
+        Err(cause) if cause.is_outage() && app.redis.is_some() => {
+            app.debits.note_debited([key.clone()]);
+        }
+        _ => {}
     }
     outcome
 }
 
-/// Settles the purses of one key.
-async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<()> {
+/// Settles the purses of one key. Whether none is left that others learn of: each is closed or withheld.
+async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<bool> {
     let mut tx = app.store.begin().await?;
-    match tx.lock_account_of_any(key).await? {
+    let is_over = match tx.lock_account_of_any(key).await? {
         Some(mut account) => {
             settle_account(app, &mut tx, key, &mut account, settling).await?;
             tx.move_credits(key, &account.credits).await?;
+            account.purses.iter().all(Purse::is_ended)
         }
         // Without end, or gone for good: nobody is owed anything.
         None => {
             settle_for_change(app, &mut tx, key, None).await?;
             tx.forfeit_leases(key).await?;
+            true
         }
-    }
-    tx.commit().await.map(drop)
+    };
+    tx.commit().await?;
+    Ok(is_over)
 }
 
 /// Closes the leases of accounts that this replica has debited while Redis was unreachable: what they tell of the balance
@@ -203,8 +227,9 @@ pub async fn close_outdated(app: &App) -> Result<()> {
         return Ok(());
     }
     let closing = stream::iter(app.debits.debited()).map(|(key, number)| async move {
-        settle(app, &key, Settling::All).await?;
-        app.debits.forget_debited(&key, number);
+        if settle(app, &key, Settling::All).await? {
+            app.debits.forget_debited(&key, number);
+        }
         Ok(())
     });
     let closed: Vec<Result<()>> = closing.buffer_unordered(SETTLED_AT_ONCE).collect().await;
@@ -267,10 +292,10 @@ async fn settle_all(
         before.clone_from(&purses);
         let purses = match settling {
             Settling::Idle(idle) => resting(app, purses, idle).await?,
-            Settling::All => purses,
+            Settling::All | Settling::OrWithhold => purses,
         };
         let mut settled = stream::iter(purses)
-            .map(|(key, _)| async move { settle(app, &key, settling).await })
+            .map(|(key, _)| async move { settle(app, &key, settling).await.map(drop) })
             .buffer_unordered(SETTLED_AT_ONCE);
         while let Some(settled) = settled.next().await {
             settled?;

@@ -30,7 +30,7 @@ const INBOX_MAX: usize = 4_096;
 /// For how many accounts it is remembered that their leases are out of date.
 const OUTDATED_MAX: usize = 100_000;
 /// After an account was found locked, a replica refuses the debits of the key for so long without asking the database.
-const PAUSE_WHEN_LOCKED: Duration = Duration::from_millis(100);
+const PAUSE_WHEN_LOCKED: Duration = Duration::from_millis(250);
 /// From how many queues on those that only pause are looked through for some that have paused long enough.
 const QUEUES_SWEEP_MIN: usize = 1_024;
 
@@ -74,7 +74,7 @@ impl Debits {
         self.outdated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes accounts that were debited: what their leases tell of the balances is out of date. Beyond
+    /// Notes accounts whose balances were changed without their leases: what these tell is out of date. Beyond
     /// [`OUTDATED_MAX`] that is true until the next top-up.
     pub fn note_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
         let mut outdated = self.outdated();

@@ -6,7 +6,7 @@ use super::super::counting::Tally;
 use super::bank::{self, refill_if_due};
 use super::closing::{Settling, settle_account};
 use super::told::told_by_bank;
-use super::{BANK_TIMEOUT, Outcome, without_account};
+use super::{LOCK_WAIT, Outcome, without_account};
 use crate::app::App;
 use crate::error::Result;
 use crate::id::KeyId;
@@ -23,7 +23,7 @@ pub async fn take(
     cost: i64,
     closes: bool,
 ) -> Result<Outcome> {
-    let mut tx = app.store.begin_within(BANK_TIMEOUT).await?;
+    let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     let Some(mut account) = tx.lock_account(key).await? else {
         drop(tx);
         return Box::pin(without_account(app, key, windows.to_vec())).await;
@@ -49,6 +49,9 @@ pub async fn take(
     }
     tx.move_credits(key, &account.credits).await?;
     tx.commit().await?;
+    if taken.taken && cost > 0 {
+        app.debits.note_debited([key.clone()]);
+    }
     let left = Box::pin(told_by_bank(app, redis, key)).await?;
     Ok(Outcome::of(Tally::of(&taken, windows), left))
 }

@@ -179,7 +179,7 @@ async fn give_back(
     }
     let units: Vec<_> = units.into_iter().map(|(key, units)| (key.clone(), units)).collect();
     let leases: Vec<_> = entries.iter().map(|e| (e.key_id.clone(), e.epoch)).collect();
-    tx.return_units(&units).await?;
+    let leased = tx.return_units(&units).await?;
     tx.drop_withheld(&leases).await?;
     match actor {
         // No replica need know of it before it asks for the account again, and nobody waits while accounts are held.
@@ -193,6 +193,8 @@ async fn give_back(
         }
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
+    // What their leases tell of these balances is too low.
+    app.debits.note_debited(leased);
     app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
     tracing::info!(units = returned, "{returned} credits are given back");
     Ok(returned)

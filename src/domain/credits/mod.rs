@@ -19,6 +19,7 @@ mod turns;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use self::bank::{Finding, Seen, Visit};
 use self::spent::Learned;
@@ -57,6 +58,11 @@ const PATIENCE: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(3);
 /// How long a visit to the bank waits for a connection, and for the account.
 const BANK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits for the account on a connection, and then without one: the first pause, and the longest. So many
+/// accounts that are locked do not keep all connections from others.
+const LOCK_WAIT: Duration = Duration::from_millis(20);
+const LOCK_PAUSE_MIN: Duration = Duration::from_millis(20);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// How long it is believed of a purse that the bank has no more either.
 const EXCEEDED_FOR_MS: i64 = 1_000;
 
@@ -203,15 +209,14 @@ impl Spending<'_> {
                 None => return self.outcome(&last).await,
             }
         }
-        let connection = self.app.debits.connections.acquire();
-        let connection = async { connection.await.map_err(|_| Error::StoreUnopened) };
-        let _connection = bounded(BANK_TIMEOUT, connection).await?;
         for visits in 0..ATTEMPTS {
             let purse = last.purse;
             let Purse { life, units, spent, .. } = purse;
             let seen = Seen { epoch: lease.epoch, life, units, spent, finding };
             let generation = self.app.spent.generation();
-            let fill = match bank::visit(self.app, self.redis, self.key, seen, self.cost).await? {
+            let Self { app, redis, key, cost, .. } = *self;
+            let visit = || bank::visit(app, redis, key, seen, cost).boxed();
+            let fill = match while_locked(self.app, visit).await? {
                 Visit::Unmetered => {
                     let windows = std::mem::take(&mut self.windows);
                     return without_account(self.app, self.key, windows).await;
@@ -249,7 +254,8 @@ impl Spending<'_> {
     async fn debit(&self, closes: bool) -> Result<Outcome> {
         // Boxed: it is rare, and large.
         let Self { app, redis, key, cost, windows, .. } = self;
-        direct::take(app, redis, key, windows, *cost, closes).boxed().await
+        let debit = || direct::take(app, redis, key, windows, *cost, closes).boxed();
+        while_locked(app, debit).await
     }
 
     /// The purse that the bank told last; where it has not been asked yet, the last number it has given,
@@ -327,6 +333,27 @@ impl Spending<'_> {
             },
         };
         Ok(Outcome::of(Tally::of(taken, &self.windows), told))
+    }
+}
+
+/// Has a transaction on one of the connections that debits may use, again and again while its account is locked.
+async fn while_locked<'a, T>(
+    app: &App,
+    visit: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
+) -> Result<T> {
+    let (began, mut pause) = (Stopwatch::new(), LOCK_PAUSE_MIN);
+    loop {
+        let connection = app.debits.connections.acquire();
+        let connection = async { connection.await.map_err(|_| Error::StoreUnopened) };
+        let connection = bounded(BANK_TIMEOUT, connection).await?;
+        match visit().await {
+            Err(cause) if cause.is_lock_timeout() && began.elapsed() < BANK_TIMEOUT => {
+                drop(connection);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOCK_PAUSE_MAX);
+            }
+            visited => return visited,
+        }
     }
 }
 

@@ -106,6 +106,10 @@ async fn left(app: &App, tx: &mut Tx, id: &KeyId, is_end: bool) -> Result<Option
         return Err(Error::LeaseNotClosed);
     }
     let Some(account) = account else { return Ok(None) };
+    if account.purses.iter().any(|lease| lease.unspent() > 0) {
+        // What a lost lease held goes back to the key that it was leased to, once every replica has reported it.
+        return Err(Error::LeaseNotClosed);
+    }
     let left = refill::refilled(account.credits, credits::now(app, account.now));
     let stays = match is_end {
         true => Credits { balance: 0, version: left.version + 1, ..left },

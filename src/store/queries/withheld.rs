@@ -162,7 +162,7 @@ impl WithheldWrites for Connection {
         Ok(query_scalar(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<()> {
+    async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>> {
         let item = |(key, units): &(KeyId, i64)| json!({ "key": key, "units": units });
         let items: Vec<_> = units.iter().map(item).collect();
         let sql = concat!(
@@ -173,10 +173,15 @@ impl WithheldWrites for Connection {
                 credits_version = credits_version + 1
             FROM ",
             items!("$1"),
-            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND deleted_at IS NULL"
+            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND deleted_at IS NULL
+            RETURNING CASE WHEN EXISTS (
+                SELECT 1 FROM purses
+                WHERE purses.key_id = keys.id AND withheld_at IS NULL AND NOT closed
+            ) THEN id END"
         );
-        query(sql).bind(json!(items).to_string()).execute(self).await?;
-        Ok(())
+        let leased: Vec<Option<KeyId>> =
+            query_scalar(sql).bind(json!(items).to_string()).fetch_all(self).await?;
+        Ok(leased.into_iter().flatten().collect())
     }
 
     async fn drop_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()> {
