@@ -10,6 +10,7 @@ use sqlx::postgres::PgConnection;
 
 use crate::client::Client;
 use crate::fleet::{Fleet, ROOT_KEY};
+use crate::load::REROLLED_CREDITS;
 use crate::record::{Answer, Asked, Ending, KeyFacts};
 use crate::servers::block_on;
 
@@ -20,6 +21,9 @@ const DRAINED_MAX: i64 = 400;
 pub fn of(fleet: &Fleet, keys: &[KeyFacts]) -> Vec<Ending> {
     let mut client = Client::of(fleet.replicas[0].address);
     let audit = audit(fleet);
+    for facts in keys.iter().filter(|facts| facts.credits == Some(REROLLED_CREDITS)) {
+        settle(&mut client, facts);
+    }
     let (mut endings, ledger) = settled(fleet, &mut client, keys);
     for ending in &mut endings {
         let id = &keys[ending.key].id;
@@ -40,6 +44,16 @@ pub fn of(fleet: &Fleet, keys: &[KeyFacts]) -> Vec<Ending> {
         }
     }
     endings
+}
+
+/// Has all leases of a key closed or withheld, such as those of a key that nobody has asked for since its re-roll failed.
+fn settle(client: &mut Client, facts: &KeyFacts) {
+    let request = json!({ "keyId": facts.id, "operation": "increment", "value": 0 });
+    let began = Stopwatch::new();
+    while client.v2(ROOT_KEY, "keys.updateCredits", &request).expect("an answer").status != 200 {
+        assert!(began.elapsed() < Duration::from_secs(30), "its balance cannot be changed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// What is told of every key, and the ledger, at one moment: while the ledger did not change.

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use crate::caller::{Caller, Shared, identity_limits, rest};
 use crate::fleet::{Fleet, ROOT_KEY};
-use crate::general::is_long;
 use crate::record::{Act, Asked, Change, KeyFacts, KeyNo, Withdrawal};
 use crate::schedule::REPLICAS;
 use crate::support::process::v2;
@@ -20,7 +19,7 @@ use crate::support::process::v2;
 type Part = fn(&mut Caller, usize, &Cast);
 
 /// Who calls, and how many of them there are.
-const CALLERS: [(Part, usize); 9] = [
+const CALLERS: [(Part, usize); 10] = [
     (verify, 2 * REPLICAS),
     (limit, REPLICAS),
     (control, REPLICAS),
@@ -30,16 +29,15 @@ const CALLERS: [(Part, usize); 9] = [
     (manage, 1),
     (withdraw, 2),
     (switch, 1),
+    (reroll, 1),
 ];
-/// Who calls in a long run, too.
-const CALLERS_OF_LONG_RUN: [(Part, usize); 1] = [(reroll, 1)];
 /// How many keys wait to be verified for the first time.
 const FRESH: usize = 60;
 /// For so long after a revocation the key is asked for again and again.
 const WATCHED: Duration = Duration::from_millis(1_600);
 
 /// What a key has that is re-rolled, for how long it is spent before, and the grace period, which outlasts each run.
-const REROLLED_CREDITS: i64 = 120;
+pub const REROLLED_CREDITS: i64 = 120;
 const BEFORE_REROLL: Duration = Duration::from_millis(700);
 const GRACE_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -133,8 +131,7 @@ pub fn prepare(fleet: &Fleet) -> (Shared, Cast, Vec<Act>) {
 /// Calls until the run is over; every act, in no order.
 pub fn run(shared: &Shared, cast: &Cast, seed: u64) -> Vec<Act> {
     let mut callers = Vec::new();
-    let more = CALLERS_OF_LONG_RUN.into_iter().filter(|_| is_long());
-    for (act, how_many) in CALLERS.into_iter().chain(more) {
+    for (act, how_many) in CALLERS {
         callers.extend((0..how_many).map(|number| (act, number)));
     }
     std::thread::scope(|scope| {

@@ -51,9 +51,7 @@ pub fn check(run: &Run) -> Finding {
             )
         });
         let ending = ending(run, &keys);
-        if let Some(ending) = ending.as_ref().filter(|_| is_rerolled(run, key)) {
-            check_drained(run, &account, ending, &mut finding);
-        } else if let Some(ending) = ending {
+        if let Some(ending) = ending {
             over += check_ending(run, &account, &ending, &mut finding);
             left += ending.credits.unwrap_or(0);
             withheld += ending.withheld;
@@ -81,15 +79,6 @@ fn origin(run: &Run, key: KeyNo) -> Option<(&Act, i64)> {
     })
 }
 
-/// Whether a key was to be re-rolled, or was issued so.
-fn is_rerolled(run: &Run, key: KeyNo) -> bool {
-    let concerns = |act: &Act| match act.asked {
-        Asked::Reroll { key: old, new, .. } => old == key || new == Some(key),
-        _ => false,
-    };
-    run.acts.iter().any(concerns)
-}
-
 /// A key, and the one that has taken its place without a grace period: both have one balance.
 fn with_new_key(run: &Run, key: KeyNo) -> Vec<KeyNo> {
     let new = run.acts.iter().filter_map(|act| match act.asked {
@@ -99,14 +88,23 @@ fn with_new_key(run: &Run, key: KeyNo) -> Vec<KeyNo> {
     std::iter::once(key).chain(new).collect()
 }
 
-/// What a key was given. One that was issued with a grace period has what was left of the old one.
-fn granted(run: &Run, key: KeyNo) -> i64 {
+/// What a key was given, at most and at least. One that was issued with a grace period has what was left of the old one.
+fn granted(run: &Run, key: KeyNo) -> (i64, i64) {
     let granted = run.keys[key].credits.unwrap_or(0);
-    let Some((reroll, _)) = origin(run, key) else { return granted };
-    let Asked::Reroll { key: old, .. } = reroll.asked else { return granted };
+    let Some((reroll, _)) = origin(run, key) else { return (granted, granted) };
+    let Asked::Reroll { key: old, .. } = reroll.asked else { return (granted, granted) };
     let is_before = |(act, _): &(&Act, i64)| act.received < reroll.sent;
     let before: i64 = valid(run, &[old]).filter(is_before).map(|(_, cost)| cost).sum();
-    granted - before
+    let may_be_before = |act: &&Act| {
+        let is_valid_later = act.is_valid() && act.received >= reroll.sent;
+        let is_degraded = act.answer.as_ref().is_some_and(|told| told.degraded);
+        act.sent < reroll.received && (is_valid_later || act.is_unsure() || is_degraded)
+    };
+    let perhaps = run.acts.iter().filter(may_be_before).filter_map(|act| match act.asked {
+        Asked::Verify { key, cost } if key == old => Some(cost),
+        _ => None,
+    });
+    (granted - before, granted - before - perhaps.sum::<i64>())
 }
 
 /// The VALID answers of keys, with their costs.
@@ -122,8 +120,8 @@ fn valid<'run, 'keys>(
 
 /// What became of the credits of a key, and of the one that has taken its place.
 fn account(run: &Run, keys: &[KeyNo]) -> Account {
-    let granted = granted(run, keys[0]);
-    let mut account = Account { granted_max: granted, granted_min: granted, ..Account::default() };
+    let (granted_max, granted_min) = granted(run, keys[0]);
+    let mut account = Account { granted_max, granted_min, ..Account::default() };
     account.granted_max += run.keys[keys[0]].refill.unwrap_or(0) * midnights(run);
     for act in &run.acts {
         let answer = act.answer.as_ref();
@@ -169,19 +167,6 @@ fn was_killed(run: &Run) -> bool {
     run.faults.iter().any(|done| matches!(done.fault.kind, Kind::KillReplica(_)))
 }
 
-/// What could be spent at the end had not been spent before. What is told beside is not gone by: of a key that nobody has
-/// verified since an outage of Redis it may be out of date. Credits that vanish are not looked for: an outage may cost a
-/// few, and these keys are spent for a moment only.
-fn check_drained(run: &Run, account: &Account, ending: &Ending, finding: &mut Finding) {
-    let Some(drained) = ending.drained else { return };
-    let key = &run.keys[ending.key].id;
-    let unheard = if was_killed(run) { ending.withheld } else { 0 };
-    let most = account.granted_max - account.spent + unheard;
-    finding.hold(drained <= most, || {
-        format!("key {key}: {drained} credits could be spent at the end, of at most {most}")
-    });
-}
-
 /// What there is of keys together at the end.
 fn ending(run: &Run, keys: &[KeyNo]) -> Option<Ending> {
     let endings: Vec<_> = run.endings.iter().filter(|it| keys.contains(&it.key)).collect();
@@ -194,6 +179,7 @@ fn ending(run: &Run, keys: &[KeyNo]) -> Option<Ending> {
         told: sum(|ending| ending.told),
         released: sum(|ending| ending.released),
         drained: sum(|ending| ending.drained),
+        audit: endings.first().map(|ending| ending.audit.clone()).unwrap_or_default(),
         ..Ending::default()
     };
     (!endings.is_empty()).then_some(ending)
@@ -229,7 +215,7 @@ fn check_ending(run: &Run, account: &Account, ending: &Ending, finding: &mut Fin
     let is_split = |done: &&Done| matches!(done.fault.kind, Kind::SplitRedis(_));
     let splits = i64::try_from(run.faults.iter().filter(is_split).count()).unwrap_or(i64::MAX);
     let unheard = account.unsure.saturating_add(splits.saturating_mul(most_leased));
-    finding.hold(vanished <= unheard, || {
+    finding.hold(vanished <= unheard || was_moved_unheard(run, ending), || {
         format!(
             "key {key}: {vanished} credits vanished, {unheard} of which may have been spent unheard"
         )
@@ -255,6 +241,16 @@ fn check_ending(run: &Run, account: &Account, ending: &Ending, finding: &mut Fin
         });
     }
     over
+}
+
+/// Whether a key was re-rolled more often than was answered, so that nobody knows which key has its credits.
+fn was_moved_unheard(run: &Run, ending: &Ending) -> bool {
+    let is_of = |act: &&Act| match act.asked {
+        Asked::Reroll { key, new, .. } => key == ending.key || new == Some(ending.key),
+        _ => false,
+    };
+    let answered = run.acts.iter().filter(is_of).filter(|act| act.has(200)).count();
+    ending.audit.iter().filter(|event| *event == "key.reroll").count() > answered
 }
 
 fn greatest_cost(run: &Run, key: KeyNo) -> i64 {
@@ -432,10 +428,7 @@ mod tests {
         let acts = vec![spend(0, 0, 4), spend(200, 1, 5)];
 
         finds_nothing(&check(&rerolled(0, acts.clone(), [0, 1])));
-        finds(
-            &check(&rerolled(0, acts.clone(), [6, 1])),
-            "7 credits could be spent at the end, of at most 1",
-        );
+        finds(&check(&rerolled(0, acts.clone(), [6, 1])), "has 7 credits left, of at most 1");
         let twice = [acts, vec![spend(300, 0, 2)]].concat();
         finds(&check(&rerolled(0, twice, [0, 0])), "11 credits were spent and at most 10");
     }
@@ -445,10 +438,7 @@ mod tests {
         let acts = vec![spend(0, 0, 4), spend(200, 0, 6), spend(200, 1, 5)];
 
         finds_nothing(&check(&rerolled(60_000, acts.clone(), [0, 1])));
-        finds(
-            &check(&rerolled(60_000, acts.clone(), [0, 2])),
-            "2 credits could be spent at the end, of at most 1",
-        );
+        finds(&check(&rerolled(60_000, acts.clone(), [0, 2])), "has 2 credits left, of at most 1");
         let more = [acts, vec![spend(300, 1, 2)]].concat();
         finds(&check(&rerolled(60_000, more, [0, 0])), "7 credits were spent and at most 6");
     }
