@@ -12,29 +12,29 @@ use tokio::sync::mpsc;
 
 use self::feed::FeedState;
 use crate::clock::Clock;
-use crate::config::{Engines, Settings};
-use crate::domain::analytics::Buffer;
-use crate::domain::analytics::delivering::Delivering;
-use crate::domain::analytics::questions::Quotas;
-use crate::domain::caller::Authority;
-use crate::domain::credits::{Debits, Spent, Turns};
-use crate::domain::keys::View;
-use crate::domain::people::Passwords;
+use crate::config::{Deployment, Settings};
+use crate::domain::analytics::EventBuffer;
+use crate::domain::analytics::clickhouse_delivery::DeliveryState;
+use crate::domain::analytics::sql_query::QueryQuotas;
+use crate::domain::caller::Principal;
+use crate::domain::credits::{Debits, LeaseSpendTracker, Turns};
+use crate::domain::keys::ResolvedKey;
+use crate::domain::last_used::LastUsedBuffer;
 use crate::domain::ratelimits::NamespaceName;
 use crate::domain::root_keys;
-use crate::domain::uses::Uses;
+use crate::domain::users::PasswordHasher;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
-use crate::issuer::Issuer;
 use crate::limiter::local::LocalCounters;
 use crate::limiter::redis::RedisCounters;
-use crate::limiter::{GroupTotals, Keyspace, Quick};
+use crate::limiter::{ApproximateWindows, GroupTotals, Keyspace};
 use crate::metrics::{CacheLoads, Metrics};
 use crate::model::{Identity, Role};
+use crate::oidc::OidcClient;
 use crate::secret::KeyHash;
-use crate::store::cache::{Cached, Rows};
-use crate::store::freshness::{Freshness, Subject};
-use crate::store::{Events, Gate, Store, StoredKey, StoredNamespace};
+use crate::store::cache::{Cached, RowCache};
+use crate::store::freshness::{CacheTag, Freshness};
+use crate::store::{EventStore, Store, StoreHandle, StoredKey, StoredNamespace};
 use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
@@ -45,59 +45,59 @@ pub const EVENTS_FILE: &str = "keyward-events.db";
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
 /// How long a replica counts as there after it has said so.
-pub const PRESENT_MS: i64 = 7_000;
+pub const REPLICA_TTL_MS: i64 = 7_000;
 
 pub struct App {
     pub settings: Settings,
     pub clock: Clock,
-    pub store: Gate,
+    pub store: StoreHandle,
     /// What happened, as far as it has been written.
-    pub events: Events,
+    pub events: EventStore,
     /// How much has been asked about it.
-    pub quotas: Quotas,
+    pub query_quotas: QueryQuotas,
     /// What happened, and waits to be written.
-    pub happened: Buffer,
+    pub event_buffer: EventBuffer,
     /// What is known of ClickHouse, where events go if there is one.
-    pub delivering: Delivering,
+    pub delivery_state: DeliveryState,
     pub freshness: Arc<Freshness>,
     /// What is read of others' announcements.
     pub feed: FeedState,
     pub caches: Caches,
     /// Who has no root key; made once, for every verification of version 1 asks as this.
-    pub nobody: Arc<Cached<Authority>>,
+    pub anonymous: Arc<Cached<Principal>>,
     /// The counters that all replicas share; absent in an embedded server.
     pub redis: Option<RedisCounters>,
     /// The counters of this process: an embedded server's, and a replica's while Redis is away.
-    pub local: LocalCounters,
+    pub local_counters: LocalCounters,
     /// How this process is called among the replicas.
-    pub replica: String,
+    pub replica_id: String,
     /// How many replicas there are, by the last count; 0 before the first.
-    pub replicas: AtomicU32,
+    pub live_replicas: AtomicU32,
     /// How many of them come before this one in the order of their names, by the last count.
     pub rank: AtomicU32,
     pub keyspace: Keyspace,
     pub metrics: Metrics,
     /// Whether Redis answered when it was last asked; see [`crate::domain::health`].
-    pub counters_answered: AtomicBool,
+    pub redis_reachable: AtomicBool,
     /// Set when the server has been told to stop and waits for the balancer to notice.
     pub draining: AtomicBool,
     /// What opens the vault. Absent: there is none.
-    pub masters: ArcSwapOption<MasterKeys>,
+    pub master_keys: ArcSwapOption<MasterKeys>,
     pub turns: Turns,
     /// Debits of accounts in the database that wait for their turn.
     pub debits: Debits,
     /// What this process has spent from purses.
-    pub spent: Spent,
+    pub lease_spend: LeaseSpendTracker,
     /// Windows that are answered from memory.
-    pub quick: Quick,
+    pub approximate_windows: ApproximateWindows,
     /// How many ad-hoc counters workspaces have.
     pub group_totals: GroupTotals,
     /// Keys that were used lately.
-    pub uses: Uses,
+    pub last_used: LastUsedBuffer,
     /// Who hashes passwords at this moment.
-    pub passwords: Passwords,
+    pub password_hasher: PasswordHasher,
     /// Who says who somebody is. Absent: there is no single sign-on.
-    pub issuer: Option<Issuer>,
+    pub oidc: Option<OidcClient>,
     announcements: mpsc::Sender<String>,
 }
 
@@ -107,32 +107,36 @@ const KEY_COUNT_FOR: Duration = Duration::from_mins(5);
 
 /// What has been read and is still true.
 pub struct Caches {
-    pub views: Rows<KeyHash, View>,
-    pub keys: Rows<KeyHash, StoredKey>,
-    pub identities: Rows<IdentityId, Identity>,
-    pub roles: Rows<RoleId, Role>,
-    pub root_keys: Rows<KeyHash, Authority>,
-    pub namespaces: Rows<NamespaceName, StoredNamespace>,
+    pub resolved_keys: RowCache<KeyHash, ResolvedKey>,
+    pub keys: RowCache<KeyHash, StoredKey>,
+    pub identities: RowCache<IdentityId, Identity>,
+    pub roles: RowCache<RoleId, Role>,
+    pub root_keys: RowCache<KeyHash, Principal>,
+    pub namespaces: RowCache<NamespaceName, StoredNamespace>,
     /// How many keys an API had within the last minutes.
     pub key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
 
 impl Caches {
     fn new(freshness: &Arc<Freshness>, keys_max: u64, loads: &CacheLoads) -> Self {
-        let new_key = |hash: &KeyHash| Some(Subject::NewKey(hash.fingerprint()));
+        let new_key = |hash: &KeyHash| Some(CacheTag::NewKey(hash.fingerprint()));
         Self {
-            views: Rows::new(freshness, keys_max, 1 << 16, &loads.views, new_key),
-            keys: Rows::new(freshness, keys_max, 0, &loads.keys, new_key),
+            resolved_keys: RowCache::new(freshness, keys_max, 1 << 16, &loads.views, new_key),
+            keys: RowCache::new(freshness, keys_max, 0, &loads.keys, new_key),
             // What was deleted may come back.
-            identities: Rows::new(freshness, keys_max, 0, &loads.identities, |id: &IdentityId| {
-                Some(Subject::Identity(id.clone()))
+            identities: RowCache::new(
+                freshness,
+                keys_max,
+                0,
+                &loads.identities,
+                |id: &IdentityId| Some(CacheTag::Identity(id.clone())),
+            ),
+            roles: RowCache::new(freshness, keys_max, 0, &loads.roles, |id: &RoleId| {
+                Some(CacheTag::Role(id.clone()))
             }),
-            roles: Rows::new(freshness, keys_max, 0, &loads.roles, |id: &RoleId| {
-                Some(Subject::Role(id.clone()))
-            }),
-            root_keys: Rows::new(freshness, keys_max, 1 << 8, &loads.root_keys, new_key),
-            namespaces: Rows::new(freshness, keys_max, 1 << 10, &loads.namespaces, |name| {
-                Some(Subject::NewNamespace(name.fingerprint()))
+            root_keys: RowCache::new(freshness, keys_max, 1 << 8, &loads.root_keys, new_key),
+            namespaces: RowCache::new(freshness, keys_max, 1 << 10, &loads.namespaces, |name| {
+                Some(CacheTag::NewNamespace(name.fingerprint()))
             }),
             key_counts: moka::sync::Cache::builder()
                 .max_capacity(KEY_COUNTS_MAX)
@@ -149,8 +153,8 @@ impl App {
         let metrics = Metrics::default();
         let events = Self::events(&settings)?;
         let (keyspace, redis) = match &settings.engines {
-            Engines::Embedded { .. } => (Keyspace::new(""), None),
-            Engines::Replica { redis_url, .. } => {
+            Deployment::Embedded { .. } => (Keyspace::new(""), None),
+            Deployment::Replica { redis_url, .. } => {
                 let keyspace = Keyspace::new(settings.redis_prefix.clone());
                 let timeout = Duration::from_millis(settings.redis_timeout_ms);
                 let redis = RedisCounters::new(redis_url, timeout, keyspace.clone(), &metrics)?;
@@ -161,52 +165,53 @@ impl App {
         let freshness = Arc::new(Freshness::new(grace_ms));
         let caches = Caches::new(&freshness, settings.cached_keys_max, &metrics.cache_loads);
         let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
-        let happened = Buffer::new(settings.events_waiting_max, settings.events_waiting_bytes_max);
+        let happened =
+            EventBuffer::new(settings.events_waiting_max, settings.events_waiting_bytes_max);
         let draining = AtomicBool::new(false);
-        let issuer = settings.oidc.as_ref().map(Issuer::new).transpose()?;
+        let issuer = settings.oidc.as_ref().map(OidcClient::new).transpose()?;
         let masters = settings.master_keys.clone().map(Arc::new);
         let debits = Debits::new(&settings);
         let app = Self {
             settings,
-            store: Gate::default(),
+            store: StoreHandle::default(),
             events,
-            quotas: Quotas::default(),
-            happened,
-            delivering: Delivering::default(),
-            nobody: root_keys::nobody(&freshness),
+            query_quotas: QueryQuotas::default(),
+            event_buffer: happened,
+            delivery_state: DeliveryState::default(),
+            anonymous: root_keys::nobody(&freshness),
             freshness,
             feed: FeedState::default(),
             caches,
             redis,
-            local: LocalCounters::new(clock.clone()),
-            replica: ReplicaId::random().as_str().to_owned(),
-            replicas: AtomicU32::new(0),
+            local_counters: LocalCounters::new(clock.clone()),
+            replica_id: ReplicaId::random().as_str().to_owned(),
+            live_replicas: AtomicU32::new(0),
             rank: AtomicU32::new(0),
             clock,
             keyspace,
             metrics,
-            counters_answered: AtomicBool::new(false),
+            redis_reachable: AtomicBool::new(false),
             draining,
-            masters: ArcSwapOption::new(masters),
+            master_keys: ArcSwapOption::new(masters),
             turns: Turns::default(),
             debits,
-            spent: Spent::default(),
-            quick: Quick::default(),
+            lease_spend: LeaseSpendTracker::default(),
+            approximate_windows: ApproximateWindows::default(),
             group_totals: GroupTotals::default(),
-            uses: Uses::default(),
-            passwords: Passwords::default(),
-            issuer,
+            last_used: LastUsedBuffer::default(),
+            password_hasher: PasswordHasher::default(),
+            oidc: issuer,
             announcements,
         };
         Ok((app, waiting))
     }
 
     /// Where what happened is kept. Nothing is opened yet.
-    pub fn events(settings: &Settings) -> Result<Events> {
+    pub fn events(settings: &Settings) -> Result<EventStore> {
         let events = match &settings.engines {
-            Engines::Embedded { data_dir } => Events::open(&data_dir.join(EVENTS_FILE)),
-            Engines::Replica { database_url, .. } => {
-                Events::connect(database_url, settings.analytics_url.as_deref())?
+            Deployment::Embedded { data_dir } => EventStore::open(&data_dir.join(EVENTS_FILE)),
+            Deployment::Replica { database_url, .. } => {
+                EventStore::connect(database_url, settings.analytics_url.as_deref())?
             }
         };
         events.with_clickhouse(settings.clickhouse_url.as_ref())
@@ -215,19 +220,19 @@ impl App {
     /// Opens the database that the settings name.
     pub async fn open_store(settings: &Settings) -> Result<Store> {
         match &settings.engines {
-            Engines::Embedded { data_dir } => Store::open(&data_dir.join(DATABASE_FILE)).await,
-            Engines::Replica { database_url, .. } => {
+            Deployment::Embedded { data_dir } => Store::open(&data_dir.join(DATABASE_FILE)).await,
+            Deployment::Replica { database_url, .. } => {
                 Store::connect(database_url, settings.database_connections_max).await
             }
         }
     }
 
     /// Reads the file that holds an embedded server's master key once more; whether there is one.
-    pub fn read_masters_again(&self) -> bool {
-        let Engines::Embedded { data_dir } = &self.settings.engines else { return false };
+    pub fn reload_master_keys(&self) -> bool {
+        let Deployment::Embedded { data_dir } = &self.settings.engines else { return false };
         match file::read(data_dir) {
             Ok(Some(found)) if self.settings.master_keys.is_none() => {
-                self.masters.store(Some(Arc::new(found)));
+                self.master_keys.store(Some(Arc::new(found)));
                 true
             }
             Ok(_) | Err(_) => false,
@@ -236,19 +241,19 @@ impl App {
 
     /// Whether the others know of this replica, so that its word is waited for.
     pub fn is_registered(&self) -> bool {
-        self.replicas.load(Ordering::Relaxed) > 0
+        self.live_replicas.load(Ordering::Relaxed) > 0
     }
 
     /// Says that this replica is there, and counts those that are.
-    pub async fn register(&self, store: &Store) -> Result<()> {
+    pub async fn register_replica(&self, store: &Store) -> Result<()> {
         let mut tx = store.begin_reserved().await?;
-        let live = tx.register_replica(&self.replica, PRESENT_MS).await?;
+        let live = tx.register_replica(&self.replica_id, REPLICA_TTL_MS).await?;
         tx.commit().await?;
         let count = |ids: usize| u32::try_from(ids).unwrap_or(u32::MAX);
-        let rank = live.iter().filter(|id| **id < self.replica).count();
+        let rank = live.iter().filter(|id| **id < self.replica_id).count();
         self.rank.store(count(rank), Ordering::Relaxed);
-        self.replicas.store(count(live.len()).max(1), Ordering::Relaxed);
-        let others = live.into_iter().filter(|id| *id != self.replica);
+        self.live_replicas.store(count(live.len()).max(1), Ordering::Relaxed);
+        let others = live.into_iter().filter(|id| *id != self.replica_id);
         self.feed.others.store(Arc::new(others.collect()));
         Ok(())
     }

@@ -45,7 +45,7 @@ pub enum Clock {
 
 impl Clock {
     /// A clock that stands still at `now` until [`Clock::advance_ms`] moves it.
-    pub fn set_to(now: Timestamp) -> Self {
+    pub fn fixed_at(now: Timestamp) -> Self {
         Self::Set(Arc::new(AtomicI64::new(now.0)))
     }
 
@@ -57,7 +57,7 @@ impl Clock {
     }
 
     /// The moment a test has set; nothing on the machine's clock.
-    pub fn fixed(&self) -> Option<Timestamp> {
+    pub fn fixed_time(&self) -> Option<Timestamp> {
         match self {
             Self::System => None,
             Self::Set(_) => Some(self.now()),

@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use url::Url;
 
-use crate::model::{Kept, Networks, OnOutage};
+use crate::model::{Networks, OutagePolicy, RetentionSettings};
 use crate::secret::Plaintext;
 use crate::vault::{MasterKey, MasterKeys};
 use events::EventsConfig;
 pub use events::{ANALYTICS_URL, BYTES as EVENTS_BYTES, RESERVE as EVENTS_RESERVE};
 use oidc::OidcConfig;
-pub use oidc::{OIDC_ONLY, Oidc};
+pub use oidc::{OIDC_ONLY, OidcSettings};
 use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
-use values::{address, near, number, secret, url};
+use values::{address, local_url, number, secret, url};
 
 /// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
 #[derive(Args, Clone, Default)]
@@ -100,8 +100,8 @@ pub struct Config {
     #[arg(long, env = "KEYWARD_KEYS_ON_OUTAGE", global = true)]
     keys_on_outage: Option<String>,
     /// After how many seconds without a spend credits go back from Redis to the database [default: 60]
-    #[arg(long, env = "KEYWARD_PURSE_IDLE_SECONDS", global = true)]
-    purse_idle_seconds: Option<String>,
+    #[arg(long, env = "KEYWARD_LEASE_IDLE_SECONDS", global = true)]
+    lease_idle_seconds: Option<String>,
     /// How this replica's region is called in analytics [default: none]
     #[arg(long, env = "KEYWARD_REGION", global = true)]
     region: Option<String>,
@@ -118,7 +118,7 @@ pub struct Config {
 
 /// Where data and counters live.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Engines {
+pub enum Deployment {
     /// One process: a SQLite file and counters in memory.
     Embedded { data_dir: PathBuf },
     /// One of many: Postgres and Redis.
@@ -135,7 +135,7 @@ pub enum LogFormat {
 #[derive(Clone)]
 pub struct Settings {
     pub listen: SocketAddr,
-    pub engines: Engines,
+    pub engines: Deployment,
     pub root_key: Option<Plaintext>,
     /// Configured; an embedded server may have one in a file.
     pub master_keys: Option<MasterKeys>,
@@ -152,13 +152,13 @@ pub struct Settings {
     pub database_connections_max: u32,
     pub database_grace_seconds: u64,
     pub cached_keys_max: u64,
-    pub keys_on_outage: OnOutage,
-    pub purse_idle_seconds: u64,
+    pub keys_on_outage: OutagePolicy,
+    pub lease_idle_seconds: u64,
     /// Empty: none.
     pub region: String,
     pub events_waiting_max: usize,
     pub events_waiting_bytes_max: usize,
-    pub kept: Kept,
+    pub kept: RetentionSettings,
     /// Approximate maximum size of single events in the database. Absent: none.
     pub events_max_bytes: Option<u64>,
     /// Free space of an embedded server's disk below which no events are written.
@@ -169,15 +169,15 @@ pub struct Settings {
     pub analytics_url: Option<String>,
     pub security: Security,
     /// Absent: there is no single sign-on.
-    pub oidc: Option<Oidc>,
+    pub oidc: Option<OidcSettings>,
 }
 
 impl Settings {
     /// With the address that is really listened on, where the port was left to the machine.
     pub fn listening_on(mut self, address: SocketAddr) -> Self {
         for url in [&mut self.docs_url, &mut self.public_url] {
-            if *url == near(self.listen) {
-                *url = near(address);
+            if *url == local_url(self.listen) {
+                *url = local_url(address);
             }
         }
         self.listen = address;
@@ -191,7 +191,7 @@ impl Config {
     /// Finds every fault before anything is opened. The error is one sentence.
     pub fn check(&self) -> Result<Settings, String> {
         let (listen, engines) = (self.listen()?, self.engines()?);
-        let events = self.events.check(matches!(engines, Engines::Replica { .. }))?;
+        let events = self.events.check(matches!(engines, Deployment::Replica { .. }))?;
         Ok(Settings {
             engines,
             root_key: self.root_key()?,
@@ -232,9 +232,9 @@ impl Config {
                 1_000_000_000,
             )?,
             keys_on_outage: self.keys_on_outage()?,
-            purse_idle_seconds: number(
-                "KEYWARD_PURSE_IDLE_SECONDS",
-                self.purse_idle_seconds.as_deref(),
+            lease_idle_seconds: number(
+                "KEYWARD_LEASE_IDLE_SECONDS",
+                self.lease_idle_seconds.as_deref(),
                 60,
                 1,
                 86_400,
@@ -263,7 +263,7 @@ impl Config {
         })
     }
 
-    fn engines(&self) -> Result<Engines, String> {
+    fn engines(&self) -> Result<Deployment, String> {
         let database = secret(
             "KEYWARD_DATABASE_URL",
             self.database_url.as_ref(),
@@ -274,7 +274,7 @@ impl Config {
         match (database, redis) {
             (None, None) => {
                 let data_dir = self.data_dir.clone().unwrap_or_else(|| "./keyward-data".into());
-                Ok(Engines::Embedded { data_dir })
+                Ok(Deployment::Embedded { data_dir })
             }
             (Some(_), None) => Err("KEYWARD_DATABASE_URL is set and KEYWARD_REDIS_URL is not: \
                 set both for a replica, or neither for an embedded server"
@@ -286,7 +286,7 @@ impl Config {
                 url("KEYWARD_DATABASE_URL", &database_url, &["postgres://", "postgresql://"])?;
                 let schemes = ["redis://", "redis-cluster://", "redis+unix://", "unix://"];
                 url("KEYWARD_REDIS_URL", &redis_url, &schemes)?;
-                Ok(Engines::Replica { database_url, redis_url })
+                Ok(Deployment::Replica { database_url, redis_url })
             }
         }
     }
@@ -340,7 +340,7 @@ impl Config {
         }
     }
 
-    fn keys_on_outage(&self) -> Result<OnOutage, String> {
+    fn keys_on_outage(&self) -> Result<OutagePolicy, String> {
         let text = self.keys_on_outage.as_deref().unwrap_or("local");
         text.parse().map_err(|fault| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {fault}"))
     }

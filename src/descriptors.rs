@@ -4,7 +4,7 @@ use std::io;
 
 use rlimit::Resource;
 
-use crate::config::{Engines, Settings};
+use crate::config::{Deployment, Settings};
 
 /// The descriptors that a server keeps for itself beside the connections to Postgres: its files and listeners, Redis, the
 /// connections of the metrics listener, and refused connections until they are closed.
@@ -35,7 +35,7 @@ pub fn connections_max(settings: &Settings, limit: u64) -> usize {
 /// Returns how many descriptors the server keeps for itself.
 fn reserved(settings: &Settings) -> u64 {
     match settings.engines {
-        Engines::Embedded { .. } => RESERVED,
-        Engines::Replica { .. } => RESERVED + u64::from(settings.database_connections_max),
+        Deployment::Embedded { .. } => RESERVED,
+        Deployment::Replica { .. } => RESERVED + u64::from(settings.database_connections_max),
     }
 }

@@ -19,7 +19,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// One thing that is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldError {
     /// Where the rule stands: `/properties/name/minLength`, `requestBody`.
     pub location: String,
     /// The caller's own field name, what is wrong with it, and the bound.
@@ -31,12 +31,12 @@ pub struct Fault {
 #[derive(Debug, ThisError)]
 pub enum Error {
     #[error("the request is not valid: {}", .0.iter().map(|f| f.message.as_str()).collect::<Vec<_>>().join("; "))]
-    Invalid(Vec<Fault>),
+    Invalid(Vec<FieldError>),
     #[error("the permissions query is not valid: {0}")]
     Query(String),
     /// Tells what is wrong with a question about events.
     #[error("{1}")]
-    Question(QueryFault, String),
+    AnalyticsQuery(QueryFault, String),
     #[error(
         "the key must have at least three parts between underscores: the migration's are prefix_short_long"
     )]
@@ -59,15 +59,15 @@ pub enum Error {
     #[error(
         "the Idempotency-Key was used for another request within the last day; give each its own"
     )]
-    NameReused,
+    IdempotencyKeyReused,
     #[error("another request with the same Idempotency-Key is under way")]
-    Overtaken,
+    IdempotencyConflict,
     /// Names the variable that does it.
     #[error("this server does not answer it: {0}")]
-    SwitchedOff(&'static str),
+    OperationDisabled(&'static str),
     /// Tells what there was too much of.
     #[error("{0}; try again in a minute")]
-    TooMany(&'static str),
+    TooManyRequests(&'static str),
     #[error("{0}")]
     Refused(Refusal),
     #[error("there is nothing at this path")]
@@ -92,7 +92,7 @@ pub enum Error {
     #[error("the database did not answer within {0} s")]
     StoreTimeout(u64),
     #[error("the database is not there, or not yet")]
-    StoreUnopened,
+    StoreNotReady,
     /// Names what too many requests wait for.
     #[error("too many requests wait for {0}; try again in a second")]
     Busy(&'static str),
@@ -148,14 +148,18 @@ impl Error {
 
     /// One fault of one field, found by a rule that no schema can say.
     pub fn invalid(location: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Invalid(vec![Fault { location: location.into(), message: message.into(), fix: None }])
+        Self::Invalid(vec![FieldError {
+            location: location.into(),
+            message: message.into(),
+            fix: None,
+        }])
     }
 
     /// The same faults in a part of a request: `place` is where the part stands in the schema, `field` how its fields
     /// begin.
     #[must_use]
     pub fn within(self, place: &str, field: &str) -> Self {
-        let within = |fault: Fault| Fault {
+        let within = |fault: FieldError| FieldError {
             location: format!("{place}{}", fault.location),
             message: format!("{field}{}", fault.message),
             ..fault
@@ -172,7 +176,7 @@ impl Error {
             Self::Invalid(_) => Code::InvalidInput,
             Self::MalformedKey => Code::KeyMalformed,
             Self::Query(_) => Code::PermissionsQuerySyntaxError,
-            Self::Question(fault, _) => fault.code(),
+            Self::AnalyticsQuery(fault, _) => fault.code(),
             Self::Unauthenticated(unknown) => match unknown {
                 Unknown::Missing => Code::AuthenticationMissing,
                 Unknown::Malformed => Code::AuthenticationMalformed,
@@ -181,14 +185,14 @@ impl Error {
                 Unknown::Expired => Code::RootKeyExpired,
             },
             Self::WorkspaceDisabled => Code::WorkspaceDisabled,
-            Self::SwitchedOff(_) => Code::OperationSwitchedOff,
-            Self::TooMany(_) => Code::TooManyRequests,
+            Self::OperationDisabled(_) => Code::OperationSwitchedOff,
+            Self::TooManyRequests(_) => Code::TooManyRequests,
             Self::Forbidden(_) => Code::InsufficientPermissions,
             Self::NotFound(subjects) => subjects.first().map_or(Code::KeyNotFound, Subject::absent),
             Self::Taken(subject) => subject.taken(),
             Self::Doubled(_) => Code::RatelimitAlreadyExists,
             Self::NamespaceGone(_) => Code::RatelimitNamespaceGone,
-            Self::NameReused | Self::Overtaken => Code::IdempotencyKeyInUse,
+            Self::IdempotencyKeyReused | Self::IdempotencyConflict => Code::IdempotencyKeyInUse,
             Self::Refused(Refusal::Protected(_)) => Code::ProtectedResource,
             Self::Refused(_) => Code::PreconditionFailed,
             Self::NoSuchPath => Code::NotFound,
@@ -201,7 +205,7 @@ impl Error {
             | Self::CountersLate
             | Self::LeaseNotClosed
             | Self::StoreTimeout(_)
-            | Self::StoreUnopened
+            | Self::StoreNotReady
             | Self::CommitLost(_)
             | Self::Busy(_)
             | Self::DebitTimeout
@@ -249,7 +253,7 @@ impl Error {
     }
 
     /// The single faults, for the errors that list them.
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[FieldError] {
         match self {
             Self::Invalid(faults) => faults,
             _ => &[],
@@ -281,7 +285,7 @@ impl Error {
     }
 
     /// Whether the statement named a row that is not there.
-    pub fn points_nowhere(&self) -> bool {
+    pub fn is_foreign_key_violation(&self) -> bool {
         matches!(self, Self::Store(sqlx::Error::Database(e)) if e.is_foreign_key_violation())
     }
 }

@@ -16,7 +16,9 @@
 //! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
 //! happened.
 
+pub mod analytics_worker;
 pub mod app;
+pub mod background;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -24,18 +26,16 @@ pub mod dashboard;
 pub mod descriptors;
 pub mod domain;
 pub mod error;
+pub mod fault_injection;
 pub mod http;
 pub mod id;
-pub mod issuer;
 pub mod limiter;
 pub mod metrics;
 pub mod model;
-pub mod recorder;
+pub mod oidc;
 pub mod request;
 pub mod rpc;
-pub mod sabotage;
 pub mod secret;
 pub mod store;
-pub mod stream;
 pub mod traces;
 pub mod vault;

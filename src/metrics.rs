@@ -164,13 +164,13 @@ pub struct Metrics {
     pub ratelimit_durations: Durations,
     pub cache_loads: CacheLoads,
     /// How long a change stood in the change log before this replica read it there.
-    pub change_delays: Durations,
+    pub change_delay: Durations,
     pub degraded_answers: DegradedAnswers,
     pub events: Events,
     /// Costs that were admitted without the counters and never consumed in them.
     pub local_costs_dropped: Counter,
     /// Calls to the counters that replicas share.
-    pub counters_calls: Counter,
+    pub redis_calls: Counter,
     /// Those that failed, or were not answered in time.
     pub counters_failures: Counter,
     /// Blocks of credits that were debited from the bank.
@@ -183,7 +183,7 @@ pub struct Metrics {
 
 /// How a server stands when it is asked.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct State {
+pub struct ServerStatus {
     pub database_is_reachable: bool,
     pub counters_are_reachable: bool,
     /// For how long it has not been proven that no change was missed.
@@ -228,7 +228,7 @@ impl StateGauges {
         }
     }
 
-    fn set(&self, state: &State) {
+    fn set(&self, state: &ServerStatus) {
         self.database_reachable.set(state.database_is_reachable.into());
         self.counters_reachable.set(state.counters_are_reachable.into());
         self.silence_seconds.set(state.silence.as_secs_f64());
@@ -278,7 +278,7 @@ impl Default for Metrics {
                 &family(all, "cache_loads", "Rows read because no cache had them, by cache"),
                 |cache| [cache],
             ),
-            change_delays: durations(
+            change_delay: durations(
                 all,
                 "change_delay_seconds",
                 "How long changes stood in the change log before they were read",
@@ -293,7 +293,7 @@ impl Default for Metrics {
             ),
             events: Events::new(all),
             local_costs_dropped: counter(all, "local_costs_dropped", "Costs never sent to Redis"),
-            counters_calls: counter(all, "counters_calls", "Calls to Redis for counters"),
+            redis_calls: counter(all, "counters_calls", "Calls to Redis for counters"),
             counters_failures: counter(
                 all,
                 "counters_failures",
@@ -347,9 +347,9 @@ impl Metrics {
     }
 
     /// All of them in the text format that Prometheus reads (`OpenMetrics` 1.0).
-    pub fn text(&self, state: &State) -> String {
+    pub fn text(&self, state: &ServerStatus) -> String {
         self.state.set(state);
-        self.process.look();
+        self.process.refresh();
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &self.of_process))

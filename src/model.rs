@@ -1,18 +1,18 @@
 //! The nouns: plain records that the domain and the store share. No behaviour but invariants.
 
 mod bound_query;
-mod delivered;
+mod delivery_snapshot;
 mod events;
 mod names;
 mod overrides;
-mod people;
+mod users;
 
-pub use bound_query::{BoundQuery, Engine};
-pub use delivered::Delivered;
-pub use events::{EventKind, Kept, Retention, Unit};
+pub use bound_query::{BoundQuery, SqlDialect};
+pub use delivery_snapshot::DeliverySnapshot;
+pub use events::{EventKind, Retention, RetentionSettings, RollupUnit};
 pub use names::{is_hidden, shown};
 pub use overrides::{Overrides, STARS_MAX};
-pub use people::{Invitation, InvitationKind, Member, MemberRole, Membership, Person, Session};
+pub use users::{Invitation, InvitationKind, Member, MemberRole, Membership, Session, User};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -145,15 +145,15 @@ pub struct Credits {
     pub balance: i64,
     /// The number of the latest purse. Rises whenever the balance is set or a purse is made; those with
     /// other numbers may be void.
-    pub version: i64,
+    pub last_lease_number: i64,
     pub refill: Option<Refill>,
     /// The period (see [`Refill::period`]) for which the balance has been refilled.
-    pub refilled: i64,
+    pub refilled_period: i64,
 }
 
 /// A purse as the bank knows it: what it has debited for it, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Purse {
+pub struct Lease {
     /// Its number among those of its key.
     pub epoch: i64,
     /// The life of the Redis that holds it.
@@ -163,9 +163,9 @@ pub struct Purse {
     /// Of it, what was spent for certain, as far as the bank has been told.
     pub spent: i64,
     pub opened_at: Timestamp,
-    pub asked_at: Timestamp,
+    pub topped_up_at: Timestamp,
     /// The replica that asked.
-    pub asked_by: String,
+    pub topped_up_by: String,
     /// Since when what it held can neither be spent nor be accounted for.
     pub withheld_at: Option<Timestamp>,
     /// Whether it is known that nobody can spend from it any more. A withheld lease of another Redis generation is not:
@@ -173,7 +173,7 @@ pub struct Purse {
     pub closed: bool,
 }
 
-impl Purse {
+impl Lease {
     /// What it may still hold, as far as the bank has been told.
     pub fn unspent(&self) -> i64 {
         (self.granted - self.spent).max(0)
@@ -187,25 +187,25 @@ impl Purse {
 
 /// A metered key's account with the bank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct CreditAccount {
     pub credits: Credits,
     /// The oldest first.
-    pub purses: Vec<Purse>,
+    pub purses: Vec<Lease>,
     /// The database's own time.
-    pub now: Timestamp,
+    pub database_time: Timestamp,
 }
 
-impl Account {
+impl CreditAccount {
     /// What is leased, as far as is known: what was debited for leases and is not known to be spent. What is withheld is
     /// part of it.
     pub fn leased(&self) -> i64 {
-        self.purses.iter().map(Purse::unspent).fold(0, i64::saturating_add)
+        self.purses.iter().map(Lease::unspent).fold(0, i64::saturating_add)
     }
 }
 
 /// Credits that a key cannot spend, because what held them is gone.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Withheld {
+pub struct WithheldCredits {
     pub key_id: KeyId,
     pub workspace_id: WorkspaceId,
     pub epoch: i64,
@@ -274,7 +274,7 @@ pub struct Role {
 
 /// One of the ways in which keys hold a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
+pub struct PermissionAssignment {
     /// The role through which they do. Absent: they hold it of themselves.
     pub role: Option<(RoleId, String)>,
     pub key_ids: Vec<KeyId>,
@@ -339,14 +339,14 @@ pub struct Namespace {
     pub workspace_id: WorkspaceId,
     /// Unique in its workspace, and taken for good.
     pub name: String,
-    pub on_outage: OnOutage,
+    pub on_outage: OutagePolicy,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
 }
 
 /// What is said of limits while Redis is away; the stricter, the later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnOutage {
+pub enum OutagePolicy {
     /// All pass.
     Open,
     /// Each replica enforces its share of the limit.
@@ -356,7 +356,7 @@ pub enum OnOutage {
     Closed,
 }
 
-impl OnOutage {
+impl OutagePolicy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -366,7 +366,7 @@ impl OnOutage {
     }
 }
 
-impl std::str::FromStr for OnOutage {
+impl std::str::FromStr for OutagePolicy {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::request::Builder;
-use keyward::domain::people;
 use keyward::domain::root_keys::default_workspace;
+use keyward::domain::users;
 
 use crate::support::{Keyward, Reply};
 
@@ -67,7 +67,7 @@ impl<'a> Visitor<'a> {
     /// The owner of the default workspace, signed in.
     pub async fn owner(kw: &'a Keyward) -> Self {
         kw.app.events.migrate().await.expect("the schema of events is migrated");
-        let link = people::operator_link(&kw.app, &default_workspace()).await.expect("a link");
+        let link = users::operator_link(&kw.app, &default_workspace()).await.expect("a link");
         let mut visitor = Self::of(kw);
         let joined = visitor.join(link.expose(), EMAIL, PASSWORD).await;
         assert_eq!(joined.status, 303, "{}", joined.text);

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use keyward::clock::Stopwatch;
-use keyward::config::{Engines, Settings};
+use keyward::config::{Deployment, Settings};
 use keyward::domain::credits::DEBIT_QUEUE_MAX;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -24,7 +24,7 @@ async fn embedded() -> Keyward {
 /// A replica whose Redis refuses connections.
 async fn without_redis(change: impl FnOnce(&mut Settings)) -> Keyward {
     Keyward::start_with(Stack::Replica, |settings| {
-        if let Engines::Replica { redis_url, .. } = &mut settings.engines {
+        if let Deployment::Replica { redis_url, .. } = &mut settings.engines {
             *redis_url = format!("redis://127.0.0.1:{}", free_port());
         }
         change(settings);
@@ -197,7 +197,9 @@ async fn full_queue_is_answered_503_and_those_in_it_are_served() {
 
 /// A connection to the database of a replica that is not the replica's.
 async fn another_session(kw: &Keyward) -> PgConnection {
-    let Engines::Replica { database_url, .. } = &kw.app.settings.engines else { panic!("no URL") };
+    let Deployment::Replica { database_url, .. } = &kw.app.settings.engines else {
+        panic!("no URL")
+    };
     PgConnection::connect(database_url).await.unwrap()
 }
 
@@ -205,7 +207,7 @@ async fn another_session(kw: &Keyward) -> PgConnection {
 async fn absent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
     let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - seen_at
         FROM replicas WHERE id = $1";
-    sqlx::query_scalar(sql).bind(&kw.app.replica).fetch_one(session).await.unwrap()
+    sqlx::query_scalar(sql).bind(&kw.app.replica_id).fetch_one(session).await.unwrap()
 }
 
 #[tokio::test]

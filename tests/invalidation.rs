@@ -6,7 +6,7 @@ use std::time::Duration;
 use keyward::clock::Stopwatch;
 use keyward::id::KeyId;
 use keyward::secret::KeyHash;
-use keyward::store::freshness::{Place, Stamp, Subject};
+use keyward::store::freshness::{CacheTag, ReadVersion, VersionSlot};
 use serde_json::json;
 
 use crate::support::{Keyward, Stack};
@@ -37,8 +37,8 @@ async fn a_load_under_way_never_puts_a_revoked_key_back() {
 }
 
 /// Whether what is read now of this key is stale within two seconds.
-async fn goes_stale(kw: &Keyward, stamp: Stamp, key: &str) -> bool {
-    let places = [Place::of(&Subject::Key(KeyId::from(key)))];
+async fn goes_stale(kw: &Keyward, stamp: ReadVersion, key: &str) -> bool {
+    let places = [VersionSlot::of(&CacheTag::Key(KeyId::from(key)))];
     let since = Stopwatch::new();
     while since.elapsed() < Duration::from_secs(2) {
         if !kw.app.freshness.is_fresh(stamp, &places) {
@@ -53,7 +53,7 @@ async fn goes_stale(kw: &Keyward, stamp: Stamp, key: &str) -> bool {
 async fn caught_up(kw: &Keyward) {
     let since = Stopwatch::new();
     loop {
-        let stamp = kw.app.freshness.stamp();
+        let stamp = kw.app.freshness.read_version();
         tokio::time::sleep(Duration::from_millis(700)).await;
         if kw.app.freshness.is_fresh(stamp, &[]) {
             return;
@@ -77,14 +77,14 @@ async fn a_change_that_is_committed_late_is_seen_and_one_that_is_undone_holds_no
     let mut undone = kw.store().begin().await.unwrap();
     undone.insert_changes(&["key:undone".to_owned()]).await.unwrap();
     drop(undone);
-    let stamp = kw.app.freshness.stamp();
+    let stamp = kw.app.freshness.read_version();
 
     log(&kw, "key:soon").await;
     assert!(goes_stale(&kw, stamp, "soon").await);
     // The reader goes past the missing ones.
     log(&kw, "key:next").await;
     assert!(goes_stale(&kw, stamp, "next").await);
-    let places = [Place::of(&Subject::Key(KeyId::from("late")))];
+    let places = [VersionSlot::of(&CacheTag::Key(KeyId::from("late")))];
     assert!(kw.app.freshness.is_fresh(stamp, &places));
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     late.commit().await.unwrap();
@@ -97,18 +97,18 @@ async fn a_change_that_is_committed_late_is_seen_and_one_that_is_undone_holds_no
 async fn a_reader_that_is_far_behind_takes_everything_for_changed() {
     for stack in [Stack::Embedded, Stack::Replica] {
         let kw = Keyward::start(stack).await;
-        let first = kw.app.freshness.stamp();
+        let first = kw.app.freshness.read_version();
         log(&kw, "key:first").await;
         assert!(goes_stale(&kw, first, "first").await);
         let many: Vec<_> = (0..100_010).map(|n| format!("key:of_many_{n}")).collect();
 
-        let stamp = kw.app.freshness.stamp();
+        let stamp = kw.app.freshness.read_version();
         let mut tx = kw.store().begin().await.unwrap();
         tx.insert_changes(&many).await.unwrap();
         tx.commit().await.unwrap();
 
         assert!(goes_stale(&kw, stamp, "not among them").await);
-        let after = kw.app.freshness.stamp();
+        let after = kw.app.freshness.read_version();
         log(&kw, "key:afterwards").await;
         assert!(goes_stale(&kw, after, "afterwards").await);
     }

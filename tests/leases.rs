@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use keyward::clock::Stopwatch;
-use keyward::config::Engines;
-use keyward::limiter::{PurseState, Spend, Take};
+use keyward::config::Deployment;
+use keyward::limiter::{ConsumeRequest, LeaseSpend, LeaseState};
 use serde_json::json;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
@@ -15,7 +15,7 @@ use crate::support::{Keyward, Stack, redis_url};
 const DAY_MS: i64 = 86_400_000;
 
 async fn postgres(kw: &Keyward) -> PgConnection {
-    let Engines::Replica { database_url, .. } = &kw.app.settings.engines else { unreachable!() };
+    let Deployment::Replica { database_url, .. } = &kw.app.settings.engines else { unreachable!() };
     PgConnection::connect(database_url).await.unwrap()
 }
 
@@ -26,12 +26,12 @@ async fn numbers(kw: &Keyward, key: &Issued) -> Vec<i64> {
 }
 
 /// How Redis has a lease.
-async fn state(kw: &Keyward, key: &Issued, number: i64) -> PurseState {
-    let purse = kw.app.keyspace.purse(&key.id, number);
-    let spend = Spend { purse, cost: 0, fill: None };
-    let look = Take { windows: Vec::new(), spend: Some(spend) };
+async fn state(kw: &Keyward, key: &Issued, number: i64) -> LeaseState {
+    let purse = kw.app.keyspace.lease(&key.id, number);
+    let spend = LeaseSpend { purse, cost: 0, fill: None };
+    let look = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
     let redis = kw.app.redis.as_ref().unwrap();
-    redis.take(&look, kw.app.clock.fixed()).await.unwrap().purse.unwrap().state
+    redis.consume(&look, kw.app.clock.fixed_time()).await.unwrap().purse.unwrap().state
 }
 
 async fn verify(kw: &Keyward, key: &Issued) {
@@ -57,7 +57,7 @@ async fn lease_is_closed_in_redis_when_the_next_period_begins() {
     verify(&kw, &key).await;
 
     assert_eq!(first.len(), 1);
-    assert_eq!(state(&kw, &key, first[0]).await, PurseState::Closed);
+    assert_eq!(state(&kw, &key, first[0]).await, LeaseState::Closed);
     let second = numbers(&kw, &key).await;
     assert_eq!(second.len(), 1, "the first is settled");
     assert_ne!(first, second);
@@ -91,13 +91,13 @@ async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
     kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
 
     assert_eq!(first.len(), 1);
-    assert_eq!(state(&kw, &key, first[0]).await, PurseState::Closed);
+    assert_eq!(state(&kw, &key, first[0]).await, LeaseState::Closed);
     assert!(numbers(&kw, &key).await.is_empty());
 }
 
 #[tokio::test]
 async fn lease_of_a_key_that_is_deleted_with_its_api_s_others_goes_back_to_its_account() {
-    let kw = Keyward::start_with(Stack::Replica, |settings| settings.purse_idle_seconds = 1).await;
+    let kw = Keyward::start_with(Stack::Replica, |settings| settings.lease_idle_seconds = 1).await;
     registered(&kw).await;
     let api = kw.api().await;
     let key = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
@@ -163,7 +163,7 @@ async fn reroll_waits_until_what_a_lost_lease_held_is_given_back() {
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let lost: i64 = redis::cmd("DEL")
-        .arg(kw.app.keyspace.purse(&key.id, number))
+        .arg(kw.app.keyspace.lease(&key.id, number))
         .query_async(&mut connection)
         .await
         .unwrap();

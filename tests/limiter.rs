@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use keyward::clock::{Clock, Timestamp};
 use keyward::limiter::local::LocalCounters;
 use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{CounterGroup, EXACT_MAX, Engine, Keyspace, Window};
+use keyward::limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
 use keyward::metrics::Metrics;
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn redis() -> RedisCounters {
 }
 
 fn local() -> LocalCounters {
-    LocalCounters::new(Clock::set_to(NOON))
+    LocalCounters::new(Clock::fixed_at(NOON))
 }
 
 /// Runs a rule on each engine.
@@ -34,7 +34,7 @@ macro_rules! both_engines {
         mod $name {
             use super::*;
 
-            async fn rule($engine: impl Engine + Send + Sync + 'static, $keys: Keyspace) $body
+            async fn rule($engine: impl WindowCounters + Send + Sync + 'static, $keys: Keyspace) $body
 
             #[tokio::test]
             async fn local() {
@@ -64,7 +64,7 @@ both_engines! {
 
         let mut admitted = Vec::new();
         for _ in 0..5 {
-            admitted.push(engine.count(&take, Some(NOON)).await.unwrap().taken);
+            admitted.push(engine.consume_windows(&take, Some(NOON)).await.unwrap().is_admitted);
         }
 
         assert_eq!(admitted, [true, true, true, false, false]);
@@ -74,38 +74,38 @@ both_engines! {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 10, MINUTE, cost));
 
-        assert!(!engine.count(&take(11), Some(NOON)).await.unwrap().taken);
-        assert!(engine.count(&take(10), Some(NOON)).await.unwrap().taken);
-        assert!(!engine.count(&take(1), Some(NOON)).await.unwrap().taken);
+        assert!(!engine.consume_windows(&take(11), Some(NOON)).await.unwrap().is_admitted);
+        assert!(engine.consume_windows(&take(10), Some(NOON)).await.unwrap().is_admitted);
+        assert!(!engine.consume_windows(&take(1), Some(NOON)).await.unwrap().is_admitted);
     }
 
     async fn a_look_costs_nothing_and_succeeds_at_the_limit(engine, keys) {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 2, MINUTE, cost));
-        engine.count(&take(2), Some(NOON)).await.unwrap();
+        engine.consume_windows(&take(2), Some(NOON)).await.unwrap();
 
-        let look = engine.count(&take(0), Some(NOON)).await.unwrap();
+        let look = engine.consume_windows(&take(0), Some(NOON)).await.unwrap();
 
-        assert!(look.taken);
+        assert!(look.is_admitted);
         assert_eq!(look.windows[0].effective, 2);
     }
 
     async fn a_limit_of_0_refuses_even_a_look(engine, keys) {
         let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 0, MINUTE, 0));
 
-        assert!(!engine.count(&take, Some(NOON)).await.unwrap().taken);
+        assert!(!engine.consume_windows(&take, Some(NOON)).await.unwrap().is_admitted);
     }
 
     async fn several_windows_are_taken_together_or_not_at_all(engine, keys) {
         let wide = Window::new(keys.window("key_a", MINUTE, "wide"), 10, MINUTE, 4);
         let narrow = Window::new(keys.window("key_a", MINUTE, "narrow"), 5, MINUTE, 4);
         let both = vec![wide.clone(), narrow];
-        engine.count(&both, Some(NOON)).await.unwrap();
+        engine.consume_windows(&both, Some(NOON)).await.unwrap();
 
-        let refused = engine.count(&both, Some(NOON)).await.unwrap();
-        let wide = engine.count(&one(wide), Some(NOON)).await.unwrap();
+        let refused = engine.consume_windows(&both, Some(NOON)).await.unwrap();
+        let wide = engine.consume_windows(&one(wide), Some(NOON)).await.unwrap();
 
-        assert!(!refused.taken);
+        assert!(!refused.is_admitted);
         assert_eq!(wide.windows[0].effective, 4);
     }
 
@@ -113,23 +113,23 @@ both_engines! {
         let window = Window::new(keys.window("key_a", MINUTE, "requests"), 3, MINUTE, 2);
         let twice = vec![window.clone(), window.clone()];
 
-        let refused = engine.count(&twice, Some(NOON)).await.unwrap();
-        let alone = engine.count(&one(window), Some(NOON)).await.unwrap();
+        let refused = engine.consume_windows(&twice, Some(NOON)).await.unwrap();
+        let alone = engine.consume_windows(&one(window), Some(NOON)).await.unwrap();
 
-        assert!(!refused.taken);
+        assert!(!refused.is_admitted);
         assert_eq!(refused.windows[1].effective, 2);
-        assert!(alone.taken);
+        assert!(alone.is_admitted);
     }
 
     async fn the_count_slides_from_one_window_into_the_next(engine, keys) {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = |cost| one(Window::new(key.clone(), 10, MINUTE, cost));
         let start = Timestamp(NOON.0 / MINUTE * MINUTE);
-        engine.count(&take(10), Some(start)).await.unwrap();
+        engine.consume_windows(&take(10), Some(start)).await.unwrap();
 
         let mut counted = Vec::new();
         for ms in [MINUTE - 1, MINUTE, MINUTE + 15_000, 2 * MINUTE - 1, 2 * MINUTE] {
-            let look = engine.count(&take(0), Some(start.plus_ms(ms))).await.unwrap();
+            let look = engine.consume_windows(&take(0), Some(start.plus_ms(ms))).await.unwrap();
             counted.push(look.windows[0].effective);
         }
 
@@ -141,32 +141,32 @@ both_engines! {
             one(Window::new(keys.window("key_a", duration, "requests"), limit, duration, 1))
         };
         for _ in 0..3 {
-            engine.count(&take(5, MINUTE), Some(NOON)).await.unwrap();
+            engine.consume_windows(&take(5, MINUTE), Some(NOON)).await.unwrap();
         }
 
-        assert!(!engine.count(&take(3, MINUTE), Some(NOON)).await.unwrap().taken);
-        assert!(engine.count(&take(4, MINUTE), Some(NOON)).await.unwrap().taken);
-        assert!(engine.count(&take(1, 2 * MINUTE), Some(NOON)).await.unwrap().taken);
+        assert!(!engine.consume_windows(&take(3, MINUTE), Some(NOON)).await.unwrap().is_admitted);
+        assert!(engine.consume_windows(&take(4, MINUTE), Some(NOON)).await.unwrap().is_admitted);
+        assert!(engine.consume_windows(&take(1, 2 * MINUTE), Some(NOON)).await.unwrap().is_admitted);
     }
 
     async fn a_clock_that_steps_back_frees_nothing(engine, keys) {
         let key = keys.window("key_a", MINUTE, "requests");
         let take = one(Window::new(key, 1, MINUTE, 1));
-        engine.count(&take, Some(NOON)).await.unwrap();
+        engine.consume_windows(&take, Some(NOON)).await.unwrap();
 
-        let back = engine.count(&take, Some(NOON.plus_ms(-10 * MINUTE))).await.unwrap();
+        let back = engine.consume_windows(&take, Some(NOON.plus_ms(-10 * MINUTE))).await.unwrap();
 
-        assert!(!back.taken);
+        assert!(!back.is_admitted);
     }
 
     async fn the_largest_numbers_are_no_danger(engine, keys) {
         let key = keys.window("key_a", i64::MAX, "requests");
         let take = one(Window::new(key, i64::MAX, i64::MAX, i64::MAX));
 
-        let taken = engine.count(&take, Some(NOON)).await.unwrap();
-        let again = engine.count(&take, Some(NOON)).await.unwrap();
+        let taken = engine.consume_windows(&take, Some(NOON)).await.unwrap();
+        let again = engine.consume_windows(&take, Some(NOON)).await.unwrap();
 
-        assert!(taken.taken && !again.taken);
+        assert!(taken.is_admitted && !again.is_admitted);
         assert_eq!(again.windows[0].effective, EXACT_MAX);
         assert!(again.windows[0].reset(&take[0]) > NOON);
     }
@@ -180,7 +180,7 @@ both_engines! {
             let (engine, admitted, take) = (engine.clone(), admitted.clone(), one(window.clone()));
             tasks.spawn(async move {
                 for _ in 0..10 {
-                    if engine.count(&take, Some(NOON)).await.unwrap().taken {
+                    if engine.consume_windows(&take, Some(NOON)).await.unwrap().is_admitted {
                         admitted.fetch_add(3, Ordering::SeqCst);
                     }
                 }
@@ -197,7 +197,7 @@ async fn without_a_given_time_redis_counts_by_its_own() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let window = Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1);
 
-    let taken = redis().count(&one(window.clone()), None).await.unwrap();
+    let taken = redis().consume_windows(&one(window.clone()), None).await.unwrap();
 
     let now = Clock::System.now();
     let reset = taken.windows[0].reset(&window);
@@ -208,7 +208,7 @@ async fn without_a_given_time_redis_counts_by_its_own() {
 async fn every_window_in_redis_carries_a_lifetime() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let name = keys.window("key_a", MINUTE, "requests");
-    redis().count(&one(Window::new(name.clone(), 5, MINUTE, 1)), None).await.unwrap();
+    redis().consume_windows(&one(Window::new(name.clone(), 5, MINUTE, 1)), None).await.unwrap();
 
     let ttl = lifetime_ms(&name).await;
 
@@ -227,7 +227,8 @@ async fn who_stops_waiting_takes_nothing_and_spoils_nothing_for_others() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let engine = redis();
     let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
-    let mut asked: Vec<_> = (0..3).map(|_| Box::pin(engine.count(&take, Some(NOON)))).collect();
+    let mut asked: Vec<_> =
+        (0..3).map(|_| Box::pin(engine.consume_windows(&take, Some(NOON)))).collect();
     // All of them are asked before any can be answered.
     for waiting in &mut asked {
         let polled = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
@@ -247,12 +248,12 @@ async fn a_redis_that_forgot_its_scripts_is_told_them_again() {
     let keys = Keyspace::new(format!("t{}:", random()));
     let engine = redis();
     let take = one(Window::new(keys.window("key_a", MINUTE, "requests"), 5, MINUTE, 1));
-    engine.count(&take, Some(NOON)).await.unwrap();
+    engine.consume_windows(&take, Some(NOON)).await.unwrap();
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await.unwrap();
 
-    let again = engine.count(&take, Some(NOON)).await.unwrap();
+    let again = engine.consume_windows(&take, Some(NOON)).await.unwrap();
 
     assert_eq!(again.windows[0].effective, 1);
 }
@@ -264,7 +265,7 @@ async fn a_flood_of_names_does_not_stay_in_memory() {
     for n in 0..300_000_i64 {
         let now = NOON.plus_ms(n * 10);
         let window = Window::new(keys.window(&format!("key_{n}"), 1000, "requests"), 5, 1000, 1);
-        engine.count_at(&one(window), now);
+        engine.consume_at(&one(window), now);
     }
 
     // Two windows of a second hold 200 names at this rate; each shard sweeps when it has 1,024.
@@ -319,9 +320,9 @@ async fn agree(
     takes: Vec<Vec<Window>>,
     now: Timestamp,
 ) -> Result<(), TestCaseError> {
-    let theirs = join_all(takes.iter().map(|take| redis.count(take, Some(now)))).await;
+    let theirs = join_all(takes.iter().map(|take| redis.consume_windows(take, Some(now)))).await;
     for (take, theirs) in takes.iter().zip(theirs) {
-        prop_assert_eq!(theirs.unwrap(), local.count_at(take, now), "{:?} of {:?}", take, takes);
+        prop_assert_eq!(theirs.unwrap(), local.consume_at(take, now), "{:?} of {:?}", take, takes);
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ mod isolation;
 mod memory;
 mod planted;
 
-use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};
+use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
 use keyward::error::{Error, Result};
 use keyward::model::Retention;
-use keyward::store::questions::{self, Bounds};
+use keyward::store::analytics_query::{self, QueryLimits};
 use serde_json::Value;
 
 use crate::support::NOON;
@@ -19,10 +19,10 @@ use planted::Planted;
 const GOOD: &str = "tests/questions/good.txt";
 const ATTACKS: &str = "tests/questions/attacks.txt";
 
-fn asked(family: Family) -> Asked {
-    Asked {
+fn asked(family: Family) -> QueryContext {
+    QueryContext {
         family,
-        visible: Visible { workspace_id: "ws_mine".into(), only: None },
+        visible: RowScope { workspace_id: "ws_mine".into(), only: None },
         now: NOON.0,
         retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
         rows_max: 10_000,
@@ -31,8 +31,8 @@ fn asked(family: Family) -> Asked {
     }
 }
 
-fn bounds() -> Bounds {
-    keyward::domain::analytics::questions::BOUNDS
+fn bounds() -> QueryLimits {
+    keyward::domain::analytics::sql_query::BOUNDS
 }
 
 /// By the first table that the text names.
@@ -44,14 +44,19 @@ fn family(text: &str) -> Family {
     }
 }
 
-async fn answer(planted: &Planted, text: &str, asked: &Asked, bounds: &Bounds) -> Result<Value> {
+async fn answer(
+    planted: &Planted,
+    text: &str,
+    asked: &QueryContext,
+    bounds: &QueryLimits,
+) -> Result<Value> {
     let question = sql::translate(text, planted.engine(), asked)?;
     let rows = match planted {
         Planted::Postgres { pool, .. } => {
-            questions::ask_postgres(pool, &question.query, bounds).await?
+            analytics_query::ask_postgres(pool, &question.query, bounds).await?
         }
         Planted::Sqlite { pool, .. } => {
-            questions::ask_sqlite(pool, &question.query, bounds).await?
+            analytics_query::ask_sqlite(pool, &question.query, bounds).await?
         }
         Planted::ClickHouse(warehouse) => warehouse.client.ask(&question.query, bounds).await?,
     };
@@ -75,12 +80,12 @@ struct Good<'b> {
 }
 
 /// An engine may have rows of its own, and ClickHouse may be too old for the question.
-fn expected(block: &str, engine: Engine) -> Good<'_> {
+fn expected(block: &str, engine: SqlDialect) -> Good<'_> {
     let (text, answers) = block.split_once("\n-> ").expect("a question has an answer");
     let own = match engine {
-        Engine::Postgres => "postgres-> ",
-        Engine::Sqlite => "sqlite-> ",
-        Engine::ClickHouse => "clickhouse-> ",
+        SqlDialect::Postgres => "postgres-> ",
+        SqlDialect::Sqlite => "sqlite-> ",
+        SqlDialect::ClickHouse => "clickhouse-> ",
     };
     let own = answers.lines().find_map(|line| line.strip_prefix(own));
     let may_be_too_old = own == Some("too old");
@@ -129,7 +134,7 @@ fn every_attack_is_refused_by_its_name() {
     let mut faults = Vec::new();
     for block in blocks(ATTACKS) {
         let (text, name) = block.split_once("\n-> ").expect("an attack has a name");
-        for engine in [Engine::Postgres, Engine::Sqlite, Engine::ClickHouse] {
+        for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
             let told = match sql::translate(text, engine, &asked(family(text))) {
                 Ok(question) => format!("accepted: {}", question.query.sql),
                 Err(e) if e.code().name() == name => continue,
@@ -143,14 +148,14 @@ fn every_attack_is_refused_by_its_name() {
 
 /// The error that a text is refused with.
 fn refusal(text: &str) -> String {
-    let error = sql::translate(text, Engine::Postgres, &asked(Family::Verifications));
+    let error = sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications));
     let error = error.expect_err("it is refused");
     assert!(error.to_string().len() < 500, "{error}");
     format!("{}: {error}", error.code().name())
 }
 
 fn is_answered(text: &str) -> bool {
-    sql::translate(text, Engine::Postgres, &asked(Family::Verifications)).is_ok()
+    sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications)).is_ok()
 }
 
 #[test]
@@ -286,7 +291,7 @@ fn a_root_key_for_some_apis_sees_those() {
     asked.visible.only = Some(vec!["api_2'".into(), "api_2".into()]);
 
     let question =
-        sql::translate("SELECT key_id FROM key_verifications_v1", Engine::Postgres, &asked);
+        sql::translate("SELECT key_id FROM key_verifications_v1", SqlDialect::Postgres, &asked);
 
     let query = question.unwrap().query;
     assert!(!query.sql.contains("api_2"), "{}", query.sql);
@@ -343,7 +348,7 @@ async fn tells_nothing_of_itself(planted: Planted) {
     ] {
         match answer(&planted, text, &asked(Family::Verifications), &bounds()).await {
             Ok(_) => {}
-            Err(Error::Question(_, told)) => {
+            Err(Error::AnalyticsQuery(_, told)) => {
                 for word in ["SELECT", "CAST", "json", "verification_series", "ws_mine", "$"] {
                     assert!(!told.contains(word), "{text}: {told}");
                 }

@@ -1,7 +1,7 @@
 //! Refills against a calendar of our own, which walks from day to day.
 
 use keyward::clock::Timestamp;
-use keyward::domain::refill::{next, period, refilled};
+use keyward::domain::refill::{apply_refill, next_refill_at, period};
 use keyward::model::{Credits, Refill, RefillInterval};
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ proptest! {
         let refill = Refill { interval, amount: 1000 };
         let refilled_for = period(&refill, Timestamp(start));
         let mut credits =
-            Credits { balance: 1, version: 1, refill: Some(refill), refilled: refilled_for };
+            Credits { balance: 1, last_lease_number: 1, refill: Some(refill), refilled_period: refilled_for };
         // The walk: the latest day on which anything was done.
         let (mut now, mut latest) = (start, start / DAY_MS);
         for (days, ms) in steps {
@@ -87,10 +87,10 @@ proptest! {
             let due = begins_between(&begins, latest, today);
             latest = latest.max(today);
 
-            let after = refilled(credits, Timestamp(now));
+            let after = apply_refill(credits, Timestamp(now));
 
             prop_assert_eq!(after.balance, if due { 1000 } else { 1 }, "at {}", now);
-            prop_assert_eq!(refilled(after, Timestamp(now)), after);
+            prop_assert_eq!(apply_refill(after, Timestamp(now)), after);
             credits = Credits { balance: 1, ..after };
         }
     }
@@ -101,7 +101,7 @@ proptest! {
         let refill = Refill { interval, amount: 1 };
         let number = |ms| period(&refill, Timestamp(ms));
 
-        let Timestamp(then) = next(&refill, Timestamp(now));
+        let Timestamp(then) = next_refill_at(&refill, Timestamp(now));
 
         let day = (now / DAY_MS + 1..DAYS).find(|day| begins[usize::try_from(*day).unwrap()]);
         prop_assert_eq!(then, day.unwrap() * DAY_MS);

@@ -8,12 +8,12 @@ use keyward::clock::{Stopwatch, Timestamp};
 use keyward::error::{Code, Result};
 use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
 use keyward::model::{
-    Api, ApiSettings, Credits, Key, Meta, Permission, Purse, Ratelimit, Refill, RefillInterval,
+    Api, ApiSettings, Credits, Key, Lease, Meta, Permission, Ratelimit, Refill, RefillInterval,
     Role,
 };
 use keyward::secret::KeyHash;
-use keyward::store::freshness::Subject;
-use keyward::store::{Owner, Store, Tx};
+use keyward::store::freshness::CacheTag;
+use keyward::store::{LimitOwner, Store, Tx};
 use sqlx::AssertSqlSafe;
 
 use crate::support::NOON;
@@ -163,7 +163,7 @@ fn a_limit(name: &str, limit: i64) -> Ratelimit {
 }
 
 fn credits(balance: i64, refill: Option<Refill>, refilled: i64) -> Credits {
-    Credits { balance, version: 0, refill, refilled }
+    Credits { balance, last_lease_number: 0, refill, refilled_period: refilled }
 }
 
 fn meta(json: &str) -> Meta {
@@ -208,9 +208,9 @@ both_stores! {
         tx.insert_permissions(workspace, &[permission], NOON).await.unwrap();
         tx.ensure_identity(workspace, "user_1", NOON).await.unwrap();
         tx.update_key(&changed).await.unwrap();
-        tx.move_credits(&before.id, &credits(4, None, 0)).await.unwrap();
+        tx.update_balance(&before.id, &credits(4, None, 0)).await.unwrap();
         tx.insert_changes(&["direct".to_owned()]).await.unwrap();
-        tx.changed(Subject::Key(fresh.id.clone()));
+        tx.changed(CacheTag::Key(fresh.id.clone()));
         drop(tx);
 
         let mut reader = store.read().await.unwrap();

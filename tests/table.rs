@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use keyward::domain::permission::Action;
-use keyward::rpc::{Needs, Row, example, v2};
+use keyward::rpc::{AccessRule, OperationEntry, example, v2};
 use serde_json::{Value, json};
 
 pub mod cases;
@@ -21,7 +21,7 @@ const OPEN: [&str; 4] = [
 ];
 
 /// Sends a body as it is.
-async fn send(kw: &Keyward, row: &Row, root_key: &str, body: impl Into<Body>) -> Reply {
+async fn send(kw: &Keyward, row: &OperationEntry, root_key: &str, body: impl Into<Body>) -> Reply {
     let request = post(row.name)
         .header("authorization", format!("Bearer {root_key}"))
         .body(body.into())
@@ -100,13 +100,13 @@ both! {
                 let reply = kw.v2_as(&root_key, row.name, (row.example)()).await;
 
                 match row.needs {
-                    Needs::Nothing => unreachable!("it needs something"),
-                    Needs::Permission(_) => {
+                    AccessRule::Nothing => unreachable!("it needs something"),
+                    AccessRule::Permission(_) => {
                         let error = reply.error(403, "insufficient_permissions");
                         let detail = error["detail"].as_str().unwrap();
                         assert!(detail.contains(&needed.everywhere()), "{}: {detail}", row.name);
                     }
-                    Needs::Hidden(_) => assert_absent(&row, &reply),
+                    AccessRule::HiddenUnlessPermitted(_) => assert_absent(&row, &reply),
                 }
             }
         }
@@ -259,7 +259,7 @@ both! {
 }
 
 /// Fails unless the answer is that of something that never was.
-fn assert_absent(row: &Row, reply: &Reply) {
+fn assert_absent(row: &OperationEntry, reply: &Reply) {
     if row.name == "keys.verifyKey" {
         assert_eq!(*reply.data(), json!({ "valid": false, "code": "NOT_FOUND" }));
     } else {

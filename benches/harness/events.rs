@@ -10,13 +10,13 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
 use keyward::app::App;
+use keyward::background;
 use keyward::clock::{Clock, Timestamp};
-use keyward::config::{Config, Engines, Settings};
-use keyward::domain::analytics::{delivering, writer};
+use keyward::config::{Config, Deployment, Settings};
+use keyward::domain::analytics::{clickhouse_delivery, writer};
 use keyward::domain::root_keys;
-use keyward::http::Paths;
+use keyward::http::HttpService;
 use keyward::secret::Plaintext;
-use keyward::stream;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -64,25 +64,25 @@ pub fn run(cores: Cores) -> Outcome<()> {
 struct Server {
     app: Arc<App>,
     clock: Clock,
-    paths: Paths,
+    paths: HttpService,
     _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Server {
     async fn start(settings: Settings) -> Outcome<Self> {
         let fault = |e: keyward::error::Error| e.to_string();
-        let clock = Clock::set_to(BEGINNING);
+        let clock = Clock::fixed_at(BEGINNING);
         let store = App::open_store(&settings).await.map_err(fault)?;
         store.migrate().await.map_err(|e| e.to_string())?;
         let (app, announcements) = App::new(settings, clock.clone()).map_err(fault)?;
         let app = Arc::new(app);
         let secret = Plaintext::from(ROOT_KEY.to_owned());
         root_keys::bootstrap(&app, &store, Some(&secret)).await.map_err(fault)?;
-        app.store.open(store);
-        app.freshness.heard_database();
+        app.store.set(store);
+        app.freshness.record_database_reply();
         app.events.migrate().await.map_err(|e| e.to_string())?;
-        let tasks = stream::start(&app, announcements);
-        Ok(Self { paths: Paths::new(app.clone()), app, clock, _tasks: tasks })
+        let tasks = background::start(&app, announcements);
+        Ok(Self { paths: HttpService::new(app.clone()), app, clock, _tasks: tasks })
     }
 
     async fn send(&self, request: Request<Body>) -> Outcome<Value> {
@@ -143,13 +143,13 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
     settings.events_waiting_max = EVENTS / HOURS + 1;
     settings.engines = match (place, &lab.postgres, &lab.redis) {
         (Place::Replica, Some(postgres), Some(redis)) => {
-            Engines::Replica { database_url: postgres.url.clone(), redis_url: redis.url.clone() }
+            Deployment::Replica { database_url: postgres.url.clone(), redis_url: redis.url.clone() }
         }
-        _ => Engines::Embedded { data_dir: folder.clone() },
+        _ => Deployment::Embedded { data_dir: folder.clone() },
     };
     settings.clickhouse_url = clickhouse;
     let server = Server::start(settings).await?;
-    delivering::deliver(&server.app).await.map_err(|e| e.to_string())?;
+    clickhouse_delivery::deliver(&server.app).await.map_err(|e| e.to_string())?;
     let (apis, keys) = server.issue().await?;
     let (mut writing, mut summing, mut done) = (Duration::ZERO, Duration::ZERO, 0);
     for hour in 1..=HOURS {
@@ -166,7 +166,7 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
         }
         let began = Instant::now();
         writer::sum_up(&server.app).await.map_err(|e| e.to_string())?;
-        delivering::deliver(&server.app).await.map_err(|e| e.to_string())?;
+        clickhouse_delivery::deliver(&server.app).await.map_err(|e| e.to_string())?;
         summing += began.elapsed();
         server.clock.advance_ms(HOUR_MS);
         if hour % 24 == 0 {

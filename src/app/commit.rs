@@ -11,8 +11,8 @@ use super::App;
 use super::feed::Announcement;
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
+use crate::fault_injection::Safeguard;
 use crate::limiter::redis::RedisCounters;
-use crate::sabotage::Safeguard;
 use crate::store::freshness::ALL;
 use crate::store::{Store, Tx};
 use crate::traces;
@@ -39,7 +39,7 @@ impl App {
         let Some(redis) = &self.redis else {
             let changed = traces::step("database.commit", tx.commit()).await?;
             for subject in &changed {
-                self.freshness.changed(subject);
+                self.freshness.record_invalidation(subject);
             }
             return Ok(());
         };
@@ -75,11 +75,11 @@ impl App {
         subjects: &str,
     ) -> Result<()> {
         let intent = Announcement::Intent { position, subjects }.to_string();
-        let mut era = match redis.is_away() {
+        let mut era = match redis.is_breaker_open() {
             true => String::new(),
             false => announce_intent(redis, &intent).await,
         };
-        if Safeguard::Reach.is_off() || self.unreached(tx, &era, position).await?.is_empty() {
+        if Safeguard::Reach.is_disabled() || self.unreached(tx, &era, position).await?.is_empty() {
             return Ok(());
         }
         // Not one of those that all who are here hold already.
@@ -104,7 +104,7 @@ impl App {
     }
 
     async fn unreached(&self, tx: &mut Tx, era: &str, position: i64) -> Result<Vec<String>> {
-        tx.unreached_replicas(&self.replica, era, position, self.grace_ms()).await
+        tx.unreached_replicas(&self.replica_id, era, position, self.grace_ms()).await
     }
 
     /// How long what is cached is good without the database.
@@ -118,7 +118,7 @@ impl App {
         // What is lost is found in the change log, and announced by whoever finds it.
         if let Some(redis) = &self.redis
             && let Err(e) =
-                redis.announce(&unsent.into_inner(), Self::older_text(&announcement)).await
+                redis.publish(&unsent.into_inner(), Self::older_text(&announcement)).await
         {
             tracing::debug!(error = %e, "cannot announce a change: {e}");
         }
@@ -135,7 +135,7 @@ impl App {
 
 /// The era of the feed in which the intent stands. Empty: it could not be announced.
 async fn announce_intent(redis: &RedisCounters, intent: &str) -> String {
-    redis.announce(intent, None).await.unwrap_or_else(|e| {
+    redis.publish(intent, None).await.unwrap_or_else(|e| {
         tracing::debug!(error = %e, "cannot announce a change: {e}");
         String::new()
     })

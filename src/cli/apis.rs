@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::commands::{Out, app};
-use super::{Api, ApiUpdate, Done, Failure, Switch};
+use super::commands::{CommandOutput, app};
+use super::{Api, ApiUpdate, CommandResult, Failure, Switch};
 use crate::config::Settings;
 use crate::domain::apis::{self, PREFIX_MAX, is_prefix};
 use crate::id::{ApiId, WorkspaceId};
 use crate::model::{self, ApiSettings, Networks, shown};
 
-pub async fn run(settings: Settings, out: Out, command: Api) -> Done {
+pub async fn run(settings: Settings, out: CommandOutput, command: Api) -> CommandResult {
     match command {
         Api::List { workspace } => {
             let app = app(settings).await?;

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::open::open;
 use super::serve::setup_url;
-use super::{ApiVersion, Audit, Credits, Done, Failure, Migration, Namespace, RootKey};
+use super::startup::open;
+use super::{ApiVersion, Audit, CommandResult, Credits, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::{Engines, Settings};
+use crate::config::{Deployment, Settings};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{audit, credits, migrations, people, root_keys, vault};
+use crate::domain::{audit, credits, migrations, root_keys, users, vault};
 use crate::id::{KeyId, WorkspaceId};
-use crate::model::{self, Withheld, is_hidden, shown};
+use crate::model::{self, WithheldCredits, is_hidden, shown};
 use crate::rpc;
-use crate::store::{StoredEntry, WantedEntries};
+use crate::store::{AuditFilter, StoredEntry};
 use crate::vault::file;
 
 /// How long a server may take to say whether it is ready.
@@ -28,11 +28,11 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a command tells what it did.
 #[derive(Debug, Clone, Copy)]
-pub struct Out {
+pub struct CommandOutput {
     pub json: bool,
 }
 
-impl Out {
+impl CommandOutput {
     pub fn tell(self, text: &str, value: &Value) {
         if self.json { print(&escaped(value)) } else { print(text) }
     }
@@ -59,17 +59,17 @@ pub async fn app(settings: Settings) -> Result<App, Failure> {
     let store = open(&settings).await?;
     // Nothing runs beside a command: it sends its announcements itself.
     let (app, _) = App::new(settings, Clock::System)?;
-    app.store.open(store);
+    app.store.set(store);
     Ok(app)
 }
 
-pub async fn migrate(settings: Settings, out: Out) -> Done {
+pub async fn migrate(settings: Settings, out: CommandOutput) -> CommandResult {
     open(&settings).await?.close().await;
     out.tell("the database's schema is up to date", &json!({ "migrated": true }));
     Ok(())
 }
 
-pub async fn root_key(settings: Settings, out: Out, command: RootKey) -> Done {
+pub async fn root_key(settings: Settings, out: CommandOutput, command: RootKey) -> CommandResult {
     let app = app(settings).await?;
     root_keys::bootstrap_workspace(&app).await?;
     match command {
@@ -109,14 +109,14 @@ fn entry(key: &model::RootKey) -> Value {
     })
 }
 
-pub async fn credits(settings: Settings, out: Out, command: Credits) -> Done {
+pub async fn credits(settings: Settings, out: CommandOutput, command: Credits) -> CommandResult {
     let app = app(settings).await?;
     match command {
         Credits::List => {
             let ledger = credits::withheld(&app, None).await?;
-            let line = |entry: &Withheld| format!("{}  {}", entry.key_id, entry.units);
+            let line = |entry: &WithheldCredits| format!("{}  {}", entry.key_id, entry.units);
             let lines: Vec<_> = ledger.iter().map(line).collect();
-            let entry = |entry: &Withheld| {
+            let entry = |entry: &WithheldCredits| {
                 json!({
                     "keyId": entry.key_id, "withheld": entry.units, "since": entry.since,
                 })
@@ -134,7 +134,7 @@ pub async fn credits(settings: Settings, out: Out, command: Credits) -> Done {
     Ok(())
 }
 
-pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done {
+pub async fn create_workspace(settings: Settings, out: CommandOutput, name: &str) -> CommandResult {
     let app = app(settings).await?;
     let id = root_keys::create_workspace(&app, name).await?;
     out.tell(id.as_str(), &json!({ "workspaceId": id }));
@@ -142,17 +142,25 @@ pub async fn create_workspace(settings: Settings, out: Out, name: &str) -> Done 
     Ok(())
 }
 
-pub async fn setup_link(settings: Settings, out: Out, workspace: String) -> Done {
+pub async fn setup_link(
+    settings: Settings,
+    out: CommandOutput,
+    workspace: String,
+) -> CommandResult {
     let app = app(settings).await?;
     root_keys::bootstrap_workspace(&app).await?;
-    let token = people::operator_link(&app, &WorkspaceId::from(workspace)).await?;
+    let token = users::operator_link(&app, &WorkspaceId::from(workspace)).await?;
     let url = setup_url(&app.settings, &token);
     out.tell(&url, &json!({ "url": url }));
     app.store.close().await;
     Ok(())
 }
 
-pub async fn migration(settings: Settings, out: Out, command: Migration) -> Done {
+pub async fn migration(
+    settings: Settings,
+    out: CommandOutput,
+    command: Migration,
+) -> CommandResult {
     let app = app(settings).await?;
     root_keys::bootstrap_workspace(&app).await?;
     match command {
@@ -183,10 +191,10 @@ fn migration_entry(migration: &model::Migration) -> Value {
     })
 }
 
-pub async fn audit(settings: Settings, out: Out, command: Audit) -> Done {
+pub async fn audit(settings: Settings, out: CommandOutput, command: Audit) -> CommandResult {
     let Audit::List { workspace, event, actor, about, before, limit } = command;
     let app = app(settings).await?;
-    let wanted = WantedEntries { before, event, actor, about, limit, ..WantedEntries::default() };
+    let wanted = AuditFilter { before, event, actor, about, limit, ..AuditFilter::default() };
     let all = audit::list(&app, &WorkspaceId::from(workspace), &wanted).await?;
     let list: Vec<_> = all.iter().map(audit_entry).collect();
     let lines: Vec<_> = all.iter().map(audit_line).collect();
@@ -219,9 +227,9 @@ fn audit_entry(entry: &StoredEntry) -> Value {
 }
 
 /// Seals every data key with the current master key; that of an embedded server's file is made by it.
-pub async fn rotate(settings: Settings, out: Out) -> Done {
+pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
     let file_dir = match (&settings.engines, &settings.master_keys) {
-        (Engines::Embedded { data_dir }, None) => Some(data_dir.clone()),
+        (Deployment::Embedded { data_dir }, None) => Some(data_dir.clone()),
         _ => None,
     };
     let configured = settings.master_keys.clone();
@@ -241,7 +249,11 @@ pub async fn rotate(settings: Settings, out: Out) -> Done {
     Ok(())
 }
 
-pub async fn namespace(settings: Settings, out: Out, command: Namespace) -> Done {
+pub async fn namespace(
+    settings: Settings,
+    out: CommandOutput,
+    command: Namespace,
+) -> CommandResult {
     let app = app(settings).await?;
     match command {
         Namespace::List { workspace } => {
@@ -280,7 +292,7 @@ fn namespace_entry(namespace: &model::Namespace) -> Value {
     })
 }
 
-pub fn openapi(settings: &Settings, version: ApiVersion) -> Done {
+pub fn openapi(settings: &Settings, version: ApiVersion) -> CommandResult {
     let table = match version {
         ApiVersion::V1 => rpc::v1::table(),
         ApiVersion::V2 => rpc::v2::table(),
@@ -293,7 +305,7 @@ pub fn openapi(settings: &Settings, version: ApiVersion) -> Done {
 }
 
 /// A container has no curl: asks `/readyz` itself.
-pub async fn health(listen: SocketAddr) -> Done {
+pub async fn health(listen: SocketAddr) -> CommandResult {
     let not_ready =
         |why: String| Failure::Run(format!("the server at {listen} is not ready: {why}"));
     match tokio::time::timeout(HEALTH_TIMEOUT, ask(listen, "/readyz")).await {

@@ -6,20 +6,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::commands::{Out, ask};
-use super::open::master_keys;
-use super::{Done, Failure};
-use crate::config::{Config, Engines};
-use crate::domain::checkup::{self, Finding, State};
+use super::commands::{CommandOutput, ask};
+use super::startup::master_keys;
+use super::{CommandResult, Failure};
+use crate::config::{Config, Deployment};
+use crate::domain::diagnostics::{self, Finding, Severity};
 
 /// How long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub async fn doctor(config: &Config, out: Out) -> Done {
+pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
     let findings = findings(config).await;
     let lines: Vec<_> = findings.iter().map(line).chain([summary(&findings)]).collect();
     out.tell(&lines.join("\n"), &json!(findings));
-    match count(&findings, State::Problem) {
+    match count(&findings, Severity::Problem) {
         0 => Ok(()),
         1 => Err(Failure::Run("1 problem was found".into())),
         problems => Err(Failure::Run(format!("{problems} problems were found"))),
@@ -31,16 +31,16 @@ async fn findings(config: &Config) -> Vec<Finding> {
     match config.check() {
         Ok(settings) => {
             let engines = match &settings.engines {
-                Engines::Embedded { data_dir } => {
+                Deployment::Embedded { data_dir } => {
                     format!("embedded, data in {}", data_dir.display())
                 }
-                Engines::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
+                Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
             };
             findings.push(Finding::ok("settings", engines));
             findings.push(variables());
             let masters = master_keys(&settings);
             let found = masters.as_ref().ok().and_then(Option::as_ref);
-            findings.extend(checkup::examine(&settings, found).await);
+            findings.extend(diagnostics::run_diagnostics(&settings, found).await);
             if let Err(fault) = masters {
                 let todo = "put back the file from the backup, or set KEYWARD_MASTER_KEY";
                 findings.push(Finding::problem("master-key-file", fault, todo));
@@ -146,10 +146,10 @@ fn line(finding: &Finding) -> String {
 
 fn summary(findings: &[Finding]) -> String {
     let of = |state| count(findings, state);
-    let (ok, warnings, problems) = (of(State::Ok), of(State::Warning), of(State::Problem));
+    let (ok, warnings, problems) = (of(Severity::Ok), of(Severity::Warning), of(Severity::Problem));
     format!("{ok} ok, {warnings} warnings, {problems} problems")
 }
 
-fn count(findings: &[Finding], state: State) -> usize {
+fn count(findings: &[Finding], state: Severity) -> usize {
     findings.iter().filter(|finding| finding.state == state).count()
 }

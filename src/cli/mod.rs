@@ -5,16 +5,16 @@ mod apis;
 mod commands;
 mod doctor;
 mod log;
-mod open;
 mod replicas;
 mod serve;
+mod startup;
 
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Config;
-use crate::model::{Algorithm, OnOutage, shown};
+use crate::model::{Algorithm, OutagePolicy, shown};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
 #[derive(Parser)]
@@ -245,7 +245,7 @@ enum Namespace {
         workspace: String,
         /// local: each replica counts its share by itself; open: all pass; closed: none
         #[arg(long, value_name = "local|open|closed")]
-        on_outage: OnOutage,
+        on_outage: OutagePolicy,
     },
     /// Delete a namespace for good; its name stays taken
     Delete {
@@ -280,7 +280,7 @@ impl From<crate::error::Error> for Failure {
     }
 }
 
-type Done = Result<(), Failure>;
+type CommandResult = Result<(), Failure>;
 
 /// Runs the command that the process was started with.
 #[expect(clippy::print_stderr, reason = "the one sentence that a failed command says")]
@@ -304,12 +304,12 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-async fn run(cli: Cli) -> Done {
+async fn run(cli: Cli) -> CommandResult {
     if let Some(Command::Health) = cli.command {
         let listen = cli.config.listen().map_err(Failure::Use)?;
         return commands::health(listen).await;
     }
-    let out = commands::Out { json: cli.json };
+    let out = commands::CommandOutput { json: cli.json };
     if let Some(Command::Doctor) = cli.command {
         return Box::pin(doctor::doctor(&cli.config, out)).await;
     }

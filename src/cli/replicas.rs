@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::commands::{Out, app};
-use super::{Done, Failure, Replica};
+use super::commands::{CommandOutput, app};
+use super::{CommandResult, Failure, Replica};
 use crate::config::Settings;
 use crate::domain::replicas::{self, Forgotten};
 use crate::store::RegisteredReplica;
 
-pub async fn run(settings: Settings, out: Out, command: Replica) -> Done {
+pub async fn run(settings: Settings, out: CommandOutput, command: Replica) -> CommandResult {
     let app = app(settings).await?;
     match command {
         Replica::List => {

@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::open::{self, Beginning, make};
-use super::{Done, Failure};
+use super::startup::{self, StartupInfo, make};
+use super::{CommandResult, Failure};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::{Engines, Settings};
+use crate::config::{Deployment, Settings};
 use crate::descriptors;
-use crate::domain::root_keys::FirstStart;
-use crate::domain::uses;
-use crate::domain::{counting, credits};
+use crate::domain::last_used;
+use crate::domain::root_keys::BootstrapResult;
+use crate::domain::{admission, credits};
 use crate::secret::Plaintext;
 use crate::store::bounded;
-use crate::{http, recorder, stream};
+use crate::{analytics_worker, background, http};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them
 /// or find them idle, where that is too short.
@@ -32,14 +32,14 @@ const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(3);
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
-pub async fn serve(settings: Settings) -> Done {
+pub async fn serve(settings: Settings) -> CommandResult {
     if let Err(e) = descriptors::raise_limit() {
         tracing::warn!(error = %e, "failed to raise the limit on open files: {e}");
     }
     // The lock lives as long as the server.
     let _lock = match &settings.engines {
-        Engines::Embedded { data_dir } => Some(lock(data_dir)?),
-        Engines::Replica { .. } => None,
+        Deployment::Embedded { data_dir } => Some(lock(data_dir)?),
+        Deployment::Replica { .. } => None,
     };
     let listener = listen("KEYWARD_LISTEN", settings.listen).await?;
     let metrics_listener = match settings.security.metrics_listen {
@@ -49,11 +49,11 @@ pub async fn serve(settings: Settings) -> Done {
     let address = listener.local_addr().unwrap_or(settings.listen);
     let (app, announcements) = App::new(settings.listening_on(address), Clock::System)?;
     let app = Arc::new(app);
-    let first = open::at_start(&app).await?;
-    greet(&app, address, first.as_ref());
+    let first = startup::at_start(&app).await?;
+    print_banner(&app, address, first.as_ref());
 
-    let mut tasks = stream::start(&app, announcements);
-    let recorder = recorder::start(&app)
+    let mut tasks = background::start(&app, announcements);
+    let recorder = analytics_worker::start(&app)
         .map_err(|e| Failure::Run(format!("cannot start the thread that records events: {e}")))?;
     if first.is_none() {
         tasks.spawn(open_later(app.clone(), address));
@@ -61,12 +61,12 @@ pub async fn serve(settings: Settings) -> Done {
     if let Some(listener) = metrics_listener {
         tasks.spawn(http::serve_metrics(app.clone(), listener));
     }
-    http::serve(app.clone(), listener, told_to_stop()).await;
+    http::serve(app.clone(), listener, shutdown_signal()).await;
     tasks.shutdown().await;
-    if let Err(e) = bounded(NOTE_TIMEOUT, uses::note(&app)).await {
+    if let Err(e) = bounded(NOTE_TIMEOUT, last_used::flush(&app)).await {
         tracing::debug!(error = %e, "cannot note which keys were used: {e}");
     }
-    counting::send_quick(&app).await;
+    admission::sync_approximate(&app).await;
     tokio::join!(recorder.stop(), go_back(&app));
     app.store.close().await;
     Ok(())
@@ -77,17 +77,17 @@ async fn go_back(app: &App) {
     if app.redis.is_none() {
         return;
     }
-    if let Err(e) = bounded(GO_BACK_TIMEOUT, credits::go_back(app)).await {
+    if let Err(e) = bounded(GO_BACK_TIMEOUT, credits::close_own_leases(app)).await {
         tracing::warn!(error = %e, "some credits stay in their purses: {e}");
     }
     // Whatever came of that: others would wait for this replica.
-    if let Err(e) = bounded(SIGN_OFF_TIMEOUT, credits::sign_off(app)).await {
+    if let Err(e) = bounded(SIGN_OFF_TIMEOUT, credits::report_and_deregister(app)).await {
         tracing::warn!(error = %e, "cannot sign off: {e}");
     }
 }
 
 async fn open_later(app: Arc<App>, address: SocketAddr) {
-    let first = open::until_it_is_there(&app).await;
+    let first = startup::wait_for_database(&app).await;
     tracing::info!("the database is there");
     print(&how_to_begin(&app, address, &first));
 }
@@ -121,10 +121,10 @@ async fn listen(variable: &str, address: SocketAddr) -> Result<TcpListener, Fail
 }
 
 /// What a person needs to know; the rest of it follows later when the database is away.
-fn greet(app: &App, address: SocketAddr, first: Option<&Beginning>) {
+fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
     let how = match &app.settings.engines {
-        Engines::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
-        Engines::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
+        Deployment::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
+        Deployment::Replica { .. } => "a replica on Postgres and Redis".to_owned(),
     };
     let version = env!("CARGO_PKG_VERSION");
     let rest = first.map(|first| how_to_begin(app, address, first)).unwrap_or_default();
@@ -132,13 +132,13 @@ fn greet(app: &App, address: SocketAddr, first: Option<&Beginning>) {
     print(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
 }
 
-fn how_to_begin(app: &App, address: SocketAddr, beginning: &Beginning) -> String {
+fn how_to_begin(app: &App, address: SocketAddr, beginning: &StartupInfo) -> String {
     let root_key = match &beginning.first {
-        FirstStart::Not => String::new(),
-        FirstStart::Configured => {
+        BootstrapResult::Not => String::new(),
+        BootstrapResult::Configured => {
             "The root key is the one in KEYWARD_ROOT_KEY; it holds every permission.\n".to_owned()
         }
-        FirstStart::Made(key) => welcome(address, key.expose()),
+        BootstrapResult::Made(key) => root_key_message(address, key.expose()),
     };
     let link = beginning.setup.as_ref().map(|token| {
         let url = setup_url(&app.settings, token);
@@ -158,7 +158,7 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn welcome(address: SocketAddr, key: &str) -> String {
+fn root_key_message(address: SocketAddr, key: &str) -> String {
     format!(
         "\nYour root key. It holds every permission and is shown only this once:\n\n    {key}\n\n\
         Make an API:\n\n    \
@@ -167,7 +167,7 @@ fn welcome(address: SocketAddr, key: &str) -> String {
     )
 }
 
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

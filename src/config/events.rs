@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use url::Url;
 
-use super::values::{kept, number, secret, url};
-use crate::model::Kept;
+use super::values::{number, parse_retention, secret, url};
+use crate::model::RetentionSettings;
 
 /// As it was written on the command line or in the environment.
 // Ids of their own: a command may have a name, too.
@@ -63,7 +63,7 @@ const RESERVE_MAX: u64 = 1 << 50;
 /// As it is used.
 #[derive(Debug, Clone)]
 pub struct EventSettings {
-    pub kept: Kept,
+    pub kept: RetentionSettings,
     /// How many events may wait to be written.
     pub waiting_max: usize,
     pub waiting_bytes_max: usize,
@@ -83,7 +83,10 @@ impl EventsConfig {
         let waiting_max = number("KEYWARD_EVENTS_WAITING", waiting, 100_000, 100, 10_000_000)?;
         Ok(EventSettings {
             waiting_bytes_max: self.waiting_bytes_max()?,
-            kept: kept(self.verifications_kept.as_deref(), self.ratelimits_kept.as_deref())?,
+            kept: parse_retention(
+                self.verifications_kept.as_deref(),
+                self.ratelimits_kept.as_deref(),
+            )?,
             waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
             max_bytes: self.max_bytes()?,
             reserve_bytes: number(

@@ -51,7 +51,7 @@ pub struct OidcConfig {
 
 /// Single sign-on, as it is used.
 #[derive(Clone)]
-pub struct Oidc {
+pub struct OidcSettings {
     /// Exactly as the issuer calls itself.
     pub issuer: String,
     pub client_id: String,
@@ -86,7 +86,7 @@ const DOMAINS_MAX: usize = 100;
 
 impl OidcConfig {
     /// `None`: there is no single sign-on.
-    pub fn check(&self) -> Result<Option<Oidc>, String> {
+    pub fn check(&self) -> Result<Option<OidcSettings>, String> {
         let secret =
             secret(CLIENT_SECRET, self.client_secret.as_ref(), self.client_secret_file.as_deref())?;
         let Some(issuer) = &self.issuer else { return self.without_issuer(secret.is_some()) };
@@ -97,7 +97,7 @@ impl OidcConfig {
                 would become a member; set both, or neither"
             ));
         }
-        Ok(Some(Oidc {
+        Ok(Some(OidcSettings {
             issuer: issuer.clone(),
             client_id: graphic(CLIENT_ID, self.client_id.clone())?,
             client_secret: Plaintext::from(graphic(CLIENT_SECRET, secret)?),
@@ -110,7 +110,7 @@ impl OidcConfig {
     }
 
     /// What is set for an issuer and lacks one is a mistake.
-    fn without_issuer(&self, has_secret: bool) -> Result<Option<Oidc>, String> {
+    fn without_issuer(&self, has_secret: bool) -> Result<Option<OidcSettings>, String> {
         let others = [
             (CLIENT_ID, self.client_id.is_some()),
             (CLIENT_SECRET, has_secret),

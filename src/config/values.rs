@@ -3,17 +3,17 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::model::{Kept, Retention};
+use crate::model::{Retention, RetentionSettings};
 
 /// How a server is reached from its own machine: nobody can go to the address that stands for all.
-pub fn near(listen: SocketAddr) -> String {
+pub fn local_url(listen: SocketAddr) -> String {
     let is_all = listen.ip().is_unspecified();
     if is_all { format!("http://127.0.0.1:{}", listen.port()) } else { format!("http://{listen}") }
 }
 
 /// Where something is reached, unless a URL says otherwise.
 pub fn address(name: &str, value: Option<&String>, listen: SocketAddr) -> Result<String, String> {
-    let Some(text) = value else { return Ok(near(listen)) };
+    let Some(text) = value else { return Ok(local_url(listen)) };
     url(name, text, &["http://", "https://"])?;
     Ok(text.trim_end_matches('/').to_owned())
 }
@@ -56,8 +56,11 @@ const RATELIMITS_KEPT: Retention =
 const DAYS_MAX: u32 = 3650;
 
 /// How long events of both kinds are kept.
-pub fn kept(verifications: Option<&str>, ratelimits: Option<&str>) -> Result<Kept, String> {
-    Ok(Kept {
+pub fn parse_retention(
+    verifications: Option<&str>,
+    ratelimits: Option<&str>,
+) -> Result<RetentionSettings, String> {
+    Ok(RetentionSettings {
         verifications: retention("KEYWARD_VERIFICATIONS_KEPT", verifications, VERIFICATIONS_KEPT)?,
         ratelimits: retention("KEYWARD_RATELIMITS_KEPT", ratelimits, RATELIMITS_KEPT)?,
     })

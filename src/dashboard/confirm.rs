@@ -2,12 +2,12 @@
 
 use askama::Template;
 
-use super::shell::Shell;
+use super::layout::Layout;
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
 pub struct Confirm {
-    pub shell: Shell,
+    pub shell: Layout,
     /// What is asked.
     pub question: String,
     /// What it would come to, a paragraph each.

@@ -67,7 +67,7 @@ impl Failure {
     }
 
     /// An answer of the router, with the page of the failure that it carries, if it carries one.
-    pub fn told(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
+    pub fn render_into(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
         let Some(failed) = answer.extensions_mut().remove::<Failed>() else { return answer };
         let mut told = failed.0.page(request_id);
         // The router knows which methods there are; and what a browser is to forget, it forgets all the same.
@@ -125,7 +125,9 @@ fn sentence(error: &Error) -> String {
             else try again in a moment, and tell whoever runs this server the request below."
                 .to_owned()
         }
-        Error::SwitchedOff(_) => "This server lets people in by single sign-on alone.".to_owned(),
+        Error::OperationDisabled(_) => {
+            "This server lets people in by single sign-on alone.".to_owned()
+        }
         Error::NotFound(_) => "It does not exist, not any more, or not for you.".to_owned(),
         other => {
             let detail = other.detail();

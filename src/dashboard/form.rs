@@ -1,7 +1,7 @@
 //! What a form was filled in with, or a query says, and what is wrong with it.
 
 use super::failure::Failure;
-use crate::error::{Error, Fault};
+use crate::error::{Error, FieldError};
 
 /// The most fields that are read.
 const FIELDS_MAX: usize = 2_000;
@@ -43,10 +43,10 @@ impl Form {
 
 /// What is wrong with a form: sentences, and the fields that they are about.
 #[derive(Debug, Default)]
-pub struct Faults(Vec<(String, String)>);
+pub struct FormErrors(Vec<(String, String)>);
 
-impl Faults {
-    fn new(faults: Vec<Fault>) -> Self {
+impl FormErrors {
+    fn new(faults: Vec<FieldError>) -> Self {
         Self(faults.into_iter().map(|fault| (field(&fault.location), fault.message)).collect())
     }
 
@@ -85,12 +85,12 @@ fn field(location: &str) -> String {
 }
 
 /// What a form was to do: done, or what is wrong with what was filled in. Everything else that fails has a page.
-pub fn tried<T>(done: Result<T, Error>) -> Result<Result<T, Faults>, Failure> {
+pub fn split_form_errors<T>(done: Result<T, Error>) -> Result<Result<T, FormErrors>, Failure> {
     match done {
         Ok(done) => Ok(Ok(done)),
-        Err(Error::Invalid(faults)) => Ok(Err(Faults::new(faults))),
+        Err(Error::Invalid(faults)) => Ok(Err(FormErrors::new(faults))),
         Err(error @ (Error::Taken(_) | Error::Doubled(_) | Error::Refused(_))) => {
-            Ok(Err(Faults::one("", error.to_string())))
+            Ok(Err(FormErrors::one("", error.to_string())))
         }
         Err(error) => Err(error.into()),
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_place_in_a_schema_is_a_field_of_the_form() {
-        let faults = Faults(vec![
+        let faults = FormErrors(vec![
             (field("/properties/credits/properties/remaining/minimum"), "a".into()),
             (field("/properties/ratelimits/items/properties/limit"), "b".into()),
             (field("permission"), "c".into()),

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use crate::domain::people::LIFE_MS;
+use crate::domain::users::LIFE_MS;
 use crate::id::RequestId;
 
 /// The cookie of somebody who is signed in, and of somebody who is not yet. The prefix has a browser take them only
@@ -12,7 +12,7 @@ use crate::id::RequestId;
 pub const SESSION: &str = "__Host-keyward-session";
 pub const GUEST: &str = "__Host-keyward-guest";
 /// The cookie of somebody who is on the way to the issuer of single sign-on and back.
-pub const TRIP: &str = "__Host-keyward-trip";
+pub const TRIP: &str = "__Host-keyward-oidc";
 /// How long that may take, in seconds.
 const TRIP_SECONDS: i64 = 600;
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::duration_field::{DurationField, nth, number};
 use super::form::Form;
-use super::span::{Span, nth, number};
 use crate::model::Ratelimit;
 
 /// How many limits there may be, which the operations say.
@@ -17,14 +17,14 @@ const WINDOW_MS: i64 = 60_000;
 pub struct LimitRow {
     pub name: String,
     pub limit: String,
-    pub span: Span,
+    pub span: DurationField,
     pub is_auto: bool,
 }
 
 impl Default for LimitRow {
     fn default() -> Self {
         let (name, limit) = (String::new(), String::new());
-        Self { name, limit, span: Span::of_ms(WINDOW_MS), is_auto: true }
+        Self { name, limit, span: DurationField::of_ms(WINDOW_MS), is_auto: true }
     }
 }
 
@@ -53,7 +53,7 @@ impl LimitRows {
         let row = |limit: &Ratelimit| LimitRow {
             name: limit.name.clone(),
             limit: limit.limit.to_string(),
-            span: Span::of_ms(limit.duration_ms),
+            span: DurationField::of_ms(limit.duration_ms),
             is_auto: limit.auto_apply,
         };
         let mut rows: Vec<_> = limits.iter().map(row).collect();
@@ -67,7 +67,7 @@ impl LimitRows {
         let row = |at: usize| LimitRow {
             name: nth(form, "limit-name", at).trim().to_owned(),
             limit: nth(form, "limit-limit", at).trim().to_owned(),
-            span: Span::filled_in(form, "limit-duration", at),
+            span: DurationField::filled_in(form, "limit-duration", at),
             is_auto: is_auto(at),
         };
         let count = form.all("limit-name").count();

@@ -7,14 +7,14 @@ use axum::routing::{get, post};
 
 use super::confirm::Confirm;
 use super::failure::Failure;
-use super::pages::{Pages, paging};
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::Moment;
-use super::{Answer, page, see};
+use super::format::TimeLabel;
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{Pages, paging};
+use super::{Answer, page, redirect_to};
 use crate::clock::Timestamp;
-use crate::domain::people;
 use crate::domain::permission::Action;
+use crate::domain::users;
 use crate::error::Error;
 use crate::id::{InvitationId, PersonId};
 use crate::model::{Invitation, Member, MemberRole};
@@ -31,7 +31,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "members.html")]
 struct Page {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     search: String,
@@ -46,7 +46,7 @@ struct Page {
 struct Link {
     url: String,
     role: &'static str,
-    ends: Moment,
+    ends: TimeLabel,
 }
 
 struct Row {
@@ -56,45 +56,45 @@ struct Row {
     /// Every role, and whether it is this one.
     roles: [(&'static str, bool); 3],
     is_self: bool,
-    joined: Moment,
-    seen: Option<Moment>,
+    joined: TimeLabel,
+    seen: Option<TimeLabel>,
 }
 
 struct Waiting {
     id: InvitationId,
     role: &'static str,
     by: String,
-    ends: Moment,
+    ends: TimeLabel,
 }
 
 impl Row {
-    fn new(member: Member, asked: &InWorkspace, now: Timestamp) -> Self {
+    fn new(member: Member, asked: &WorkspaceRequest, now: Timestamp) -> Self {
         Self {
             is_self: member.person.id == asked.known.person.id,
             id: member.person.id,
             email: member.person.email,
             role: member.role.as_str(),
             roles: MemberRole::ALL.map(|role| (role.as_str(), role == member.role)),
-            joined: Moment::new(member.joined_at, now),
-            seen: member.seen_at.map(|at| Moment::new(at, now)),
+            joined: TimeLabel::new(member.joined_at, now),
+            seen: member.seen_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 }
 
-async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure> {
+async fn listed(asked: &WorkspaceRequest, link: Option<Link>) -> Result<Page, Failure> {
     let app = &asked.visit.app;
     let now = app.clock.now();
     let path = asked.path("/members");
-    let members = people::members(app, &asked.caller, &paging(asked)).await?;
-    let invitations = people::invitations(app, &asked.caller).await?;
+    let members = users::members(app, &asked.caller, &paging(asked)).await?;
+    let invitations = users::invitations(app, &asked.caller).await?;
     let waiting = |invitation: Invitation| Waiting {
         id: invitation.id,
         role: invitation.role.as_str(),
         by: invitation.invited_by.unwrap_or_else(|| "–".into()),
-        ends: Moment::new(invitation.expires_at, now),
+        ends: TimeLabel::new(invitation.expires_at, now),
     };
     Ok(Page {
-        shell: Shell::of(asked, Section::Members, "Members").await?,
+        shell: Layout::of(asked, Section::Members, "Members").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(asked, &path, members.next.as_deref()),
         path,
@@ -106,47 +106,47 @@ async fn listed(asked: &InWorkspace, link: Option<Link>) -> Result<Page, Failure
     })
 }
 
-async fn page_of(asked: InWorkspace) -> Answer {
+async fn page_of(asked: WorkspaceRequest) -> Answer {
     page(&listed(&asked, None).await?)
 }
 
-fn role(asked: &InWorkspace) -> Result<MemberRole, Error> {
+fn role(asked: &WorkspaceRequest) -> Result<MemberRole, Error> {
     let role = asked.visit.form.text("role");
     role.parse().map_err(|fault: String| Error::invalid("role", format!("role {fault}")))
 }
 
-async fn invite(asked: InWorkspace) -> Answer {
+async fn invite(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
-    let (invitation, token) = people::invite(app, &asked.caller, role(&asked)?).await?;
+    let (invitation, token) = users::invite(app, &asked.caller, role(&asked)?).await?;
     let link = Link {
         url: format!("{}/dashboard/join/{}", asked.visit.base_url, token.expose()),
         role: invitation.role.as_str(),
-        ends: Moment::new(invitation.expires_at, app.clock.now()),
+        ends: TimeLabel::new(invitation.expires_at, app.clock.now()),
     };
     page(&listed(&asked, Some(link)).await?)
 }
 
-async fn withdraw(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
-    people::withdraw(&asked.visit.app, &asked.caller, &InvitationId::from(id)).await?;
+async fn withdraw(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    users::withdraw(&asked.visit.app, &asked.caller, &InvitationId::from(id)).await?;
     back(&asked, "withdrawn")
 }
 
-async fn set_role(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn set_role(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let role = role(&asked)?;
-    people::set_role(&asked.visit.app, &asked.caller, &PersonId::from(id), role).await?;
+    users::set_role(&asked.visit.app, &asked.caller, &PersonId::from(id), role).await?;
     back(&asked, "role")
 }
 
-async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_remove(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::ManageMembers)?;
-    let member = people::member(&asked.visit.app, &asked.caller, &PersonId::from(id)).await?;
+    let member = users::member(&asked.visit.app, &asked.caller, &PersonId::from(id)).await?;
     let person = member.person;
     let leaves = match person.id == asked.known.person.id {
         true => "You leave this workspace, and come back when somebody invites you.",
         false => "They can no longer use this workspace here.",
     };
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Members, "Remove a member").await?,
+        shell: Layout::of(&asked, Section::Members, "Remove a member").await?,
         question: format!("Remove {}?", person.email),
         told: vec![format!("{leaves} Root keys that they made stay good.")],
         act: asked.path(&format!("/members/{}/remove", person.id)),
@@ -156,16 +156,16 @@ async fn ask_remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
     })
 }
 
-async fn remove(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn remove(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let id = PersonId::from(id);
-    people::remove(&asked.visit.app, &asked.caller, &id).await?;
+    users::remove(&asked.visit.app, &asked.caller, &id).await?;
     // Who leaves is not shown the members of what they have left.
     if id == asked.known.person.id {
-        return see("/dashboard");
+        return redirect_to("/dashboard");
     }
     back(&asked, "removed")
 }
 
-fn back(asked: &InWorkspace, told: &str) -> Answer {
-    see(&asked.path(&format!("/members?told={told}")))
+fn back(asked: &WorkspaceRequest, told: &str) -> Answer {
+    redirect_to(&asked.path(&format!("/members?notice={told}")))
 }

@@ -5,6 +5,7 @@
 //! headers. Pages work without JavaScript, change nothing by GET, and show what is stored as text. A page is a file
 //! with its templates beside it; its row in the `routes` of its section is all that there is to register.
 
+mod accept_invitation;
 mod account;
 mod analytics;
 mod apis;
@@ -12,28 +13,27 @@ mod assets;
 mod audit;
 mod charts;
 mod confirm;
+mod duration_field;
 mod failure;
 mod form;
+mod format;
 mod headers;
 mod hidden;
 mod identities;
 mod imports;
-mod join;
 mod key_row;
 mod keys;
+mod layout;
 mod limit_rows;
 mod members;
 mod overview;
-mod pages;
+mod page_request;
+mod pagination;
 mod permissions;
 mod ratelimits;
 mod root_keys;
-mod shell;
 mod sign_in;
 mod single_sign_on;
-mod span;
-mod visit;
-mod words;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -54,7 +54,7 @@ use crate::app::App;
 use crate::error::Error;
 use crate::id::RequestId;
 use failure::Failure;
-use visit::Visit;
+use page_request::PageRequest;
 
 /// What every path of the dashboard begins with.
 pub const PREFIX: &str = "/dashboard";
@@ -87,16 +87,16 @@ impl Dashboard {
             return headers::finish_asset(asset);
         }
         let request_id = RequestId::new(self.app.clock.now());
-        let walked = AssertUnwindSafe(self.walk(request)).catch_unwind().await;
+        let walked = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
         let walked = walked
             .unwrap_or_else(|_| Err(Error::Internal("a page panicked".into()).into()))
-            .map(|answer| Failure::told(answer, &request_id));
+            .map(|answer| Failure::render_into(answer, &request_id));
         let mut answer = walked.unwrap_or_else(|failure| failure.page(&request_id));
         headers::finish(&mut answer, &request_id);
         answer
     }
 
-    async fn walk(mut self, request: Request) -> Answer {
+    async fn handle(mut self, request: Request) -> Answer {
         let (mut head, body) = request.into_parts();
         if ![Method::GET, Method::HEAD, Method::POST].contains(&head.method) {
             return Err(Error::WrongMethod(head.method.to_string(), "GET").into());
@@ -104,7 +104,7 @@ impl Dashboard {
         if head.uri.path().contains("%00") {
             return Err(Error::NoSuchPath.into());
         }
-        let mut visit = Visit::begin(&self.app, &head).await?;
+        let mut visit = PageRequest::begin(&self.app, &head).await?;
         if head.method == Method::POST {
             visit.read_form(&head, body).await?;
         }
@@ -124,7 +124,10 @@ fn routes() -> Router {
         .route("/dashboard", get(overview::home))
         .route("/dashboard/login", get(sign_in::form).post(sign_in::sign_in))
         .route("/dashboard/logout", post(sign_in::sign_out))
-        .route("/dashboard/join/{token}", get(join::form).post(join::join))
+        .route(
+            "/dashboard/join/{token}",
+            get(accept_invitation::form).post(accept_invitation::join),
+        )
         .route("/dashboard/account", get(account::page_of))
         .route("/dashboard/account/password", post(account::change_password))
         .route("/dashboard/account/sessions/end-others", post(account::end_others))
@@ -162,6 +165,6 @@ fn refused_page(template: &impl Template) -> Answer {
 }
 
 /// After an act: where to look next. `to` holds nothing but ids.
-fn see(to: &str) -> Answer {
+fn redirect_to(to: &str) -> Answer {
     headers::redirect(to).ok_or_else(|| Error::Internal("a path is no header".into()).into())
 }

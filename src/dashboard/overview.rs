@@ -4,20 +4,20 @@ use askama::Template;
 
 use super::analytics::{Range, Told, charts};
 use super::charts::Bars;
-use super::shell::{Section, Shell, may};
-use super::visit::{InWorkspace, Visit};
-use super::words::{count, curl};
-use super::{Answer, page, see};
-use crate::domain::analytics::room;
-use crate::domain::health::{self, Health, Late};
-use crate::domain::people::{self, SIZE_MAX};
+use super::format::{count, curl};
+use super::layout::{Layout, Section, may};
+use super::page_request::{PageRequest, WorkspaceRequest};
+use super::{Answer, page, redirect_to};
+use crate::domain::analytics::event_space;
+use crate::domain::health::{self, DeliveryLag, Health};
 use crate::domain::permission::Action;
+use crate::domain::users::{self, SIZE_MAX};
 use crate::model::EventKind;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Page {
-    shell: Shell,
+    shell: Layout,
     name: String,
     id: String,
     role: &'static str,
@@ -29,7 +29,7 @@ struct Page {
     dropped: Option<String>,
     /// Whether this server leaves events out for want of room on its disk.
     is_disk_short: bool,
-    late: Option<Late>,
+    late: Option<DeliveryLag>,
     ranges: Vec<(&'static str, &'static str, bool)>,
     /// Absent: it cannot be read now.
     traffic: Option<Traffic>,
@@ -46,24 +46,24 @@ struct Traffic {
 }
 
 #[derive(Template)]
-#[template(path = "nowhere.html")]
+#[template(path = "no_workspace.html")]
 struct Nowhere {
-    shell: Shell,
+    shell: Layout,
 }
 
 /// Where somebody belongs who names no workspace.
-pub async fn home(visit: Visit) -> Answer {
+pub async fn home(visit: PageRequest) -> Answer {
     let known = visit.signed_in()?;
-    let memberships = people::memberships(&visit.app, &known.person).await?;
+    let memberships = users::memberships(&visit.app, &known.person).await?;
     match memberships.into_iter().find(|membership| membership.workspace_enabled) {
-        Some(membership) => see(&format!("/dashboard/{}", membership.workspace_id)),
-        None => page(&Nowhere { shell: Shell::bare(&visit, "No workspace") }),
+        Some(membership) => redirect_to(&format!("/dashboard/{}", membership.workspace_id)),
+        None => page(&Nowhere { shell: Layout::bare(&visit, "No workspace") }),
     }
 }
 
-pub async fn page_of(asked: InWorkspace) -> Answer {
+pub async fn page_of(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
-    let sizes = people::sizes(app, &asked.caller).await?;
+    let sizes = users::sizes(app, &asked.caller).await?;
     let told = |number| count(number, SIZE_MAX);
     let range = Range::last(asked.visit.query.text("range"), app.clock.now());
     let kind = EventKind::Verifications;
@@ -80,7 +80,7 @@ pub async fn page_of(asked: InWorkspace) -> Answer {
     };
     let dropped = health::dropped_events(app);
     page(&Page {
-        is_disk_short: room::shortage(&app.settings).is_some(),
+        is_disk_short: event_space::shortage(&app.settings).is_some(),
         late: health::late_events(app),
         dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
         ranges: range.offered(),
@@ -95,6 +95,6 @@ pub async fn page_of(asked: InWorkspace) -> Answer {
         is_empty: sizes.apis == 0,
         may_create: may(&asked, Action::CreateRootKey),
         example: curl(&asked.visit.base_url, "apis.createApi", "{\"name\":\"my first API\"}"),
-        shell: Shell::of(&asked, Section::Overview, "Overview").await?,
+        shell: Layout::of(&asked, Section::Overview, "Overview").await?,
     })
 }

@@ -11,12 +11,12 @@ use axum::http::Response;
 use axum::routing::{get, post};
 
 use super::failure::Failure;
+use super::page_request::PageRequest;
 use super::sign_in::refused;
-use super::visit::Visit;
-use super::{Answer, headers, see};
-use crate::domain::people;
-use crate::domain::people::single_sign_on::{
-    self, Arrival, Purpose, Trip, came_back, way_to_issuer,
+use super::{Answer, headers, redirect_to};
+use crate::domain::users;
+use crate::domain::users::single_sign_on::{
+    self, AuthorizationRequest, Purpose, SsoResult, handle_callback, sign_in_url,
 };
 use crate::error::Error;
 
@@ -29,25 +29,25 @@ pub fn routes() -> Router {
         .route("/dashboard/account/oidc/unlink", post(unlink))
 }
 
-async fn sign_in(visit: Visit) -> Answer {
+async fn sign_in(visit: PageRequest) -> Answer {
     if visit.known.is_some() || !visit.is_from_here {
-        return see("/dashboard/login");
+        return redirect_to("/dashboard/login");
     }
     go(&visit, &Purpose::SignIn).await
 }
 
-async fn join(visit: Visit, Path(token): Path<String>) -> Answer {
+async fn join(visit: PageRequest, Path(token): Path<String>) -> Answer {
     if !visit.is_from_here {
         return Err(Failure::Forged);
     }
     // A token that is good holds nothing that a cookie cannot.
-    match people::opened(&visit.app, &token).await? {
+    match users::find_invitation(&visit.app, &token).await? {
         Some(_) => go(&visit, &Purpose::Join(token)).await,
         None => Err(Error::NoSuchPath.into()),
     }
 }
 
-async fn link(visit: Visit) -> Answer {
+async fn link(visit: PageRequest) -> Answer {
     visit.signed_in()?;
     if !visit.is_from_here {
         return Err(Failure::Forged);
@@ -55,17 +55,17 @@ async fn link(visit: Visit) -> Answer {
     go(&visit, &Purpose::Link).await
 }
 
-async fn unlink(visit: Visit) -> Answer {
+async fn unlink(visit: PageRequest) -> Answer {
     let known = visit.signed_in()?;
     single_sign_on::unlink(&visit.app, known, &visit.origin).await?;
-    see("/dashboard/account?told=unlinked")
+    redirect_to("/dashboard/account?notice=unlinked")
 }
 
-async fn go(visit: &Visit, purpose: &Purpose) -> Answer {
-    let secret = Trip::secret();
+async fn go(visit: &PageRequest, purpose: &Purpose) -> Answer {
+    let secret = AuthorizationRequest::secret();
     let secret = secret.expose();
-    let to = way_to_issuer(&visit.app, &Trip::of(secret, &visit.csrf)).await?;
-    let mut answer = see(&to)?;
+    let to = sign_in_url(&visit.app, &AuthorizationRequest::of(secret, &visit.csrf)).await?;
+    let mut answer = redirect_to(&to)?;
     let kept = match purpose {
         Purpose::SignIn => format!("in.{secret}"),
         Purpose::Join(token) => format!("join.{secret}.{token}"),
@@ -76,7 +76,7 @@ async fn go(visit: &Visit, purpose: &Purpose) -> Answer {
 }
 
 /// What [`go`] had the browser keep.
-fn trip(visit: &Visit) -> Option<(Trip, Purpose)> {
+fn trip(visit: &PageRequest) -> Option<(AuthorizationRequest, Purpose)> {
     let (kind, rest) = visit.trip.as_deref()?.split_once('.')?;
     let (secret, purpose) = match kind {
         "in" => (rest, Purpose::SignIn),
@@ -87,17 +87,17 @@ fn trip(visit: &Visit) -> Option<(Trip, Purpose)> {
         }
         _ => return None,
     };
-    Some((Trip::of(secret, &visit.csrf), purpose))
+    Some((AuthorizationRequest::of(secret, &visit.csrf), purpose))
 }
 
-async fn back(visit: Visit) -> Answer {
+async fn back(visit: PageRequest) -> Answer {
     let mut answer =
         arrived(&visit).await.unwrap_or_else(axum::response::IntoResponse::into_response);
     headers::forget_trip(&mut answer);
     Ok(answer)
 }
 
-async fn arrived(visit: &Visit) -> Result<Response<Body>, Failure> {
+async fn arrived(visit: &PageRequest) -> Result<Response<Body>, Failure> {
     let query = &visit.query;
     let heard = single_sign_on::Answer {
         state: query.text("state"),
@@ -106,20 +106,20 @@ async fn arrived(visit: &Visit) -> Result<Response<Body>, Failure> {
         issuer: query.text("iss"),
     };
     let (app, known, origin) = (&visit.app, visit.known.as_ref(), &visit.origin);
-    match came_back(app, trip(visit), heard, known, origin).await? {
-        Arrival::In(signed_in, joined) => {
+    match handle_callback(app, trip(visit), heard, known, origin).await? {
+        SsoResult::In(signed_in, joined) => {
             // Whoever was signed in here before is not any more.
             if let Some(known) = known {
-                people::sign_out(app, known, origin).await?;
+                users::sign_out(app, known, origin).await?;
             }
             let mut answer = match joined {
-                Some(workspace) => see(&format!("/dashboard/{workspace}?told=joined"))?,
-                None => see("/dashboard")?,
+                Some(workspace) => redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?,
+                None => redirect_to("/dashboard")?,
             };
             headers::keep_session(&mut answer, signed_in.token.expose());
             Ok(answer)
         }
-        Arrival::Linked => see("/dashboard/account?told=linked"),
-        Arrival::Refused(stranger) => refused(visit, stranger.to_string()),
+        SsoResult::Linked => redirect_to("/dashboard/account?notice=linked"),
+        SsoResult::Refused(stranger) => refused(visit, stranger.to_string()),
     }
 }

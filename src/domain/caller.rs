@@ -4,26 +4,26 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::once::Once;
+use super::idempotency::IdempotencyKey;
+use super::last_used::UseFlag;
 use super::permission::{self, Action, Grants};
-use super::uses::UseFlag;
 use crate::error::{Error, Result};
 use crate::id::{AuditId, RequestId, WorkspaceId};
-use crate::model::{Person, RootKey};
+use crate::model::{RootKey, User};
 pub use crate::store::cache::Cached;
 
 /// Whose rights an authority stands for.
 #[derive(Debug)]
-pub enum Who {
+pub enum PrincipalKind {
     RootKey(RootKey),
-    Person(Person),
+    Person(User),
 }
 
 /// A root key that has been found, or a person in a workspace, with the permissions ready to ask. It never
 /// changes: a root key that has changed is another authority.
 #[derive(Debug)]
-pub struct Authority {
-    pub who: Who,
+pub struct Principal {
+    pub who: PrincipalKind,
     pub workspace_id: WorkspaceId,
     pub grants: Grants,
     /// Whether it has been used since uses were last noted.
@@ -32,16 +32,16 @@ pub struct Authority {
     number: u64,
 }
 
-impl Authority {
+impl Principal {
     pub fn of_root_key(key: RootKey, grants: Grants) -> Self {
-        Self::new(key.workspace_id.clone(), Who::RootKey(key), grants)
+        Self::new(key.workspace_id.clone(), PrincipalKind::RootKey(key), grants)
     }
 
-    pub fn of_person(person: Person, workspace_id: WorkspaceId, grants: Grants) -> Self {
-        Self::new(workspace_id, Who::Person(person), grants)
+    pub fn of_person(person: User, workspace_id: WorkspaceId, grants: Grants) -> Self {
+        Self::new(workspace_id, PrincipalKind::Person(person), grants)
     }
 
-    fn new(workspace_id: WorkspaceId, who: Who, grants: Grants) -> Self {
+    fn new(workspace_id: WorkspaceId, who: PrincipalKind, grants: Grants) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         Self { who, workspace_id, grants, used: UseFlag::default(), number }
@@ -52,25 +52,25 @@ impl Authority {
     }
 
     /// The person, unless it is a root key.
-    pub fn person(&self) -> Option<&Person> {
+    pub fn person(&self) -> Option<&User> {
         match &self.who {
-            Who::Person(person) => Some(person),
-            Who::RootKey(_) => None,
+            PrincipalKind::Person(person) => Some(person),
+            PrincipalKind::RootKey(_) => None,
         }
     }
 
     /// The root key, unless it is a person.
     pub fn root_key(&self) -> Option<&RootKey> {
         match &self.who {
-            Who::RootKey(key) => Some(key),
-            Who::Person(_) => None,
+            PrincipalKind::RootKey(key) => Some(key),
+            PrincipalKind::Person(_) => None,
         }
     }
 }
 
 /// From where a request came; for the audit log.
 #[derive(Debug, Clone, Default)]
-pub struct Origin {
+pub struct ClientInfo {
     pub address: Option<IpAddr>,
     pub user_agent: Option<Box<str>>,
 }
@@ -78,7 +78,7 @@ pub struct Origin {
 /// Who has one address of a network of IPv6 has all of this prefix.
 const V6_NETWORK: u128 = !0 << 64;
 
-impl Origin {
+impl ClientInfo {
     /// What attempts are counted by: an address of IPv4, or a network of IPv6. `None`: nobody knows who asks.
     pub fn network(&self) -> Option<IpAddr> {
         Some(match self.address?.to_canonical() {
@@ -91,10 +91,10 @@ impl Origin {
 /// Who asks.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    pub authority: Arc<Cached<Authority>>,
-    pub origin: Origin,
+    pub authority: Arc<Cached<Principal>>,
+    pub origin: ClientInfo,
     /// How the request is told from others, where it may be asked again.
-    pub once: Option<Arc<Once>>,
+    pub idempotency_key: Option<Arc<IdempotencyKey>>,
     pub request: RequestId,
     /// Whether the request is to leave no event.
     pub is_unrecorded: bool,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::app::App;
-use crate::metrics::State;
+use crate::metrics::ServerStatus;
 use crate::store::Store;
 
 /// What `/readyz` tells.
@@ -17,7 +17,7 @@ pub struct Health {
 /// Asks the counters, for as long as a request would.
 pub async fn health(app: &App) -> Health {
     if let Some(redis) = &app.redis {
-        app.counters_answered.store(redis.ping().await.is_ok(), Ordering::Relaxed);
+        app.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
     }
     known(app)
 }
@@ -27,20 +27,20 @@ pub async fn health(app: &App) -> Health {
 pub fn known(app: &App) -> Health {
     let counters = match &app.redis {
         None => true,
-        Some(_) => app.counters_answered.load(Ordering::Relaxed),
+        Some(_) => app.redis_reachable.load(Ordering::Relaxed),
     };
-    Health { database: app.freshness.database_is_near(), counters }
+    Health { database: app.freshness.is_database_reachable(), counters }
 }
 
 /// How the server stands, for those who watch it; nobody is asked.
-pub fn state(app: &App) -> State {
+pub fn state(app: &App) -> ServerStatus {
     let Health { database, counters } = known(app);
     let (connections_used, connections_idle) = app.store.store().map_or((0, 0), Store::connections);
-    State {
+    ServerStatus {
         database_is_reachable: database,
         counters_are_reachable: counters,
-        silence: app.freshness.silence(),
-        events_waiting: app.happened.waiting_now(),
+        silence: app.freshness.feed_silence(),
+        events_waiting: app.event_buffer.waiting_now(),
         connections_used,
         connections_idle,
     }
@@ -55,7 +55,7 @@ pub fn dropped_events(app: &App) -> i64 {
 
 /// Events that have been on their way to ClickHouse for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Late {
+pub struct DeliveryLag {
     pub events: i64,
     /// How long ago the oldest was written.
     pub minutes: i64,
@@ -65,8 +65,8 @@ pub struct Late {
 const LATE_SECONDS: i64 = 120;
 
 /// As far as has been found out lately. Absent: none are, or there is no ClickHouse.
-pub fn late_events(app: &App) -> Option<Late> {
+pub fn late_events(app: &App) -> Option<DeliveryLag> {
     let events = &app.metrics.events;
     let (seconds, events) = (events.undelivered_seconds.get(), events.undelivered.get());
-    (seconds >= LATE_SECONDS).then_some(Late { events, minutes: seconds / 60 })
+    (seconds >= LATE_SECONDS).then_some(DeliveryLag { events, minutes: seconds / 60 })
 }

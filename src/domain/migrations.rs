@@ -52,7 +52,7 @@ async fn add(
     let (id, workspace_id) = (MigrationId::random(), workspace.clone());
     let migration = Migration { id, workspace_id, name, algorithm, created_at: now };
     let mut tx = app.store.begin().await?;
-    tx.insert_migration(&migration).await.map_err(|e| match e.points_nowhere() {
+    tx.insert_migration(&migration).await.map_err(|e| match e.is_foreign_key_violation() {
         true => Error::not_found(Subject::Workspace(workspace.clone())),
         false => e,
     })?;

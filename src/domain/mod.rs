@@ -5,21 +5,21 @@
 //! writes takes one transaction, records its audit entry in it, commits last, and only then tells
 //! the caches.
 
+pub mod admission;
 pub mod analytics;
 pub mod apis;
 pub mod audit;
 pub mod caller;
-pub mod checkup;
-pub mod counting;
 pub mod credits;
+pub mod diagnostics;
 pub mod health;
+pub mod idempotency;
 pub mod identities;
 pub mod keys;
+pub mod last_used;
 pub mod migrations;
 mod names;
-pub mod once;
 pub mod page;
-pub mod people;
 pub mod permission;
 pub mod query;
 pub mod ratelimits;
@@ -28,5 +28,5 @@ pub mod refill;
 pub mod replicas;
 pub mod root_keys;
 pub mod undo;
-pub mod uses;
+pub mod users;
 pub mod vault;

@@ -1,6 +1,6 @@
 //! Lists, page by page.
 
-use crate::store::{Listing, searchable};
+use crate::store::{PageQuery, searchable};
 
 /// Which page is asked for.
 #[derive(Debug, Clone, Default)]
@@ -24,9 +24,9 @@ impl Paging {
     }
 
     /// The rows to read.
-    pub fn listing(&self) -> Listing<'_> {
+    pub fn listing(&self) -> PageQuery<'_> {
         let search = searchable([self.search.trim()]);
-        Listing { from: &self.from, search, limit: self.look_ahead() }
+        PageQuery { from: &self.from, search, limit: self.look_ahead() }
     }
 
     /// How many rows to read: one more than is told, which says whether there is another page.

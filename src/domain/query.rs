@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 
 /// What a key must be allowed to do.
 #[derive(Debug)]
-pub enum Required {
+pub enum PermissionQuery {
     /// A query, not read yet.
     Query(String),
     Tree(Tree),
 }
 
-impl Required {
+impl PermissionQuery {
     /// Whether it holds for a key of which `has` tells its permissions; an error if it is no query.
     pub fn holds(&self, has: impl Fn(&str) -> bool) -> Result<bool> {
         match self {
@@ -45,7 +45,7 @@ impl Tree {
     }
 }
 
-impl fmt::Display for Required {
+impl fmt::Display for PermissionQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Query(query) => f.write_str(query),

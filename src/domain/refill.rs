@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 
 use crate::clock::Timestamp;
 use crate::model::{Credits, Key, Refill, RefillInterval};
-use crate::store::Periods;
+use crate::store::RefillPeriods;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -23,9 +23,9 @@ pub fn period(refill: &Refill, now: Timestamp) -> i64 {
 }
 
 /// A moment as every refill counts it; see [`period`].
-pub fn periods(now: Timestamp) -> Periods {
-    let Some(date) = date(now) else { return Periods::default() };
-    Periods {
+pub fn periods(now: Timestamp) -> RefillPeriods {
+    let Some(date) = date(now) else { return RefillPeriods::default() };
+    RefillPeriods {
         day: now.0.div_euclid(DAY_MS),
         month: i64::from(date.year()) * 12 + i64::from(date.month()) - 1,
         // On the last day of a month those of all later days have fallen due too.
@@ -35,7 +35,7 @@ pub fn periods(now: Timestamp) -> Periods {
 
 /// When the next period begins, in unix milliseconds; the last moment there is where the calendar, of
 /// 9999 years, ends before.
-pub fn next(refill: &Refill, now: Timestamp) -> Timestamp {
+pub fn next_refill_at(refill: &Refill, now: Timestamp) -> Timestamp {
     let begins = |date: Date| match refill.interval {
         RefillInterval::Daily => date.tomorrow().ok(),
         RefillInterval::Monthly { day } => match due(date, day) {
@@ -60,11 +60,11 @@ fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
 
 /// When a key has last been refilled; of one that has not yet been, when it was made. Absent where it cannot be told
 /// whether its refill has been there since the period began.
-pub fn last(key: &Key, now: Timestamp) -> Option<Timestamp> {
+pub fn last_refill_at(key: &Key, now: Timestamp) -> Option<Timestamp> {
     let credits = key.credits?;
     let refill = credits.refill?;
     let began = began(&refill, now)?;
-    let is_due = credits.refilled < period(&refill, now);
+    let is_due = credits.refilled_period < period(&refill, now);
     // Only a change of the key sets a refill, and whatever is set counts for the period that it is set in.
     let may_be_new = !is_due && key.updated_at.is_some_and(|at| at >= began);
     (!may_be_new).then(|| began.max(key.created_at))
@@ -79,15 +79,15 @@ fn due(date: Date, day: u8) -> Date {
 /// The period of these credits now; 0 when nothing refills them.
 pub fn current(credits: &Credits, now: Timestamp) -> i64 {
     // A clock behind the one that refilled last must not refill again.
-    credits.refill.map_or(0, |refill| period(&refill, now)).max(credits.refilled)
+    credits.refill.map_or(0, |refill| period(&refill, now)).max(credits.refilled_period)
 }
 
 /// The credits as they stand at `now`: refilled where a period has begun since.
-pub fn refilled(credits: Credits, now: Timestamp) -> Credits {
+pub fn apply_refill(credits: Credits, now: Timestamp) -> Credits {
     let period = current(&credits, now);
     match credits.refill {
-        Some(refill) if period > credits.refilled => {
-            Credits { balance: refill.amount, refilled: period, ..credits }
+        Some(refill) if period > credits.refilled_period => {
+            Credits { balance: refill.amount, refilled_period: period, ..credits }
         }
         Some(_) | None => credits,
     }
@@ -115,9 +115,9 @@ mod tests {
         let refill = Refill { interval, amount: 100 };
         Credits {
             balance: 1,
-            version: 1,
+            last_lease_number: 1,
             refill: Some(refill),
-            refilled: period(&refill, at(created)),
+            refilled_period: period(&refill, at(created)),
         }
     }
 
@@ -125,25 +125,25 @@ mod tests {
     fn a_daily_refill_falls_due_at_midnight_utc() {
         let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
 
-        assert_eq!(refilled(key, at("2026-03-01T23:59:59.999Z")).balance, 1);
-        assert_eq!(refilled(key, at("2026-03-02T00:00:00Z")).balance, 100);
+        assert_eq!(apply_refill(key, at("2026-03-01T23:59:59.999Z")).balance, 1);
+        assert_eq!(apply_refill(key, at("2026-03-02T00:00:00Z")).balance, 100);
     }
 
     #[test]
     fn a_monthly_refill_falls_due_on_its_day_or_the_last_of_a_shorter_month() {
         let key = credits(RefillInterval::Monthly { day: 31 }, "2028-01-31T12:00:00Z");
 
-        assert_eq!(refilled(key, at("2028-02-28T23:59:59Z")).balance, 1);
-        assert_eq!(refilled(key, at("2028-02-29T00:00:00Z")).balance, 100);
+        assert_eq!(apply_refill(key, at("2028-02-28T23:59:59Z")).balance, 1);
+        assert_eq!(apply_refill(key, at("2028-02-29T00:00:00Z")).balance, 100);
     }
 
     #[test]
     fn a_refill_happens_once_for_a_period_and_once_after_a_long_downtime() {
         let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
 
-        let later = Credits { balance: 7, ..refilled(key, at("2026-09-01T10:00:00Z")) };
+        let later = Credits { balance: 7, ..apply_refill(key, at("2026-09-01T10:00:00Z")) };
 
-        assert_eq!(refilled(later, at("2026-09-01T23:00:00Z")).balance, 7);
+        assert_eq!(apply_refill(later, at("2026-09-01T23:00:00Z")).balance, 7);
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
             (monthly(31), "2026-02-28T12:00:00Z", "2026-03-31T00:00:00Z"),
             (monthly(1), "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),
         ] {
-            assert_eq!(next(&refill, at(now)), at(next_at), "{now}");
+            assert_eq!(next_refill_at(&refill, at(now)), at(next_at), "{now}");
             assert_eq!(period(&refill, at(next_at)), period(&refill, at(now)) + 1);
         }
     }
@@ -166,7 +166,7 @@ mod tests {
     fn a_clock_that_steps_back_refills_nothing() {
         let key = credits(RefillInterval::Daily, "2026-03-05T10:00:00Z");
 
-        assert_eq!(refilled(key, at("2026-03-04T10:00:00Z")).balance, 1);
+        assert_eq!(apply_refill(key, at("2026-03-04T10:00:00Z")).balance, 1);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             (monthly(30), "2028-01-30T12:00:00Z", "2028-02-29T00:00:00Z"),
         ] {
             let refill = Refill { interval, amount: 1 };
-            assert_eq!(next(&refill, at(now)), at(begins), "{interval:?} at {now}");
+            assert_eq!(next_refill_at(&refill, at(now)), at(begins), "{interval:?} at {now}");
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn beyond_the_calendar_no_period_begins() {
         let refill = Refill { interval: RefillInterval::Daily, amount: 1 };
 
-        assert_eq!(next(&refill, Timestamp(i64::MAX)), Timestamp(i64::MAX));
-        assert_eq!(next(&refill, at("9999-12-30T12:00:00Z")), Timestamp(i64::MAX));
+        assert_eq!(next_refill_at(&refill, Timestamp(i64::MAX)), Timestamp(i64::MAX));
+        assert_eq!(next_refill_at(&refill, at("9999-12-30T12:00:00Z")), Timestamp(i64::MAX));
     }
 }

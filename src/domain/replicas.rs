@@ -1,6 +1,6 @@
 //! The replicas that serve, as an operator sees them.
 
-use crate::app::{App, PRESENT_MS};
+use crate::app::{App, REPLICA_TTL_MS};
 use crate::error::Result;
 use crate::store::RegisteredReplica;
 
@@ -33,7 +33,7 @@ pub async fn forget(app: &App, id: &str) -> Result<Forgotten> {
     match all.iter().find(|replica| replica.id == id) {
         None => return Ok(Forgotten::Unknown),
         // One that seems to have registered in the future did so before the database's clock stepped back.
-        Some(replica) if (0..=PRESENT_MS).contains(&replica.seen_ms_ago) => {
+        Some(replica) if (0..=REPLICA_TTL_MS).contains(&replica.seen_ms_ago) => {
             return Ok(Forgotten::Present);
         }
         Some(_) => {}

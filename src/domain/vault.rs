@@ -12,8 +12,8 @@ use crate::store::{Reads, Store, Tx};
 use crate::vault::{DataKey, MasterKeys, SealedDataKey, resealed};
 
 /// The master keys; without any there is no vault.
-pub fn masters(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
-    app.masters.load_full().ok_or(Error::Refused(Refusal::NoVault))
+pub fn require_master_keys(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
+    app.master_keys.load_full().ok_or(Error::Refused(Refusal::NoVault))
 }
 
 /// Keeps sealed copies of keys that are being issued or taken in.
@@ -31,8 +31,8 @@ pub async fn seal(
         Some(kept) => Some(kept),
         None => {
             // Another process may be about to take away the master key that this one knows.
-            app.read_masters_again();
-            let data_key = DataKey::random(&masters(app)?.current, workspace);
+            app.reload_master_keys();
+            let data_key = DataKey::random(&require_master_keys(app)?.current, workspace);
             tx.insert_data_key(&data_key, now).await?;
             // Read again: of two that make one at once, the second finds the first one's.
             tx.data_key(workspace).await?
@@ -70,10 +70,10 @@ pub async fn unseal(
 }
 
 fn open(app: &App, kept: &SealedDataKey) -> Result<DataKey> {
-    let opened = DataKey::open(&*masters(app)?, kept);
+    let opened = DataKey::open(&*require_master_keys(app)?, kept);
     // Another process may have rotated the master key since this one read it.
     let opened = match opened {
-        None if app.read_masters_again() => DataKey::open(&*masters(app)?, kept),
+        None if app.reload_master_keys() => DataKey::open(&*require_master_keys(app)?, kept),
         opened => opened,
     };
     opened.ok_or_else(|| {
@@ -85,7 +85,10 @@ fn open(app: &App, kept: &SealedDataKey) -> Result<DataKey> {
 }
 
 /// The data keys that none of these master keys opens: recoverable keys would be lost without a word.
-pub async fn unopened(store: &Store, masters: Option<&MasterKeys>) -> Result<Vec<SealedDataKey>> {
+pub async fn list_undecryptable_data_keys(
+    store: &Store,
+    masters: Option<&MasterKeys>,
+) -> Result<Vec<SealedDataKey>> {
     let kept = store.read().await?.data_keys().await?;
     let opens = |kept: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, kept).is_some());
     Ok(kept.into_iter().filter(|kept| !opens(kept)).collect())

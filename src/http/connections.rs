@@ -26,8 +26,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::Service as _;
 
-use super::patience::{Patience, Watched};
-use super::{Paths, metrics};
+use super::connection_timer::{ConnectionTimer, TimedStream};
+use super::{HttpService, metrics};
 use crate::app::App;
 use crate::config::Settings;
 use crate::descriptors;
@@ -59,7 +59,7 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// What answers the requests of a listener.
 enum Routes {
-    All(Paths),
+    All(HttpService),
     Metrics(Router),
 }
 
@@ -121,7 +121,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
     let server = Arc::new(Server {
         open: app.metrics.connections.clone(),
         refused: app.metrics.connections_refused.clone(),
-        ..Server::new(app.clone(), Routes::All(Paths::new(app.clone())), connections_max)
+        ..Server::new(app.clone(), Routes::All(HttpService::new(app.clone())), connections_max)
     });
     let mut groups = Groups::new();
     accept_until(&server, &listener, &mut groups, stop).await;
@@ -230,8 +230,8 @@ impl Server {
         groups: &mut Groups,
     ) {
         let _ = stream.set_nodelay(true);
-        let patience = Patience::new();
-        let stream = Watched { stream: TokioIo::new(stream), patience: patience.clone() };
+        let patience = ConnectionTimer::new();
+        let stream = TimedStream { stream: TokioIo::new(stream), patience: patience.clone() };
         let waiting = patience.clone();
         let open = self.open.clone();
         let is_draining = self.app.draining.load(Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl Server {
                 ended = connection => if let Err(e) = ended {
                     tracing::debug!(error = %e, "a connection broke: {e}");
                 },
-                () = waiting.runs_out() => tracing::debug!("a connection kept us waiting"),
+                () = waiting.expired() => tracing::debug!("a connection kept us waiting"),
             }
             open.dec();
             drop(place);

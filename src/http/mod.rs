@@ -1,10 +1,10 @@
 //! The server: which paths there are. What listens, and how it stops, is in `connections`.
 
+mod connection_timer;
 mod connections;
-mod patience;
-mod security_txt;
 #[cfg(feature = "otel")]
-mod traced;
+mod request_span;
+mod security_txt;
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -33,7 +33,7 @@ pub use connections::{serve, serve_metrics};
 /// Every path: the operations by their table, and what else there is by a router. An operation is one
 /// look into a map; a router with its layers of futures costs a verification a tenth of its time.
 #[derive(Clone)]
-pub struct Paths {
+pub struct HttpService {
     operations: Arc<HashMap<String, Operation>>,
     others: Router,
     dashboard: Dashboard,
@@ -61,7 +61,7 @@ impl Operation {
 const OTHER: &str = "other";
 const NO_VERSION: &str = "none";
 
-impl Paths {
+impl HttpService {
     pub fn new(app: Arc<App>) -> Self {
         let endpoint = |version, name| {
             let requests = app.metrics.requests(version, name);
@@ -92,30 +92,30 @@ impl Paths {
             Some(operation) if operation.answers(request.method()) => {
                 (operation.call)(operation.endpoint.clone(), request)
             }
-            _ => self.otherwise(operation, request),
+            _ => self.route_fallback(operation, request),
         }
     }
 
-    fn otherwise(&self, operation: Option<&Operation>, request: Request) -> Answer {
+    fn route_fallback(&self, operation: Option<&Operation>, request: Request) -> Answer {
         if let Some(answer) = rpc::preflight(&self.other.app, &request) {
-            return Box::pin(ready(counted(&self.other, answer)));
+            return Box::pin(ready(record_response(&self.other, answer)));
         }
         if let Some(Operation { verb, endpoint, .. }) = operation {
             let (path, method) = (request.uri().path(), request.method());
             let answer = wrong_method(&endpoint.app, path, method, verb.as_str());
-            return Box::pin(ready(counted(endpoint, answer)));
+            return Box::pin(ready(record_response(endpoint, answer)));
         }
         let other = self.other.clone();
         if Dashboard::has(request.uri().path()) {
             let answer = self.dashboard.clone().answer(request);
-            return Box::pin(answer.map(move |answer| counted(&other, answer)));
+            return Box::pin(answer.map(move |answer| record_response(&other, answer)));
         }
         let answer = self.others.clone().call(request);
-        Box::pin(answer.map(move |Ok(answer)| counted(&other, answer)))
+        Box::pin(answer.map(move |Ok(answer)| record_response(&other, answer)))
     }
 }
 
-fn counted(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body> {
+fn record_response(endpoint: &Endpoint, answer: Response<Body>) -> Response<Body> {
     endpoint.requests.count(answer.status().as_u16());
     answer
 }

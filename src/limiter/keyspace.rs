@@ -5,7 +5,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::groups::GroupPeriod;
+use super::counter_groups::GroupPeriod;
 
 /// Names behind a prefix, so that a Redis can be shared.
 #[derive(Debug, Clone)]
@@ -36,19 +36,19 @@ impl Keyspace {
 
     /// A window of the standalone limiter. The identifier, which may be long, is there by 128 bits of
     /// its hash.
-    pub fn limit(&self, namespace: &str, identifier: &str, duration_ms: i64) -> String {
+    pub fn namespace_window(&self, namespace: &str, identifier: &str, duration_ms: i64) -> String {
         let hash: [u8; 32] = Sha256::digest(identifier).into();
         let half = hash[..16].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
         format!("{}l:{{{namespace}:{half:032x}}}:{duration_ms}", self.prefix)
     }
 
     /// A window of attempts to sign in; `whose` is an e-mail or an address.
-    pub fn attempts(&self, whose: &str, duration_ms: i64) -> String {
-        self.limit("people", whose, duration_ms)
+    pub fn sign_in_attempts(&self, whose: &str, duration_ms: i64) -> String {
+        self.namespace_window("people", whose, duration_ms)
     }
 
     /// A purse of a key, by its number.
-    pub fn purse(&self, key: &str, epoch: i64) -> String {
+    pub fn lease(&self, key: &str, epoch: i64) -> String {
         format!("{}p:{{{key}}}:{epoch}", self.prefix)
     }
 
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_window_of_the_limiter_is_named_by_a_hash_of_its_identifier() {
-        let name = |identifier: &str| Keyspace::new("kw:").limit("rlns_1", identifier, 1000);
+        let name =
+            |identifier: &str| Keyspace::new("kw:").namespace_window("rlns_1", identifier, 1000);
 
         assert_eq!(name("abc"), "kw:l:{rlns_1:ba7816bf8f01cfea414140de5dae2223}:1000");
         assert_eq!(name("a").len(), name(&"é}".repeat(256)).len());

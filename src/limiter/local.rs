@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
-use super::window::{Cell, admits};
-use super::{Counted, CounterGroup, Engine, GroupChange, Taken, Window};
+use super::window::{WindowCounter, is_within_limit};
+use super::{ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::id::WorkspaceId;
@@ -60,7 +60,7 @@ impl Name<'_> {
 struct Entry {
     key: Box<str>,
     hash: u64,
-    cell: Cell,
+    cell: WindowCounter,
     expires_ms: i64,
 }
 
@@ -88,13 +88,13 @@ impl LocalCounters {
 
     /// The take itself, without an await: everything it touches is locked, in the order of the
     /// shards, so that two takes never wait for each other.
-    pub fn count_at(&self, windows: &[Window], now: Timestamp) -> Taken {
+    pub fn consume_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
         self.take(windows, now, true)
     }
 
     /// As [`LocalCounters::count_at`], and nothing is taken: how the windows stand for somebody who is
     /// refused for another reason.
-    pub fn look_at(&self, windows: &[Window], now: Timestamp) -> Taken {
+    pub fn peek_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
         self.take(windows, now, false)
     }
 
@@ -115,14 +115,14 @@ impl LocalCounters {
         }
     }
 
-    fn take(&self, windows: &[Window], now: Timestamp, may_take: bool) -> Taken {
+    fn take(&self, windows: &[Window], now: Timestamp, may_take: bool) -> ConsumeReply {
         let names: Vec<_> = windows.iter().map(|window| self.name(&window.key)).collect();
         let group = windows.iter().find_map(|window| window.group.as_deref());
         let group = group.map(|group| (group, self.name(&group.name)));
         let touched = names.iter().copied().chain(group.map(|(_, name)| name));
         let mut locked = Locked::lock(self, touched);
 
-        let mut cells: Vec<Cell> = Vec::with_capacity(names.len());
+        let mut cells: Vec<WindowCounter> = Vec::with_capacity(names.len());
         let mut counted = Vec::with_capacity(names.len());
         let mut taken = may_take;
         let mut created = 0;
@@ -130,11 +130,11 @@ impl LocalCounters {
         for (window, name) in windows.iter().zip(&names) {
             // Two windows of one name in one take count on each other.
             let known = names[..cells.len()].iter().rposition(|known| known.key == name.key);
-            let stored = || Cell::at(locked.cell(*name), now.0, window.duration_ms);
+            let stored = || WindowCounter::at(locked.cell(*name), now.0, window.duration_ms);
             let mut cell = known.map_or_else(stored, |at| cells[at]);
             let effective = cell.effective(now.0, window.duration_ms);
-            taken &= admits(window, effective);
-            counted.push(Counted { effective, number: cell.number });
+            taken &= is_within_limit(window, effective);
+            counted.push(WindowCount { effective, number: cell.number });
             if window.group.is_some() && window.cost > 0 {
                 let last = locked.cell(*name).map_or(i64::MIN, |cell| cell.number);
                 created += usize::from(last < cell.number - 1);
@@ -157,7 +157,7 @@ impl LocalCounters {
                 }
             }
         }
-        Taken { taken, windows: counted, purse: None, group: change }
+        ConsumeReply { is_admitted: taken, windows: counted, purse: None, group: change }
     }
 
     /// How many live counters the groups of each workspace have. What has expired is forgotten.
@@ -195,7 +195,7 @@ impl<'a> Locked<'a> {
         &mut found.expect("every name of a take is locked first").1
     }
 
-    fn cell(&mut self, name: Name<'_>) -> Option<Cell> {
+    fn cell(&mut self, name: Name<'_>) -> Option<WindowCounter> {
         Some(self.shard(name).find(name)?.cell)
     }
 
@@ -221,7 +221,7 @@ impl<'a> Locked<'a> {
         GroupChange::Grown
     }
 
-    fn put(&mut self, name: Name<'_>, cell: Cell, expires_ms: i64, now: Timestamp) {
+    fn put(&mut self, name: Name<'_>, cell: WindowCounter, expires_ms: i64, now: Timestamp) {
         let shard = self.shard(name);
         if let Some(entry) = shard.find(name) {
             (entry.cell, entry.expires_ms) = (cell, expires_ms);
@@ -249,8 +249,12 @@ impl Shard {
     }
 }
 
-impl Engine for LocalCounters {
-    async fn count(&self, windows: &[Window], now: Option<Timestamp>) -> Result<Taken> {
-        Ok(self.count_at(windows, now.unwrap_or_else(|| self.clock.now())))
+impl WindowCounters for LocalCounters {
+    async fn consume_windows(
+        &self,
+        windows: &[Window],
+        now: Option<Timestamp>,
+    ) -> Result<ConsumeReply> {
+        Ok(self.consume_at(windows, now.unwrap_or_else(|| self.clock.now())))
     }
 }

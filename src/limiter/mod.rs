@@ -5,16 +5,18 @@
 //! windows. One suite of tests runs over both, and a property test drives both with the same sequence.
 //! Purses are in Redis only: where there is one process, or no Redis, the bank itself is debited.
 
-mod groups;
+mod approximate;
+mod counter_groups;
 mod keyspace;
 pub mod local;
-mod quick;
 pub mod redis;
 mod window;
 
-pub use groups::{CounterGroup, GROUP_LIVE_MAX, GROUP_WINDOW_MAX_MS, GroupChange, GroupTotals};
+pub use approximate::{ApproximateWindows, Quickly};
+pub use counter_groups::{
+    CounterGroup, GROUP_LIVE_MAX, GROUP_WINDOW_MAX_MS, GroupChange, GroupTotals,
+};
 pub use keyspace::Keyspace;
-pub use quick::{Quick, Quickly};
 
 use std::sync::Arc;
 
@@ -43,12 +45,12 @@ pub struct Window {
 impl Window {
     /// Takes `cost` of the `limit` that one window of `duration_ms` has. Cost 0 only looks.
     pub fn new(key: impl Into<Arc<str>>, limit: i64, duration_ms: i64, cost: i64) -> Self {
-        let exact_limit = window::exact(limit);
+        let exact_limit = window::clamp_to_exact(limit);
         // A cost above its limit stays above it.
         let cost = if cost > limit {
-            (exact_limit + 1).max(window::exact(cost))
+            (exact_limit + 1).max(window::clamp_to_exact(cost))
         } else {
-            window::exact(cost)
+            window::clamp_to_exact(cost)
         };
         let duration_ms = duration_ms.clamp(1, DURATION_MAX_MS);
         Self { key: key.into(), limit: exact_limit, duration_ms, cost, group: None }
@@ -61,19 +63,19 @@ impl Window {
     }
 
     /// The same window, from which nothing is taken.
-    pub fn to_look(&self) -> Self {
+    pub fn to_peek(&self) -> Self {
         Self { cost: 0, ..self.clone() }
     }
 
     /// How it stands where nobody counts, and it passes.
-    pub fn untouched(&self, now: Timestamp) -> Standing {
+    pub fn status_if_open(&self, now: Timestamp) -> WindowStatus {
         let remaining = (self.limit - self.cost).max(0);
-        Standing { remaining, reset: self.reset(now), exceeded: false }
+        WindowStatus { remaining, reset: self.reset(now), exceeded: false }
     }
 
     /// How it stands where nobody counts, and nothing passes.
-    pub fn shut(&self, now: Timestamp) -> Standing {
-        Standing { remaining: 0, reset: self.reset(now), exceeded: true }
+    pub fn status_if_closed(&self, now: Timestamp) -> WindowStatus {
+        WindowStatus { remaining: 0, reset: self.reset(now), exceeded: true }
     }
 
     /// The same window with a limit that is lower by so much. A peek succeeds however little is left.
@@ -115,38 +117,38 @@ impl ReplicaRank {
 
 /// A purse to spend from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spend {
+pub struct LeaseSpend {
     pub purse: String,
     /// 0 only looks, and is never refused.
     pub cost: i64,
     /// What the bank has just said.
-    pub fill: Option<Fill>,
+    pub fill: Option<TopUp>,
 }
 
 /// What the bank says of a purse, and the block that it has debited for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fill {
+pub struct TopUp {
     /// The life of Redis that the purse belongs to; it is put into no other.
     pub life: i64,
     /// Whether this makes the purse; else there must be one. Only one fill of a purse makes it.
-    pub opens: bool,
+    pub creates_lease: bool,
     /// What the bank had debited for this purse before this block.
-    pub base: i64,
+    pub granted_before: i64,
     pub block: i64,
     /// The bank's balance after it.
     pub bank: i64,
     /// When the next refill falls due; the far future where none does.
-    pub ends: Timestamp,
+    pub refill_at: Timestamp,
 }
 
 /// What one verification takes: all of it, or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Take {
+pub struct ConsumeRequest {
     pub windows: Vec<Window>,
-    pub spend: Option<Spend>,
+    pub spend: Option<LeaseSpend>,
 }
 
-impl Take {
+impl ConsumeRequest {
     /// Whether it puts something into its purse.
     fn fills(&self) -> bool {
         self.spend.as_ref().is_some_and(|spend| spend.fill.is_some())
@@ -155,28 +157,28 @@ impl Take {
 
 /// What came of a [`Take`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct ConsumeReply {
     /// Whether everything was taken. If not, nothing was, but what was put into the purse is there.
-    pub taken: bool,
-    pub windows: Vec<Counted>,
-    pub purse: Option<Purse>,
+    pub is_admitted: bool,
+    pub windows: Vec<WindowCount>,
+    pub purse: Option<LeaseStatus>,
     /// What it did to the group that its windows belong to.
     pub group: GroupChange,
 }
 
 /// A window as it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
+pub struct WindowCount {
     /// What counted against the limit before this take.
     pub effective: i64,
     /// The number of the window since the unix epoch.
     pub number: i64,
 }
 
-impl Counted {
+impl WindowCount {
     /// Whether this window alone would have admitted its cost.
     pub fn passed(self, window: &Window) -> bool {
-        window::admits(window, self.effective)
+        window::is_within_limit(window, self.effective)
     }
 
     /// What is left for others: after this take if it was taken, nothing if this window refused.
@@ -193,7 +195,7 @@ impl Counted {
 
 /// A window as it stands after a take, as its caller is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct WindowStatus {
     /// What is left for others.
     pub remaining: i64,
     /// The end of the window.
@@ -202,11 +204,11 @@ pub struct Standing {
     pub exceeded: bool,
 }
 
-impl Taken {
+impl ConsumeReply {
     /// How the windows of the take stand now.
-    pub fn standings(&self, windows: &[Window]) -> Vec<Standing> {
-        let standing = |(counted, window): (&Counted, &Window)| Standing {
-            remaining: counted.remaining(window, self.taken),
+    pub fn standings(&self, windows: &[Window]) -> Vec<WindowStatus> {
+        let standing = |(counted, window): (&WindowCount, &Window)| WindowStatus {
+            remaining: counted.remaining(window, self.is_admitted),
             reset: counted.reset(window),
             exceeded: !counted.passed(window),
         };
@@ -216,8 +218,8 @@ impl Taken {
 
 /// A purse as it stands after a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Purse {
-    pub state: PurseState,
+pub struct LeaseStatus {
+    pub state: LeaseState,
     pub units: i64,
     /// The bank's balance as the purse last heard of it; absent where there is no purse.
     pub bank: Option<i64>,
@@ -228,47 +230,47 @@ pub struct Purse {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PurseState {
+pub enum LeaseState {
     /// The purse holds enough; whether it was spent is for [`Taken::taken`] to say.
-    Enough,
+    Sufficient,
     /// It does not, and the bank may have more; or there is none; or a refill is due.
-    Short,
+    Insufficient,
     /// It does not, and neither has the bank.
-    Exceeded,
+    AccountExhausted,
     /// It has been closed, to be settled with the bank.
     Closed,
     /// What was to be put in was not, for it belongs to another life.
-    Elsewhere,
+    WrongGeneration,
     /// What was to be put in was not, for there is no purse: not yet, or not any more.
-    Missing,
+    NotFound,
 }
 
 /// What came of closing a purse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closed {
+pub enum CloseResult {
     /// It is closed for good.
-    Settled {
+    Closed {
         /// What was spent from it in all.
         spent: i64,
     },
     /// This Redis is of the generation that the lease was made in, and does not have it: from now on there cannot be
     /// such a lease.
-    Missing,
+    NotFound,
     /// This Redis is of another generation: another one may still have the lease, and others may be spending from it.
-    Elsewhere,
+    WrongGeneration,
     /// It is in use, and was left open.
-    Busy,
+    InUse,
 }
 
 /// What both engines do.
-pub trait Engine {
+pub trait WindowCounters {
     /// Takes from all windows or from none. `now`: the moment to count at; absent in production, where
     /// Redis counts by its own time, so that no replica's clock matters.
-    fn count(
+    fn consume_windows(
         &self,
         windows: &[Window],
         now: Option<Timestamp>,
-    ) -> impl Future<Output = Result<Taken>> + Send;
+    ) -> impl Future<Output = Result<ConsumeReply>> + Send;
 }
 
 #[cfg(test)]

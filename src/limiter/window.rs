@@ -1,4 +1,4 @@
-//! The sliding window, as a pure function: what `lua/take.lua` does in Redis, said in Rust.
+//! The sliding window, as a pure function: what `lua/consume.lua` does in Redis, said in Rust.
 //!
 //! Time is cut into windows of the limit's duration, counted from the unix epoch. What counts is all
 //! that was taken in this window, and of the window before the share that a window ending now would
@@ -8,13 +8,13 @@ use super::{EXACT_MAX, Window};
 
 /// One counter: the number of its latest window, what was taken in it and in the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cell {
+pub struct WindowCounter {
     pub number: i64,
     pub count: i64,
     pub before: i64,
 }
 
-impl Cell {
+impl WindowCounter {
     /// The counter as it stands at `now_ms`. A clock that stepped back stands still at the start of
     /// the latest window.
     pub fn at(stored: Option<Self>, now_ms: i64, duration_ms: i64) -> Self {
@@ -48,12 +48,12 @@ impl Cell {
 
 /// Whether a window with this much in it admits the cost. A limit of 0 admits nothing, not even a
 /// look.
-pub fn admits(window: &Window, effective: i64) -> bool {
+pub fn is_within_limit(window: &Window, effective: i64) -> bool {
     window.limit > 0 && effective + window.cost <= window.limit
 }
 
 /// Keeps a number where doubles are exact, which is all that the script can count with.
-pub fn exact(number: i64) -> i64 {
+pub fn clamp_to_exact(number: i64) -> i64 {
     number.clamp(0, EXACT_MAX)
 }
 
@@ -65,12 +65,13 @@ mod tests {
 
     #[test]
     fn the_window_before_counts_by_the_share_that_is_still_covered() {
-        let cell = Cell { number: 0, count: 10, before: 0 };
+        let cell = WindowCounter { number: 0, count: 10, before: 0 };
 
         let counts: Vec<_> = [0, 15_000, 30_000, 59_999]
             .into_iter()
             .map(|into| {
-                Cell::at(Some(cell), MINUTE + into, MINUTE).effective(MINUTE + into, MINUTE)
+                WindowCounter::at(Some(cell), MINUTE + into, MINUTE)
+                    .effective(MINUTE + into, MINUTE)
             })
             .collect();
 
@@ -79,16 +80,19 @@ mod tests {
 
     #[test]
     fn two_windows_later_nothing_is_left() {
-        let cell = Cell { number: 0, count: 10, before: 10 };
+        let cell = WindowCounter { number: 0, count: 10, before: 10 };
 
-        assert_eq!(Cell::at(Some(cell), 2 * MINUTE, MINUTE).effective(2 * MINUTE, MINUTE), 0);
+        assert_eq!(
+            WindowCounter::at(Some(cell), 2 * MINUTE, MINUTE).effective(2 * MINUTE, MINUTE),
+            0
+        );
     }
 
     #[test]
     fn a_clock_that_steps_back_frees_nothing() {
-        let cell = Cell { number: 5, count: 10, before: 4 };
+        let cell = WindowCounter { number: 5, count: 10, before: 4 };
 
-        let back = Cell::at(Some(cell), MINUTE, MINUTE);
+        let back = WindowCounter::at(Some(cell), MINUTE, MINUTE);
 
         assert_eq!(back.effective(MINUTE, MINUTE), 14);
     }
@@ -97,6 +101,6 @@ mod tests {
     fn a_limit_of_0_admits_not_even_a_look() {
         let window = Window::new("", 0, MINUTE, 0);
 
-        assert!(!admits(&window, 0));
+        assert!(!is_within_limit(&window, 0));
     }
 }

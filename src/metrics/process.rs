@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Looks.
-    pub fn look(&self) {
+    pub fn refresh(&self) {
         if let Some(bytes) = resident_bytes() {
             self.memory_bytes.set(bytes);
         }

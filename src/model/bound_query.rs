@@ -1,12 +1,12 @@
 /// What answers questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
+pub enum SqlDialect {
     Postgres,
     Sqlite,
     ClickHouse,
 }
 
-impl Engine {
+impl SqlDialect {
     /// What is for this engine.
     pub fn pick<T>(self, [postgres, sqlite, clickhouse]: [T; 3]) -> T {
         match self {

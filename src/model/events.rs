@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 
 /// What events are summed up by; all in UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unit {
+pub enum RollupUnit {
     Minute,
     /// The finest whose sums are kept as long as any.
     #[default]
@@ -20,7 +20,7 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-impl Unit {
+impl RollupUnit {
     pub const ALL: [Self; 4] = [Self::Minute, Self::Hour, Self::Day, Self::Month];
 
     pub fn as_str(self) -> &'static str {
@@ -46,7 +46,7 @@ impl Unit {
     pub fn beginning(self, at: Timestamp) -> Timestamp {
         match self.length_ms() {
             Some(length_ms) => Timestamp(at.0 - at.0.rem_euclid(length_ms)),
-            None => first_of_month(at).map_or(at, |first| told(&first)),
+            None => first_of_month(at).map_or(at, |first| timestamp_from_zoned(&first)),
         }
     }
 
@@ -56,7 +56,7 @@ impl Unit {
             Some(length_ms) => self.beginning(at).plus_ms(length_ms),
             None => {
                 let next = first_of_month(at).and_then(|first| first.checked_add(1.month()).ok());
-                next.map_or(at.plus_ms(DAY_MS), |next| told(&next))
+                next.map_or(at.plus_ms(DAY_MS), |next| timestamp_from_zoned(&next))
             }
         }
     }
@@ -68,7 +68,7 @@ fn first_of_month(at: Timestamp) -> Option<Zoned> {
     at.first_of_month().and_then(|day| day.start_of_day()).ok()
 }
 
-fn told(at: &Zoned) -> Timestamp {
+fn timestamp_from_zoned(at: &Zoned) -> Timestamp {
     Timestamp(at.timestamp().as_millisecond())
 }
 
@@ -119,12 +119,12 @@ impl EventKind {
 
 /// How long events are kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept {
+pub struct RetentionSettings {
     pub verifications: Retention,
     pub ratelimits: Retention,
 }
 
-impl Kept {
+impl RetentionSettings {
     pub fn of(&self, kind: EventKind) -> &Retention {
         match kind {
             EventKind::Verifications => &self.verifications,
@@ -139,17 +139,17 @@ mod tests {
 
     #[test]
     fn a_month_begins_at_midnight_of_its_first_day() {
-        let beginning = |at| Unit::Month.beginning(Timestamp(at)).0;
+        let beginning = |at| RollupUnit::Month.beginning(Timestamp(at)).0;
 
         assert_eq!(beginning(1_773_144_000_000), 1_772_323_200_000);
         assert_eq!(beginning(1_772_323_200_000), 1_772_323_200_000);
         assert_eq!(beginning(1_772_323_199_999), 1_769_904_000_000);
-        assert_eq!(Unit::Month.next(Timestamp(1_772_323_199_999)).0, 1_772_323_200_000);
+        assert_eq!(RollupUnit::Month.next(Timestamp(1_772_323_199_999)).0, 1_772_323_200_000);
     }
 
     #[test]
     fn every_moment_lies_between_a_beginning_and_the_next() {
-        for unit in Unit::ALL {
+        for unit in RollupUnit::ALL {
             for at in [-1, 0, 1, 59_999, 60_000, 1_773_144_000_001, 253_402_300_799_999] {
                 let (first, next) = (unit.beginning(Timestamp(at)).0, unit.next(Timestamp(at)).0);
 

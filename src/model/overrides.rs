@@ -37,13 +37,13 @@ impl Overrides {
     }
 
     /// The override for an identifier: the first of those that are tried for it that is live.
-    pub fn applying_to(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
-        self.tried_for(identifier).find(|known| known.is_live(now))
+    pub fn find_active(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
+        self.candidates_for(identifier).find(|known| known.is_live(now))
     }
 
     /// What is tried for an identifier: the one that is stored for exactly this text, then the patterns that match it,
     /// that with the longest literal part first, then the older one.
-    pub fn tried_for<'a, 'i>(
+    pub fn candidates_for<'a, 'i>(
         &'a self,
         identifier: &'i str,
     ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
@@ -122,7 +122,7 @@ mod tests {
     fn the_exact_text_precedes_patterns_then_the_longest_then_the_older() {
         let overrides = made(&["*", "u*", "user_*", "*_vip!", "user_1", "us*r_", "*er_*"]);
         let found = |identifier: &str| {
-            let found = overrides.applying_to(identifier, Timestamp(0));
+            let found = overrides.find_active(identifier, Timestamp(0));
             found.map(|known| known.identifier.as_str())
         };
 
@@ -143,7 +143,7 @@ mod tests {
         overrides.all[0].expires_at = Some(Timestamp(5));
         overrides.all[1].expires_at = Some(Timestamp(6));
         let found = |now: i64| {
-            let found = overrides.applying_to("user_1", Timestamp(now));
+            let found = overrides.find_active("user_1", Timestamp(now));
             found.map(|known| known.identifier.as_str())
         };
 
@@ -154,7 +154,7 @@ mod tests {
     fn all_that_match_are_tried_in_order_each_once() {
         let overrides = made(&["*", "u*", "user_*", "nobody", "user_1", "*er_*"]);
         let tried = |identifier: &str| -> Vec<_> {
-            overrides.tried_for(identifier).map(|known| known.identifier.clone()).collect()
+            overrides.candidates_for(identifier).map(|known| known.identifier.clone()).collect()
         };
 
         assert_eq!(tried("user_1"), ["user_1", "user_*", "*er_*", "u*", "*"]);
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_star_stands_for_what_is_in_one_line() {
         let overrides = made(&["a*b", "x*\n*y"]);
-        let applies = |text: &str| overrides.applying_to(text, Timestamp(0)).is_some();
+        let applies = |text: &str| overrides.find_active(text, Timestamp(0)).is_some();
 
         assert!(applies("a--b") && applies("x1\n2y"));
         assert!(!applies("a\nb") && !applies("x\n\ny") && !applies("x1\n2\n3y"));

@@ -24,11 +24,11 @@ pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
     let whole = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
     match whole {
         Some(Ok(bytes)) => Ok(bytes),
-        Some(Err(Unread::TooLarge)) => {
-            read_on(body).await;
+        Some(Err(BodyError::TooLarge)) => {
+            discard_body(body).await;
             Err(Error::BodyTooLarge(max_bytes))
         }
-        Some(Err(Unread::Broken)) => {
+        Some(Err(BodyError::Broken)) => {
             Err(Error::invalid(LOCATION, "the body could not be read to its end"))
         }
         None => Err(Error::BodyTimeout(BODY_SECONDS)),
@@ -37,7 +37,7 @@ pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
 
 /// Reads on and forgets: who still sends when the connection ends hears no answer. If it takes too long, the
 /// answer is sent all the same.
-pub async fn read_on(mut body: Body) {
+pub async fn discard_body(mut body: Body) {
     let discard = async {
         let mut left = DISCARD_MAX_BYTES;
         while let Some(Ok(frame)) = body.frame().await {
@@ -51,22 +51,22 @@ pub async fn read_on(mut body: Body) {
 }
 
 /// Why a body was not read.
-enum Unread {
+enum BodyError {
     TooLarge,
     Broken,
 }
 
 /// A body's bytes; without a copy where they come in one piece, as those of most requests do.
-async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, Unread> {
+async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, BodyError> {
     // What the Content-Length announces.
     if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
-        return Err(Unread::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        let Ok(piece) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
         if whole.len() + piece.len() > max_bytes {
-            return Err(Unread::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         if whole.is_empty() && body.is_end_stream() {
             return Ok(piece);

@@ -20,7 +20,7 @@ use crate::domain::keys::Patch;
 use crate::model::{Meta, is_hidden};
 
 /// What characters a text may have.
-pub trait Alphabet: Send + Sync + 'static {
+pub trait CharSet: Send + Sync + 'static {
     /// As a JSON schema says it.
     const PATTERN: &'static str;
     fn has(c: char) -> bool;
@@ -30,7 +30,7 @@ pub trait Alphabet: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Unkept;
 
-impl Alphabet for Unkept {
+impl CharSet for Unkept {
     const PATTERN: &'static str = "";
     fn has(_: char) -> bool {
         true
@@ -41,7 +41,7 @@ impl Alphabet for Unkept {
 #[derive(Debug)]
 pub struct Anything;
 
-impl Alphabet for Anything {
+impl CharSet for Anything {
     const PATTERN: &'static str = "^[^\\u0000]*$";
     fn has(c: char) -> bool {
         c != '\0'
@@ -52,7 +52,7 @@ impl Alphabet for Anything {
 #[derive(Debug)]
 pub struct Printable;
 
-impl Alphabet for Printable {
+impl CharSet for Printable {
     const PATTERN: &'static str =
         "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]*$";
     fn has(c: char) -> bool {
@@ -64,7 +64,7 @@ impl Alphabet for Printable {
 #[derive(Debug)]
 pub struct Word;
 
-impl Alphabet for Word {
+impl CharSet for Word {
     const PATTERN: &'static str = "^[a-zA-Z0-9_]+$";
     fn has(c: char) -> bool {
         c.is_ascii_alphanumeric() || c == '_'
@@ -75,7 +75,7 @@ impl Alphabet for Word {
 #[derive(Debug)]
 pub struct IdLetters;
 
-impl Alphabet for IdLetters {
+impl CharSet for IdLetters {
     const PATTERN: &'static str = "^[a-zA-Z0-9_-]+$";
     fn has(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_-".contains(c)
@@ -86,7 +86,7 @@ impl Alphabet for IdLetters {
 #[derive(Debug)]
 pub struct SlugLetters;
 
-impl Alphabet for SlugLetters {
+impl CharSet for SlugLetters {
     const PATTERN: &'static str = "^[a-zA-Z0-9_:\\-\\.\\*]+$";
     fn has(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_:-.*".contains(c)
@@ -97,7 +97,7 @@ impl Alphabet for SlugLetters {
 #[derive(Debug)]
 pub struct ExternalLetters;
 
-impl Alphabet for ExternalLetters {
+impl CharSet for ExternalLetters {
     const PATTERN: &'static str = "^[a-zA-Z0-9_.-]+$";
     fn has(c: char) -> bool {
         c.is_ascii_alphanumeric() || "_.-".contains(c)
@@ -121,7 +121,7 @@ impl<const MIN: usize, const MAX: usize, A> Text<MIN, MAX, A> {
     }
 }
 
-impl<'de, const MIN: usize, const MAX: usize, A: Alphabet> Deserialize<'de> for Text<MIN, MAX, A> {
+impl<'de, const MIN: usize, const MAX: usize, A: CharSet> Deserialize<'de> for Text<MIN, MAX, A> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let length = text.chars().count();
@@ -135,7 +135,7 @@ impl<'de, const MIN: usize, const MAX: usize, A: Alphabet> Deserialize<'de> for 
     }
 }
 
-impl<const MIN: usize, const MAX: usize, A: Alphabet> JsonSchema for Text<MIN, MAX, A> {
+impl<const MIN: usize, const MAX: usize, A: CharSet> JsonSchema for Text<MIN, MAX, A> {
     fn schema_name() -> Cow<'static, str> {
         "Text".into()
     }
@@ -324,27 +324,27 @@ impl<T: JsonSchema> JsonSchema for Object<T> {
 
 /// A field that may be left out, but not be null. Stands with `#[serde(default)]`.
 #[derive(Debug, Clone, Copy)]
-pub struct Given<T>(pub Option<T>);
+pub struct Optional<T>(pub Option<T>);
 
-impl<T> Given<T> {
+impl<T> Optional<T> {
     pub fn unwrap_or(self, default: T) -> T {
         self.0.unwrap_or(default)
     }
 }
 
-impl<T> Default for Given<T> {
+impl<T> Default for Optional<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Optional<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         T::deserialize(deserializer).map(|value| Self(Some(value)))
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Given<T> {
+impl<T: JsonSchema> JsonSchema for Optional<T> {
     fn schema_name() -> Cow<'static, str> {
         T::schema_name()
     }

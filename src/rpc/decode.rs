@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::bounds::Object;
 use super::{Operation, Version, schema};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, FieldError, Result};
 use crate::request::body;
 
 /// How deeply a body may be nested.
@@ -58,7 +58,7 @@ fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     }
     serde_path_to_error::deserialize(&value).map_err(|e| {
         let path = e.path().to_string();
-        let location = if path == "." { BODY.to_owned() } else { place(&path) };
+        let location = if path == "." { BODY.to_owned() } else { schema_location(&path) };
         Error::invalid(location, V::sentence(&path, plain(&e.inner().to_string())))
     })
 }
@@ -80,7 +80,7 @@ pub fn field(pointer: &str) -> String {
 }
 
 /// `keys[0].name` as the place of the field in the schema: `/properties/keys/items/properties/name`.
-fn place(path: &str) -> String {
+fn schema_location(path: &str) -> String {
     let mut place = String::new();
     for part in path.split('.') {
         let (name, items) =
@@ -99,26 +99,26 @@ fn plain(message: &str) -> &str {
 }
 
 fn fault<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
-    Err(Error::Invalid(vec![Fault { location: BODY.into(), message: message.into(), fix }]))
+    Err(Error::Invalid(vec![FieldError { location: BODY.into(), message: message.into(), fix }]))
 }
 
 /// The schema of an operation's request; made when the first request needs it.
 pub fn schema_of<O: Operation>() -> Arc<Value> {
-    static KNOWN: Known<Value> = LazyLock::new(Mutex::default);
+    static KNOWN: SchemaCache<Value> = LazyLock::new(Mutex::default);
     known::<O, _>(&KNOWN, || schema::<O>().to_value())
 }
 
 /// The validator of an operation, likewise.
 fn validator<O: Operation>() -> Arc<Validator> {
-    static KNOWN: Known<Validator> = LazyLock::new(Mutex::default);
+    static KNOWN: SchemaCache<Validator> = LazyLock::new(Mutex::default);
     let make = |schema: &Value| jsonschema::validator_for(schema);
     known::<O, _>(&KNOWN, || make(&schema_of::<O>()).expect("our own schemas are valid"))
 }
 
 /// What is known of operations.
-type Known<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
+type SchemaCache<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
 
-fn known<O: Operation, T>(known: &Known<T>, make: impl FnOnce() -> T) -> Arc<T> {
+fn known<O: Operation, T>(known: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
 }
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_path_has_its_place_in_the_schema() {
-        assert_eq!(place("ipAddress"), "/properties/ipAddress");
-        assert_eq!(place("keys[0].meta"), "/properties/keys/items/properties/meta");
-        assert_eq!(place("[3].a[0][1]"), "/items/properties/a/items/items");
+        assert_eq!(schema_location("ipAddress"), "/properties/ipAddress");
+        assert_eq!(schema_location("keys[0].meta"), "/properties/keys/items/properties/meta");
+        assert_eq!(schema_location("[3].a[0][1]"), "/items/properties/a/items/items");
     }
 }

@@ -10,9 +10,9 @@ pub mod example;
 mod openapi;
 mod query;
 pub mod reply;
+mod schemas;
 mod serve;
-mod shapes;
-pub use shapes::IssuedReply;
+pub use schemas::IssuedReply;
 pub mod v1;
 pub mod v2;
 
@@ -36,7 +36,7 @@ pub use openapi::document;
 use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, FieldError, Result};
 use crate::id::RequestId;
 use crate::metrics::Requests;
 use reply::{Reply, Shape};
@@ -48,10 +48,10 @@ pub mod prelude {
     pub use serde_json::{Value, json};
 
     pub use super::bounds::{
-        ExternalId, Given, Id, IdLetters, Int, List, Nullable, Object, Printable, Slug,
+        ExternalId, Id, IdLetters, Int, List, Nullable, Object, Optional, Printable, Slug,
         SlugLetters, Text,
     };
-    pub use super::{Needs, Operation, Verb, example};
+    pub use super::{AccessRule, Operation, Verb, example};
     pub use crate::app::App;
     pub use crate::domain::caller::Caller;
     pub use crate::domain::keys::Patch;
@@ -62,20 +62,20 @@ pub mod prelude {
 
 /// What the root key of a request must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum AccessRule {
     /// No root key: anybody may ask.
     Nothing,
     /// These permissions; without one, 403 names it.
     Permission(&'static [Action]),
     /// These permissions; without one, what was asked about does not exist.
-    Hidden(&'static [Action]),
+    HiddenUnlessPermitted(&'static [Action]),
 }
 
-impl Needs {
+impl AccessRule {
     pub fn actions(&self) -> &[Action] {
         match self {
             Self::Nothing => &[],
-            Self::Permission(actions) | Self::Hidden(actions) => actions,
+            Self::Permission(actions) | Self::HiddenUnlessPermitted(actions) => actions,
         }
     }
 }
@@ -114,7 +114,7 @@ pub trait Version: 'static {
     /// The root key of a request.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]>;
     /// What is wrong with a request, in the words of the version.
-    fn fault(e: &ValidationError<'_>) -> Fault;
+    fn fault(e: &ValidationError<'_>) -> FieldError;
     /// A fault that no schema tells, in the words of the version.
     fn sentence(path: &str, fault: &str) -> String;
     fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body>;
@@ -127,7 +127,7 @@ pub trait Version: 'static {
     /// Adds the headers that every answer has.
     fn finish(_: &mut Response<Body>, _: &RequestId, _: Option<Duration>) {}
     /// The schema of what a row answers with.
-    fn success_schema(row: &Row) -> Value;
+    fn success_schema(row: &OperationEntry) -> Value;
     /// The schema of errors.
     fn failure_schema() -> Value;
 }
@@ -139,7 +139,7 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const VERB: Verb = Verb::Post;
     /// The status of an answer that is no error.
     const STATUS: u16 = 200;
-    const NEEDS: Needs;
+    const NEEDS: AccessRule;
     /// Whether it changes something, and so leaves an audit entry.
     const WRITES: bool = false;
     /// Whether it may leave one: an operation that makes what is missing does at times.
@@ -170,11 +170,11 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
 pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// An operation as the table knows it.
-pub struct Row {
+pub struct OperationEntry {
     pub name: &'static str,
     pub verb: Verb,
     pub status: u16,
-    pub needs: Needs,
+    pub needs: AccessRule,
     pub writes: bool,
     /// Whether an `Idempotency-Key` makes it safe to repeat.
     pub repeatable: bool,
@@ -197,30 +197,30 @@ pub struct Endpoint {
 }
 
 /// All operations of a version.
-pub struct Table {
+pub struct OperationTable {
     /// What every path begins with: `/v2/`.
     pub prefix: &'static str,
-    pub rows: Vec<Row>,
-    success: fn(&Row) -> Value,
+    pub rows: Vec<OperationEntry>,
+    success: fn(&OperationEntry) -> Value,
     failure: fn() -> Value,
 }
 
 /// A table of a version that is being filled.
-struct Rows<V>(Vec<Row>, PhantomData<V>);
+struct TableBuilder<V>(Vec<OperationEntry>, PhantomData<V>);
 
-impl<V: Version> Rows<V> {
+impl<V: Version> TableBuilder<V> {
     fn new() -> Self {
         Self(Vec::new(), PhantomData)
     }
 
-    fn table(self) -> Table {
+    fn table(self) -> OperationTable {
         let (success, failure) = (V::success_schema, V::failure_schema);
-        Table { prefix: V::PREFIX, rows: self.0, success, failure }
+        OperationTable { prefix: V::PREFIX, rows: self.0, success, failure }
     }
 
     #[must_use]
     fn with<O: Operation>(mut self) -> Self {
-        self.0.push(Row {
+        self.0.push(OperationEntry {
             name: O::NAME,
             verb: O::VERB,
             status: O::STATUS,

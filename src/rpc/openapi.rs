@@ -8,7 +8,7 @@ use aide::openapi::{
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use super::{Needs, Row, Table, Verb};
+use super::{AccessRule, OperationEntry, OperationTable, Verb};
 
 /// The statuses that any operation may answer with besides 200.
 const ERRORS: [(u16, &str); 10] = [
@@ -25,7 +25,7 @@ const ERRORS: [(u16, &str); 10] = [
 ];
 
 /// The document of a table. `server` is where it is served.
-pub fn document(table: &Table, server: &str) -> OpenApi {
+pub fn document(table: &OperationTable, server: &str) -> OpenApi {
     let paths = table.rows.iter().map(|row| {
         let path = format!("{}{}", table.prefix, row.name);
         let operation = Some(operation(table, row));
@@ -69,7 +69,7 @@ pub fn document(table: &Table, server: &str) -> OpenApi {
     }
 }
 
-fn operation(table: &Table, row: &Row) -> Operation {
+fn operation(table: &OperationTable, row: &OperationEntry) -> Operation {
     let mut request = (row.request)().to_value();
     let documentation = take_text(&mut request, "description");
     let (summary, description) = match documentation.split_once("\n\n") {
@@ -84,13 +84,17 @@ fn operation(table: &Table, row: &Row) -> Operation {
         parameters: parameters(&request, row),
         request_body: if row.verb == Verb::Post { Some(body(request, row)) } else { None },
         // Anybody may ask.
-        security: if row.needs == Needs::Nothing { vec![IndexMap::default()] } else { Vec::new() },
+        security: if row.needs == AccessRule::Nothing {
+            vec![IndexMap::default()]
+        } else {
+            Vec::new()
+        },
         responses: Some(responses(table, row)),
         ..Operation::default()
     }
 }
 
-fn body(request: Value, row: &Row) -> ReferenceOr<RequestBody> {
+fn body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
     let body = MediaType {
         schema: Some(schema(bare(request))),
         example: Some((row.example)()),
@@ -104,7 +108,7 @@ fn body(request: Value, row: &Row) -> ReferenceOr<RequestBody> {
 }
 
 /// What stands beside a body, or for it.
-fn parameters(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
+fn parameters(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     match row.verb {
         Verb::Get => query(request, row),
         Verb::Post if row.repeatable => vec![idempotency_key()],
@@ -134,7 +138,7 @@ fn idempotency_key() -> ReferenceOr<Parameter> {
 }
 
 /// The fields of a request as parameters of its query.
-fn query(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
+fn query(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     let (example, required) = ((row.example)(), &request["required"]);
     let fields = request["properties"].as_object().into_iter().flatten();
     let parameter = |(name, field): (&String, &Value)| {
@@ -161,7 +165,7 @@ fn query(request: &Value, row: &Row) -> Vec<ReferenceOr<Parameter>> {
     fields.map(parameter).collect()
 }
 
-fn needs(row: &Row) -> String {
+fn needs(row: &OperationEntry) -> String {
     let names = row.needs.actions().iter().map(|action| format!("`{}`", action.everywhere()));
     let names: Vec<_> = names.collect();
     let permissions = match names.as_slice() {
@@ -169,15 +173,15 @@ fn needs(row: &Row) -> String {
         several => format!("the permissions {}", several.join(" and ")),
     };
     match row.needs {
-        Needs::Nothing => "Needs no root key.".to_owned(),
-        Needs::Permission(_) => format!("Needs {permissions}."),
-        Needs::Hidden(_) => {
+        AccessRule::Nothing => "Needs no root key.".to_owned(),
+        AccessRule::Permission(_) => format!("Needs {permissions}."),
+        AccessRule::HiddenUnlessPermitted(_) => {
             format!("Needs {permissions}; without it, what is asked about does not exist.")
         }
     }
 }
 
-fn responses(table: &Table, row: &Row) -> Responses {
+fn responses(table: &OperationTable, row: &OperationEntry) -> Responses {
     let done = response("Done.", "application/json", (table.success)(row));
     let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), done)]);
     for (status, text) in ERRORS.iter().chain(row.errors) {

@@ -59,12 +59,12 @@ pub trait Reply {
 
 /// What was counted, and whether without the counters that all replicas share.
 #[derive(Debug)]
-pub struct Counted<T> {
+pub struct DegradableReply<T> {
     pub data: T,
     pub degraded: bool,
 }
 
-impl<T: Serialize> Reply for Counted<T> {
+impl<T: Serialize> Reply for DegradableReply<T> {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
         self.data.write(into)
     }
@@ -74,7 +74,7 @@ impl<T: Serialize> Reply for Counted<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Counted<T> {
+impl<T: JsonSchema> JsonSchema for DegradableReply<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         T::schema_name()
     }
@@ -85,9 +85,9 @@ impl<T: JsonSchema> JsonSchema for Counted<T> {
 
 /// An answer that is nothing but a yes.
 #[derive(Debug, JsonSchema)]
-pub struct Nothing;
+pub struct EmptyReply;
 
-impl Reply for Nothing {
+impl Reply for EmptyReply {
     const SHAPE: Shape = Shape::Nothing;
 
     fn write(&self, _: &mut Vec<u8>) -> serde_json::Result<()> {

@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use futures_util::FutureExt as _;
 
 use super::decode::{self, decode};
-use super::{Endpoint, Needs, Operation, Verb, Version, query, reply};
+use super::{AccessRule, Endpoint, Operation, Verb, Version, query, reply};
 use crate::app::App;
 use crate::clock::Stopwatch;
-use crate::domain::caller::{Authority, Cached, Caller, Origin};
-use crate::domain::once::Once;
+use crate::domain::caller::{Cached, Caller, ClientInfo, Principal};
+use crate::domain::idempotency::IdempotencyKey;
 use crate::domain::root_keys;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, FieldError, Result};
 use crate::id::RequestId;
-use crate::request::body::{read, read_on, within};
+use crate::request::body::{discard_body, read, within};
 use crate::request::{address, user_agent};
 use crate::traces;
 
@@ -76,20 +76,22 @@ async fn answer<V: Version, O: Operation>(
     body: Body,
 ) -> Result<O::Reply> {
     let (bearer, authority) = match O::NEEDS {
-        Needs::Nothing => (&[][..], app.nobody.clone()),
-        Needs::Permission(_) | Needs::Hidden(_) => match authenticated::<V>(app, head).await {
-            Ok(known) => known,
-            Err(unknown) => {
-                read_on(body).await;
-                return Err(unknown);
+        AccessRule::Nothing => (&[][..], app.anonymous.clone()),
+        AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) => {
+            match authenticated::<V>(app, head).await {
+                Ok(known) => known,
+                Err(unknown) => {
+                    discard_body(body).await;
+                    return Err(unknown);
+                }
             }
-        },
+        }
     };
     traces::workspace(&authority.value.workspace_id);
     let trusted = app.settings.trusted_proxies.as_ref();
     let address = address::of_client(trusted, &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
-    let origin = Origin { address, user_agent };
+    let origin = ClientInfo { address, user_agent };
     let body = match O::VERB {
         Verb::Get => query::body::<O>(head.uri.query().unwrap_or_default()),
         Verb::Post => {
@@ -104,8 +106,14 @@ async fn answer<V: Version, O: Operation>(
     };
     let is_unrecorded =
         O::MAY_GO_UNRECORDED && head.headers.get(METRICS).is_some_and(|value| value == "disabled");
-    let caller =
-        Caller { authority, origin, once, request: request_id, is_unrecorded, undoes: None };
+    let caller = Caller {
+        authority,
+        origin,
+        idempotency_key: once,
+        request: request_id,
+        is_unrecorded,
+        undoes: None,
+    };
     // Counters have a limit of their own, so this is the database's.
     within(O::TIMEOUT, pin!(request.run(app, &caller)))
         .await
@@ -115,7 +123,7 @@ async fn answer<V: Version, O: Operation>(
 async fn authenticated<'a, V: Version>(
     app: &App,
     head: &'a Parts,
-) -> Result<(&'a [u8], Arc<Cached<Authority>>)> {
+) -> Result<(&'a [u8], Arc<Cached<Principal>>)> {
     let bearer = V::bearer(&head.headers)?;
     Ok((bearer, root_keys::authenticate(app, bearer).await?))
 }
@@ -126,7 +134,7 @@ fn once(
     bearer: &[u8],
     operation: &str,
     body: &[u8],
-) -> Result<Option<Arc<Once>>> {
+) -> Result<Option<Arc<IdempotencyKey>>> {
     let Some(name) = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::as_bytes) else {
         return Ok(None);
     };
@@ -138,7 +146,7 @@ fn once(
         );
         return Err(Error::invalid(IDEMPOTENCY_KEY, message));
     }
-    Ok(Some(Arc::new(Once::new(name, bearer, operation, body))))
+    Ok(Some(Arc::new(IdempotencyKey::new(name, bearer, operation, body))))
 }
 
 fn is_json(headers: &HeaderMap) -> Result<()> {
@@ -149,7 +157,7 @@ fn is_json(headers: &HeaderMap) -> Result<()> {
     };
     match media_type.split_at_checked(b"application/".len()) {
         Some((kind, name)) if kind.eq_ignore_ascii_case(b"application/") && is_json(name) => Ok(()),
-        _ => Err(Error::Invalid(vec![Fault {
+        _ => Err(Error::Invalid(vec![FieldError {
             location: decode::BODY.into(),
             message: "the Content-Type header must be application/json".into(),
             fix: Some("send `Content-Type: application/json`"),

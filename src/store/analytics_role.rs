@@ -2,8 +2,8 @@
 
 use sqlx::{AssertSqlSafe, PgPool, query, query_as, query_scalar};
 
-use super::Events;
-use super::events::{SCHEMA, Tables};
+use super::EventStore;
+use super::events::{EventDatabase, SCHEMA};
 use crate::error::Result;
 use crate::model::EventKind;
 
@@ -19,10 +19,10 @@ pub struct AnalyticsRole {
     pub temp_file_limit: String,
 }
 
-impl Events {
+impl EventStore {
     /// Lets the role that answers analytics queries read the tables that these are about, where it cannot yet.
     pub async fn grant_analytics(&self) -> Result<()> {
-        let Tables::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
+        let EventDatabase::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
         let (write, ask) = (&write.get(), &ask.get());
         let role: String = query_scalar("SELECT CAST(current_user AS TEXT)").fetch_one(ask).await?;
         if !may_use_schema(write, &role).await? {
@@ -45,7 +45,7 @@ impl Events {
 
     /// The role that answers analytics queries. Absent: they are not answered by Postgres.
     pub async fn analytics_role(&self) -> Result<Option<AnalyticsRole>> {
-        let Tables::Postgres { ask, .. } = &self.tables else { return Ok(None) };
+        let EventDatabase::Postgres { ask, .. } = &self.tables else { return Ok(None) };
         let sql = "
             SELECT CAST(current_user AS TEXT) AS name, r.rolsuper AS is_superuser,
                 EXISTS (

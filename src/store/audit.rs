@@ -10,7 +10,7 @@ use crate::id::{AuditId, CorrelationId, WorkspaceId};
 
 /// What all audit entries of one act share.
 #[derive(Debug)]
-pub struct AuditAct<'a> {
+pub struct AuditContext<'a> {
     pub workspace_id: &'a WorkspaceId,
     pub at: Timestamp,
     pub correlation_id: &'a CorrelationId,
@@ -38,7 +38,7 @@ pub struct AuditEntry {
 
 /// Which entries of the audit log are read.
 #[derive(Debug, Default)]
-pub struct WantedEntries {
+pub struct AuditFilter {
     /// Only those before this entry, by its id.
     pub before: Option<String>,
     /// Only those of this event.
@@ -84,7 +84,7 @@ pub trait AuditReads: Send {
     async fn audit_entries(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedEntries,
+        wanted: &AuditFilter,
     ) -> Result<Vec<StoredEntry>>;
     async fn audit_entry(
         &mut self,
@@ -92,7 +92,7 @@ pub trait AuditReads: Send {
         id: &AuditId,
     ) -> Result<Option<StoredEntry>>;
     /// The entries of one act, which are of one moment, in the order in which they were left.
-    async fn audit_act(
+    async fn list_audit_group(
         &mut self,
         workspace: &WorkspaceId,
         at: Timestamp,
@@ -102,5 +102,5 @@ pub trait AuditReads: Send {
 
 #[async_trait]
 pub trait AuditWrites: AuditReads {
-    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()>;
+    async fn insert_audit(&mut self, act: &AuditContext<'_>, entries: &[AuditEntry]) -> Result<()>;
 }

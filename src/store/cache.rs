@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
-use super::freshness::{Freshness, Place, Stamp, Subject};
+use super::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 use crate::error::{Error, Result};
 use crate::metrics::Counter;
 use crate::traces;
@@ -19,14 +19,14 @@ use crate::traces;
 #[derive(Debug)]
 pub struct Cached<T> {
     pub value: T,
-    stamp: Stamp,
-    places: Box<[Place]>,
+    stamp: ReadVersion,
+    places: Box<[VersionSlot]>,
 }
 
 impl<T> Cached<T> {
     /// `stamp` was taken before the first read; `subjects` are all that `value` was made from.
-    pub fn new(value: T, stamp: Stamp, subjects: impl IntoIterator<Item = Subject>) -> Self {
-        Self { value, stamp, places: subjects.into_iter().map(|s| Place::of(&s)).collect() }
+    pub fn new(value: T, stamp: ReadVersion, subjects: impl IntoIterator<Item = CacheTag>) -> Self {
+        Self { value, stamp, places: subjects.into_iter().map(|s| VersionSlot::of(&s)).collect() }
     }
 }
 
@@ -40,12 +40,12 @@ const SHARED_ATTEMPTS: u8 = 3;
 
 /// The rows asked for lately, each at the one place that its name allows. It spares the cache's own
 /// bookkeeping, which costs more than everything else that a verification looks up.
-struct Front<K, T>(Box<[Slot<K, T>]>);
+struct DirectMappedCache<K, T>(Box<[Slot<K, T>]>);
 
 /// A row and its name.
 type Slot<K, T> = ArcSwapOption<(K, Arc<Cached<T>>)>;
 
-impl<K: Hash + Eq + Clone, T> Front<K, T> {
+impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
     fn new(places: usize) -> Self {
         Self((0..places).map(|_| ArcSwapOption::empty()).collect())
     }
@@ -69,17 +69,17 @@ impl<K: Hash + Eq + Clone, T> Front<K, T> {
 }
 
 /// A cache of one kind of row.
-pub struct Rows<K, T> {
+pub struct RowCache<K, T> {
     freshness: Arc<Freshness>,
-    front: Front<K, T>,
+    front: DirectMappedCache<K, T>,
     present: moka::future::Cache<K, Arc<Cached<T>>>,
-    absent: moka::sync::Cache<K, Stamp>,
+    absent: moka::sync::Cache<K, ReadVersion>,
     loads: Counter,
     /// What a row of this name would be called when it is made, where others can tell.
-    newcomer: fn(&K) -> Option<Subject>,
+    newcomer: fn(&K) -> Option<CacheTag>,
 }
 
-impl<K, T> Rows<K, T>
+impl<K, T> RowCache<K, T>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     T: Send + Sync + 'static,
@@ -89,12 +89,12 @@ where
         rows_max: u64,
         front_places: usize,
         loads: &Counter,
-        newcomer: fn(&K) -> Option<Subject>,
+        newcomer: fn(&K) -> Option<CacheTag>,
     ) -> Self {
         Self {
             freshness: freshness.clone(),
             loads: loads.clone(),
-            front: Front::new(front_places),
+            front: DirectMappedCache::new(front_places),
             present: moka::future::Cache::new(rows_max),
             absent: moka::sync::Cache::builder()
                 .max_capacity(ABSENT_MAX)
@@ -112,7 +112,7 @@ where
     /// to carry. One load runs for all who ask at once.
     pub async fn get<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
-        L: Fn(Stamp) -> F,
+        L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
         match self.front.get(name).filter(|row| self.is_fresh(row)) {
@@ -123,7 +123,7 @@ where
     }
 
     /// What is known of this name without a load: the row, or that there is none. `None`: nothing.
-    pub async fn known(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
+    pub async fn peek(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
         if let Some(row) = self.front.get(name).filter(|row| self.is_fresh(row)) {
             return Some(Some(row));
         }
@@ -139,10 +139,10 @@ where
 
     async fn find<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
-        L: Fn(Stamp) -> F,
+        L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        match self.known(name).await {
+        match self.peek(name).await {
             Some(known) => Ok(known),
             None => self.load(name, load).await,
         }
@@ -150,7 +150,7 @@ where
 
     async fn load<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
-        L: Fn(Stamp) -> F,
+        L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
         for _ in 0..SHARED_ATTEMPTS {
@@ -158,12 +158,12 @@ where
             let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
             match loaded.map_err(|missing| (*missing).clone()) {
                 Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
-                Err(Missing::Absent(stamp)) if self.is_still_absent(name, stamp) => {
+                Err(LoadError::Absent(stamp)) if self.is_still_absent(name, stamp) => {
                     self.absent.insert(name.clone(), stamp);
                     return Ok(None);
                 }
-                Ok(_) | Err(Missing::Absent(_)) => {}
-                Err(Missing::Failed(cause)) => {
+                Ok(_) | Err(LoadError::Absent(_)) => {}
+                Err(LoadError::Failed(cause)) => {
                     // What is not trusted without the database may be trusted again when its change is undone.
                     if let Some(row) = stale {
                         self.present.entry_by_ref(name).or_insert(row).await;
@@ -174,22 +174,22 @@ where
         }
         match self.load_once(&load).await {
             Ok(row) => Ok(Some(row)),
-            Err(Missing::Absent(_)) => Ok(None),
-            Err(Missing::Failed(cause)) => Err(Error::Shared(cause)),
+            Err(LoadError::Absent(_)) => Ok(None),
+            Err(LoadError::Failed(cause)) => Err(Error::Shared(cause)),
         }
     }
 
-    async fn load_once<L, F>(&self, load: &L) -> std::result::Result<Arc<Cached<T>>, Missing>
+    async fn load_once<L, F>(&self, load: &L) -> std::result::Result<Arc<Cached<T>>, LoadError>
     where
-        L: Fn(Stamp) -> F,
+        L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        let stamp = self.freshness.stamp();
+        let stamp = self.freshness.read_version();
         self.loads.inc();
         match traces::step("database.load", load(stamp)).await {
             Ok(Some(row)) => Ok(Arc::new(row)),
-            Ok(None) => Err(Missing::Absent(stamp)),
-            Err(cause) => Err(Missing::Failed(Arc::new(cause))),
+            Ok(None) => Err(LoadError::Absent(stamp)),
+            Err(cause) => Err(LoadError::Failed(Arc::new(cause))),
         }
     }
 
@@ -215,15 +215,15 @@ where
     }
 
     /// Whether no row of this name has been made since `stamp`.
-    fn is_still_absent(&self, name: &K, stamp: Stamp) -> bool {
+    fn is_still_absent(&self, name: &K, stamp: ReadVersion) -> bool {
         let own = (self.newcomer)(name);
-        let places: Vec<_> = own.iter().chain([&Subject::NewKeys]).map(Place::of).collect();
+        let places: Vec<_> = own.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::of).collect();
         self.freshness.is_fresh(stamp, &places)
     }
 }
 
 #[derive(Clone)]
-enum Missing {
-    Absent(Stamp),
+enum LoadError {
+    Absent(ReadVersion),
     Failed(Arc<Error>),
 }

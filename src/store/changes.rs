@@ -9,7 +9,7 @@ pub const PAGE_ROWS: usize = 10_000;
 
 /// A row of the change log.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Change {
+pub struct ChangeRow {
     /// Its position in the log.
     pub seq: i64,
     /// The database's own time, in unix milliseconds.
@@ -44,7 +44,7 @@ pub struct LogHead {
 pub struct LogPage {
     pub head: LogHead,
     /// In order; fewer than [`PAGE_ROWS`] at the end of the log.
-    pub rows: Vec<Change>,
+    pub rows: Vec<ChangeRow>,
 }
 
 /// A registered replica.
@@ -68,7 +68,7 @@ pub trait ChangeReads: Send {
     /// seen by the statements after this one.
     async fn writers_ended_below(&mut self) -> Result<i64>;
     /// The rows at these positions, each range with its ends; up to [`PAGE_ROWS`], in order.
-    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<Change>>;
+    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>>;
     /// Those of these positions that hold a row.
     async fn changes_among(&mut self, positions: &[i64]) -> Result<Vec<i64>>;
     /// The replicas, but for `writer`, that may rely on announcements and have not got this one: it was made in the feed

@@ -10,7 +10,7 @@ use super::postgres::Pool;
 use super::schema::{self, Plan};
 use super::tx::Inner;
 use super::writer::Writer;
-use super::{POSTGRES, Reader, SQLITE, Tx, Unmigrated, postgres, sqlite};
+use super::{POSTGRES, Reader, SQLITE, SchemaError, Tx, postgres, sqlite};
 use crate::error::{Error, Result};
 
 /// What asking the database comes to, if that takes no longer than this.
@@ -36,7 +36,7 @@ pub enum Store {
 
 impl Store {
     /// Waits until Postgres lets a connection in; fails at once where it refuses one.
-    pub async fn reach(url: &str, within: Duration) -> Result<()> {
+    pub async fn wait_until_reachable(url: &str, within: Duration) -> Result<()> {
         Ok(postgres::reach(url, within).await?)
     }
 
@@ -55,7 +55,7 @@ impl Store {
     }
 
     /// Brings the schema up to date. Several replicas may call it at once, and others use it meanwhile.
-    pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
+    pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
         if self.schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
         }

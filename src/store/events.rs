@@ -4,7 +4,7 @@
 //! own too: nothing that is verified or changed ever waits for them.
 
 mod batch;
-mod sums;
+mod rollups;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -17,17 +17,17 @@ use sqlx::{Postgres, Sqlite, SqlitePool, Transaction};
 use url::Url;
 
 pub use batch::*;
-pub use sums::*;
+pub use rollups::*;
 
 use super::clickhouse::{self, ClickHouse};
-use super::deliveries::{DeliveryReads, DeliveryWrites};
+use super::outbox::{DeliveryReads, DeliveryWrites};
 use super::postgres::Pool;
 use super::recent::RecentReads;
 use super::schema::{self, Plan};
-use super::{Unmigrated, parts, postgres, sqlite};
+use super::{SchemaError, partitions, postgres, sqlite};
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::model::{Delivered, EventKind, Retention, Unit};
+use crate::model::{DeliverySnapshot, EventKind, Retention, RollupUnit};
 
 /// Where the tables are in Postgres.
 pub const SCHEMA: &str = "keyward_events";
@@ -38,9 +38,9 @@ pub(super) static SQLITE: Migrator = sqlx::migrate!("migrations/events/sqlite");
 #[async_trait]
 pub trait EventReads: RecentReads {
     /// What events came to by API or namespace; there as soon as the events are.
-    async fn totals(&mut self, wanted: &WantedTotals<'_>) -> Result<Vec<TotalRow>>;
+    async fn totals(&mut self, wanted: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
     /// What verifications came to, those that have not been summed up yet among them.
-    async fn verification_sums(&mut self, wanted: &WantedSums<'_>) -> Result<Vec<SumRow>>;
+    async fn verification_sums(&mut self, wanted: &RollupFilter<'_>) -> Result<Vec<RollupRow>>;
 }
 
 #[async_trait]
@@ -49,14 +49,24 @@ pub trait EventWrites: DeliveryWrites {
     /// number of the batch.
     async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId>;
     /// Those of the batches that have not been summed up. They are locked.
-    async fn lock_unsummed(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>>;
+    async fn lock_pending_batches(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>>;
     /// Up to `max` batches that were written before a moment and have not been summed up. They are locked.
-    async fn lock_late(&mut self, before: Timestamp, max: usize) -> Result<Vec<BatchId>>;
+    async fn lock_overdue_batches(&mut self, before: Timestamp, max: usize)
+    -> Result<Vec<BatchId>>;
     /// What is to be summed up of the events of batches.
-    async fn events_of(&mut self, kind: EventKind, batches: &[BatchId]) -> Result<Vec<Counted>>;
+    async fn events_of(
+        &mut self,
+        kind: EventKind,
+        batches: &[BatchId],
+    ) -> Result<Vec<EventAmounts>>;
     /// Adds to the sums of a unit. `sums` are in order.
-    async fn add_sums(&mut self, kind: EventKind, unit: Unit, sums: &[SeriesSum]) -> Result<()>;
-    async fn mark_summed(&mut self, batches: &[BatchId]) -> Result<()>;
+    async fn add_sums(
+        &mut self,
+        kind: EventKind,
+        unit: RollupUnit,
+        sums: &[SeriesRollup],
+    ) -> Result<()>;
+    async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()>;
     /// Forgets what is older than it is kept, apart from whole partitions.
     async fn forget(&mut self, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()>;
     /// Forgets batches of before one moment that have been summed up, and series that have not been written to since
@@ -67,33 +77,33 @@ pub trait EventWrites: DeliveryWrites {
 /// The database of events: a schema of its own in Postgres, or a file of its own. It is opened when it is first
 /// needed. Where there is a ClickHouse, events only pass through it, and are read there.
 #[derive(Debug, Clone)]
-pub struct Events {
-    pub tables: Tables,
+pub struct EventStore {
+    pub tables: EventDatabase,
     clickhouse: Option<ClickHouse>,
 }
 
 /// The tables of Keyward's own.
 #[derive(Debug, Clone)]
-pub enum Tables {
+pub enum EventDatabase {
     Postgres { write: Arc<Pool>, read: Arc<Pool>, ask: Arc<Pool> },
     Sqlite { write: SqlitePool, read: SqlitePool, ask: SqlitePool },
 }
 
-impl Events {
+impl EventStore {
     /// In the Postgres at `url`; `analytics_url` is the same as the role for analytics queries, if there is one.
     pub fn connect(url: &str, analytics_url: Option<&str>) -> Result<Self> {
         let pools = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
         let [write, read, ask] = pools.map(Arc::new);
-        Ok(Self::of(Tables::Postgres { write, read, ask }))
+        Ok(Self::of(EventDatabase::Postgres { write, read, ask }))
     }
 
     /// In this file, which is made when there is none.
     pub fn open(path: &Path) -> Self {
         let [write, read, ask] = sqlite::event_pools(path);
-        Self::of(Tables::Sqlite { write, read, ask })
+        Self::of(EventDatabase::Sqlite { write, read, ask })
     }
 
-    pub(super) fn of(tables: Tables) -> Self {
+    pub(super) fn of(tables: EventDatabase) -> Self {
         Self { tables, clickhouse: None }
     }
 
@@ -109,17 +119,17 @@ impl Events {
     }
 
     /// Brings the schema up to date. Several replicas may call it at once, and others use it meanwhile.
-    pub async fn migrate(&self) -> std::result::Result<(), Unmigrated> {
+    pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
         if self.schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
         }
         match &self.tables {
-            Tables::Postgres { write, .. } => {
+            EventDatabase::Postgres { write, .. } => {
                 let table = format!("{SCHEMA}._sqlx_migrations");
                 let plan = Plan { table, schema: Some(SCHEMA), ..Plan::of(&POSTGRES) };
                 schema::postgres::migrate(&write.get().connect_options(), &plan).await
             }
-            Tables::Sqlite { write, .. } => {
+            EventDatabase::Sqlite { write, .. } => {
                 schema::sqlite::migrate(&write.connect_options(), &Plan::of(&SQLITE)).await
             }
         }
@@ -127,16 +137,16 @@ impl Events {
 
     pub async fn begin(&self) -> Result<EventTx> {
         Ok(match &self.tables {
-            Tables::Postgres { write, .. } => {
+            EventDatabase::Postgres { write, .. } => {
                 EventTx::Postgres(postgres::begin(&write.get()).await?)
             }
-            Tables::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
+            EventDatabase::Sqlite { write, .. } => EventTx::Sqlite(sqlite::begin(write).await?),
         })
     }
 
     /// What reads events, wherever they are.
     pub async fn read(&self) -> Result<EventReader> {
-        let mut own = self.read_own().await?;
+        let mut own = self.read_local().await?;
         Ok(match &self.clickhouse {
             None => EventReader::Own(own),
             Some(clickhouse) => EventReader::ClickHouse(clickhouse.reader(own.delivered().await?)),
@@ -144,18 +154,20 @@ impl Events {
     }
 
     /// Which events in ClickHouse count; without one, nothing is said.
-    pub async fn delivered(&self) -> Result<Delivered> {
+    pub async fn delivered(&self) -> Result<DeliverySnapshot> {
         match &self.clickhouse {
-            None => Ok(Delivered::default()),
-            Some(_) => self.read_own().await?.delivered().await,
+            None => Ok(DeliverySnapshot::default()),
+            Some(_) => self.read_local().await?.delivered().await,
         }
     }
 
     /// A connection to Keyward's own tables that only reads.
-    pub async fn read_own(&self) -> Result<OwnReader> {
+    pub async fn read_local(&self) -> Result<OwnReader> {
         Ok(match &self.tables {
-            Tables::Postgres { read, .. } => OwnReader::Postgres(read.get().acquire().await?),
-            Tables::Sqlite { read, .. } => OwnReader::Sqlite(read.acquire().await?),
+            EventDatabase::Postgres { read, .. } => {
+                OwnReader::Postgres(read.get().acquire().await?)
+            }
+            EventDatabase::Sqlite { read, .. } => OwnReader::Sqlite(read.acquire().await?),
         })
     }
 
@@ -167,14 +179,16 @@ impl Events {
         now: Timestamp,
     ) -> Result<()> {
         match &self.tables {
-            Tables::Postgres { write, .. } => parts::keep(&write.get(), kind, kept, now).await,
-            Tables::Sqlite { .. } => Ok(()),
+            EventDatabase::Postgres { write, .. } => {
+                partitions::keep(&write.get(), kind, kept, now).await
+            }
+            EventDatabase::Sqlite { .. } => Ok(()),
         }
     }
 
     /// Has other connections take the place of all.
     pub fn reconnect(&self) {
-        if let Tables::Postgres { write, read, ask } = &self.tables {
+        if let EventDatabase::Postgres { write, read, ask } = &self.tables {
             for pool in [write, read, ask] {
                 pool.renew();
             }
@@ -184,12 +198,12 @@ impl Events {
     /// Waits for what is under way and closes every connection.
     pub async fn close(&self) {
         match &self.tables {
-            Tables::Postgres { write, read, ask } => {
+            EventDatabase::Postgres { write, read, ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;
             }
-            Tables::Sqlite { write, read, ask } => {
+            EventDatabase::Sqlite { write, read, ask } => {
                 write.close().await;
                 read.close().await;
                 ask.close().await;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use super::intents::Intents;
 use crate::clock::Stopwatch;
+use crate::fault_injection::Safeguard;
 use crate::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId};
-use crate::sabotage::Safeguard;
 
 /// What can change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Subject {
+pub enum CacheTag {
     Key(KeyId),
     /// A key that did not exist before: by the fingerprint of its hash, which is all that whoever
     /// asked for it in vain can know.
@@ -44,7 +44,7 @@ pub enum Subject {
 /// How [`Subject::All`] is written.
 pub const ALL: &str = "all";
 
-impl std::fmt::Display for Subject {
+impl std::fmt::Display for CacheTag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Key(id) => write!(f, "key:{id}"),
@@ -65,10 +65,10 @@ impl std::fmt::Display for Subject {
 /// A subject's place in the table of last changes. Two subjects may share one: then a change of one
 /// has the other read again, which costs a read and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(u16);
+pub struct VersionSlot(u16);
 
-impl Place {
-    pub fn of(subject: &Subject) -> Self {
+impl VersionSlot {
+    pub fn of(subject: &CacheTag) -> Self {
         Self::of_text(&subject.to_string())
     }
 
@@ -84,7 +84,7 @@ impl Place {
 
 /// When something was read: what was known then, and at what time.
 #[derive(Debug, Clone, Copy)]
-pub struct Stamp {
+pub struct ReadVersion {
     change: u64,
     at_ms: i64,
 }
@@ -136,26 +136,26 @@ impl Freshness {
     }
 
     /// To be taken before the first read of what it will stand for.
-    pub fn stamp(&self) -> Stamp {
-        Stamp { change: self.last.load(Ordering::SeqCst), at_ms: self.watch.elapsed_ms() }
+    pub fn read_version(&self) -> ReadVersion {
+        ReadVersion { change: self.last.load(Ordering::SeqCst), at_ms: self.watch.elapsed_ms() }
     }
 
     /// A subject has changed, and its change is committed.
-    pub fn changed(&self, subject: &Subject) {
+    pub fn record_invalidation(&self, subject: &CacheTag) {
         self.changed_text(&subject.to_string());
     }
 
     /// As [`Freshness::changed`], as the change streams carry it.
     pub fn changed_text(&self, subject: &str) {
         if subject == ALL {
-            return self.everything_changed();
+            return self.invalidate_all();
         }
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.changed[Place::of_text(subject).index()].fetch_max(number, Ordering::SeqCst);
+        self.changed[VersionSlot::of_text(subject).index()].fetch_max(number, Ordering::SeqCst);
     }
 
     /// Changes may have been missed: nothing read so far is to be trusted.
-    pub fn everything_changed(&self) {
+    pub fn invalidate_all(&self) {
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
         self.all_changed.fetch_max(number, Ordering::SeqCst);
     }
@@ -170,7 +170,7 @@ impl Freshness {
     pub fn proved_by_log(&self, at_ms: i64, registered_ms: i64) {
         self.log_ms.fetch_max(at_ms, Ordering::SeqCst);
         self.registered_ms.fetch_max(registered_ms, Ordering::SeqCst);
-        self.heard_database();
+        self.record_database_reply();
     }
 
     /// The announcements have been read without a gap: every change that was committed before `at_ms` is known, or
@@ -180,12 +180,12 @@ impl Freshness {
     }
 
     /// The database has answered.
-    pub fn heard_database(&self) {
+    pub fn record_database_reply(&self) {
         self.database_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
     }
 
     /// For how long it has not been proven that no change was missed.
-    pub fn silence(&self) -> Duration {
+    pub fn feed_silence(&self) -> Duration {
         let proven = u64::try_from(self.proven_ms()).unwrap_or(0);
         self.watch.elapsed().saturating_sub(Duration::from_millis(proven))
     }
@@ -195,17 +195,17 @@ impl Freshness {
     }
 
     /// Whether the database has answered within the last seconds.
-    pub fn database_is_near(&self) -> bool {
+    pub fn is_database_reachable(&self) -> bool {
         let answered = self.database_ms.load(Ordering::SeqCst);
         answered > 0 && self.watch.elapsed_ms() - answered <= NEAR_MS
     }
 
     /// Whether what was read at `stamp` from `places` may still be used.
-    pub fn is_fresh(&self, stamp: Stamp, places: &[Place]) -> bool {
+    pub fn is_fresh(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
         self.unchanged(stamp, places) && self.is_trusted(stamp, places)
     }
 
-    fn unchanged(&self, stamp: Stamp, places: &[Place]) -> bool {
+    fn unchanged(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
         self.last.load(Ordering::SeqCst) == stamp.change
             || (self.all_changed.load(Ordering::SeqCst) <= stamp.change
                 && places.iter().all(|place| {
@@ -213,12 +213,12 @@ impl Freshness {
                 }))
     }
 
-    fn is_trusted(&self, stamp: Stamp, places: &[Place]) -> bool {
+    fn is_trusted(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
         let now = self.watch.elapsed_ms();
         if now - self.log_ms.load(Ordering::SeqCst) <= NEAR_MS {
             return true;
         }
-        if self.intents.concern(places) && !Safeguard::Intent.is_off() {
+        if self.intents.concern(places) && !Safeguard::Intent.is_disabled() {
             return false;
         }
         now - stamp.at_ms <= UNPROVEN_MS
@@ -231,29 +231,29 @@ impl Freshness {
 mod tests {
     use super::*;
 
-    fn key(id: &str) -> Subject {
-        Subject::Key(KeyId::from(id))
+    fn key(id: &str) -> CacheTag {
+        CacheTag::Key(KeyId::from(id))
     }
 
     #[test]
     fn a_change_makes_what_was_read_before_it_stale_and_nothing_else() {
         let freshness = Freshness::new(900_000);
-        let before = freshness.stamp();
+        let before = freshness.read_version();
 
-        freshness.changed(&key("a"));
+        freshness.record_invalidation(&key("a"));
 
-        assert!(!freshness.is_fresh(before, &[Place::of(&key("a"))]));
-        assert!(freshness.is_fresh(before, &[Place::of(&key("b"))]));
-        assert!(freshness.is_fresh(freshness.stamp(), &[Place::of(&key("a"))]));
+        assert!(!freshness.is_fresh(before, &[VersionSlot::of(&key("a"))]));
+        assert!(freshness.is_fresh(before, &[VersionSlot::of(&key("b"))]));
+        assert!(freshness.is_fresh(freshness.read_version(), &[VersionSlot::of(&key("a"))]));
     }
 
     #[test]
     fn a_load_under_way_during_a_change_is_stale_on_arrival() {
         let freshness = Freshness::new(900_000);
-        let load_began = freshness.stamp();
-        freshness.changed(&key("a"));
+        let load_began = freshness.read_version();
+        freshness.record_invalidation(&key("a"));
 
-        let arrived = freshness.is_fresh(load_began, &[Place::of(&key("a"))]);
+        let arrived = freshness.is_fresh(load_began, &[VersionSlot::of(&key("a"))]);
 
         assert!(!arrived);
     }
@@ -261,19 +261,19 @@ mod tests {
     #[test]
     fn after_a_gap_in_the_stream_nothing_read_before_is_fresh() {
         let freshness = Freshness::new(900_000);
-        let before = freshness.stamp();
+        let before = freshness.read_version();
 
-        freshness.everything_changed();
+        freshness.invalidate_all();
 
         assert!(!freshness.is_fresh(before, &[]));
-        assert!(freshness.is_fresh(freshness.stamp(), &[]));
+        assert!(freshness.is_fresh(freshness.read_version(), &[]));
     }
 
     #[test]
     fn what_is_old_is_trusted_only_with_a_proof_and_only_for_the_grace_without_the_database() {
         let freshness = Freshness::new(20_000);
-        let stamp = Stamp { change: 0, at_ms: -60_000 };
-        let trusts = || freshness.is_fresh(stamp, &[Place::of(&key("a"))]);
+        let stamp = ReadVersion { change: 0, at_ms: -60_000 };
+        let trusts = || freshness.is_fresh(stamp, &[VersionSlot::of(&key("a"))]);
         let back = |log, feed, registered| {
             freshness.log_ms.store(log, Ordering::SeqCst);
             freshness.feed_ms.store(feed, Ordering::SeqCst);
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn what_somebody_is_about_to_change_is_unknown_without_the_database_until_the_result_comes() {
         let freshness = Freshness::new(900_000);
-        let stamp = Stamp { change: 0, at_ms: -60_000 };
-        let trusts = |id| freshness.is_fresh(stamp, &[Place::of(&key(id))]);
+        let stamp = ReadVersion { change: 0, at_ms: -60_000 };
+        let trusts = |id| freshness.is_fresh(stamp, &[VersionSlot::of(&key(id))]);
         freshness.intents.open(7, "key:a\n");
         freshness.intents.open(8, "key:a\n");
         assert!(trusts("a"), "the change log is read");

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{IdentityId, WorkspaceId};
 use crate::model::{Identity, Meta};
-use crate::store::Listing;
+use crate::store::PageQuery;
 
 #[async_trait]
 pub trait IdentityReads: Send {
@@ -35,7 +35,7 @@ pub trait IdentityReads: Send {
         &mut self,
         workspace: &WorkspaceId,
         ids: Option<&[String]>,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>>;
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 
-use super::events::Tables;
-use super::{Events, Store, events, postgres, sqlite};
+use super::events::EventDatabase;
+use super::{EventStore, Store, events, postgres, sqlite};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::Result;
 
@@ -80,14 +80,14 @@ const TRIPS: usize = 5;
 
 impl Store {
     /// Connects to Postgres to look and not to write; fails within three seconds when it is not there.
-    pub async fn connect_to_look(url: &str) -> Result<Self> {
-        let pool = Arc::new(postgres::connect_to_look(url).await?);
+    pub async fn connect_read_only(url: &str) -> Result<Self> {
+        let pool = Arc::new(postgres::connect_read_only(url).await?);
         Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 
     /// Opens the file to look and not to write. It must be there.
-    pub async fn open_to_look(path: &Path) -> Result<Self> {
-        let pool = sqlite::open_to_look(path);
+    pub async fn open_read_only(path: &Path) -> Result<Self> {
+        let pool = sqlite::open_read_only(path);
         pool.acquire().await?;
         Ok(Self::Sqlite { pool, writer: None })
     }
@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// What SQLite finds wrong with the file. Postgres is not asked: it looks after its own.
-    pub async fn faults(&self) -> Result<Vec<String>> {
+    pub async fn check_integrity(&self) -> Result<Vec<String>> {
         match self {
             Self::Postgres { .. } => Ok(Vec::new()),
             Self::Sqlite { pool, .. } => quick_check(pool).await,
@@ -141,35 +141,35 @@ impl Store {
     }
 }
 
-impl Events {
+impl EventStore {
     /// Opens the file to look and not to write. It must be there.
-    pub fn open_to_look(path: &Path) -> Self {
-        let read = sqlite::open_to_look(path);
-        Self::of(Tables::Sqlite { write: read.clone(), ask: read.clone(), read })
+    pub fn open_read_only(path: &Path) -> Self {
+        let read = sqlite::open_read_only(path);
+        Self::of(EventDatabase::Sqlite { write: read.clone(), ask: read.clone(), read })
     }
 
     pub async fn schema(&self) -> Result<Schema> {
         match &self.tables {
-            Tables::Postgres { read, .. } => {
+            EventDatabase::Postgres { read, .. } => {
                 let table = format!("{}._sqlx_migrations", events::SCHEMA);
                 postgres_schema(&read.get(), &table, &events::POSTGRES).await
             }
-            Tables::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
+            EventDatabase::Sqlite { read, .. } => sqlite_schema(read, &events::SQLITE).await,
         }
     }
 
     /// As [`Store::faults`].
-    pub async fn faults(&self) -> Result<Vec<String>> {
+    pub async fn check_integrity(&self) -> Result<Vec<String>> {
         match &self.tables {
-            Tables::Postgres { .. } => Ok(Vec::new()),
-            Tables::Sqlite { read, .. } => quick_check(read).await,
+            EventDatabase::Postgres { .. } => Ok(Vec::new()),
+            EventDatabase::Sqlite { read, .. } => quick_check(read).await,
         }
     }
 
     /// How far they are; what was written before `late` should have been summed up.
     pub async fn state(&self, late: Timestamp) -> Result<EventsState> {
         match &self.tables {
-            Tables::Postgres { read, .. } => {
+            EventDatabase::Postgres { read, .. } => {
                 let sql = "
                     SELECT (SELECT MAX(written_at) FROM batches) AS last_written_at,
                         (SELECT COUNT(*) FROM batches WHERE NOT summed AND written_at < $1) AS late,
@@ -179,7 +179,7 @@ impl Events {
                             WHERE n.nspname = $2 AND c.relkind = 'r') AS size_bytes";
                 Ok(query_as(sql).bind(late).bind(events::SCHEMA).fetch_one(&read.get()).await?)
             }
-            Tables::Sqlite { read, .. } => {
+            EventDatabase::Sqlite { read, .. } => {
                 let sql = "
                     SELECT (SELECT MAX(written_at) FROM batches) AS last_written_at,
                         (SELECT COUNT(*) FROM batches WHERE NOT summed AND written_at < $1) AS late,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::freshness::{ALL, Place};
+use super::freshness::{ALL, VersionSlot};
 
 /// The intents whose result is not known here.
 pub struct Intents {
@@ -80,7 +80,7 @@ impl Intents {
     }
 
     /// Whether what was made from these may be about to change.
-    pub fn concern(&self, places: &[Place]) -> bool {
+    pub fn concern(&self, places: &[VersionSlot]) -> bool {
         self.everything.load(Ordering::SeqCst) > 0
             || places.iter().any(|place| self.places[place.index()].load(Ordering::SeqCst) > 0)
     }
@@ -88,7 +88,7 @@ impl Intents {
     fn counts(&self, subjects: &str) -> impl Iterator<Item = &AtomicU32> {
         let count = |subject: &str| match subject == ALL {
             true => &self.everything,
-            false => &self.places[Place::of_text(subject).index()],
+            false => &self.places[VersionSlot::of_text(subject).index()],
         };
         subjects.lines().map(count).collect::<Vec<_>>().into_iter()
     }

@@ -9,7 +9,7 @@ use crate::id::{ApiId, KeyId, WorkspaceId};
 
 /// Which keys of a workspace are read, the latest first.
 #[derive(Debug, Clone, Default)]
-pub struct WantedRows {
+pub struct KeyListFilter {
     /// Only those of this API.
     pub api: Option<ApiId>,
     /// As it was written. Empty: whatever they are called.
@@ -20,22 +20,22 @@ pub struct WantedRows {
     /// a key is both active and spent.
     pub state: &'static str,
     /// Where the page begins. Absent: with the latest.
-    pub from: Option<KeyPlace>,
+    pub from: Option<KeyCursor>,
     /// Behind what place nothing is looked at any more. Absent: all are.
-    pub until: Option<KeyPlace>,
+    pub until: Option<KeyCursor>,
     /// How many at most.
     pub limit: i64,
     pub now: Timestamp,
     /// The periods for which an account has been refilled that has nothing to wait for.
-    pub periods: Periods,
+    pub periods: RefillPeriods,
 }
 
 /// The place of a key among those of its workspace.
-pub type KeyPlace = (Timestamp, KeyId);
+pub type KeyCursor = (Timestamp, KeyId);
 
 /// A moment as refills count it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Periods {
+pub struct RefillPeriods {
     /// The number of the day.
     pub day: i64,
     /// The number of the month.
@@ -50,16 +50,16 @@ pub trait KeyReads: Send {
     async fn keys_page(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedRows,
+        wanted: &KeyListFilter,
     ) -> Result<Vec<StoredKey>>;
     /// The place of the key that stands so many behind the beginning of a page; as [`KeyReads::keys_page`], whatever it
     /// is called and whichever state it is in. `None`: there are fewer.
     async fn key_behind(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedRows,
+        wanted: &KeyListFilter,
         behind: i64,
-    ) -> Result<Option<KeyPlace>>;
+    ) -> Result<Option<KeyCursor>>;
     /// What these APIs of a workspace are called.
     async fn api_names(
         &mut self,

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Key, Migration, Ratelimit};
-use crate::store::Listing;
+use crate::store::PageQuery;
 
 /// A key that comes in, with what hangs on it.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub trait MigrationReads: Send {
     async fn migrations_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredMigration>>;
     async fn stored_migration(
         &mut self,

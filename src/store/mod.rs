@@ -6,6 +6,7 @@
 //! compile. What a request names is looked up within its workspace; only a root key and a key are
 //! found by their hashes, whosever they are. What has been found is then changed by its id.
 
+pub mod analytics_query;
 pub mod analytics_role;
 mod audit;
 pub mod cache;
@@ -13,32 +14,31 @@ mod changes;
 pub mod clickhouse;
 mod credits;
 mod database;
-pub mod deliveries;
 pub mod disk;
 pub mod events;
 pub mod freshness;
-mod gate;
-mod holdings;
+mod handle;
 mod identities;
 pub mod inspect;
 mod intents;
 mod journal;
 mod keys;
 mod migrations;
-mod parts;
-mod people;
+pub mod outbox;
+mod partitions;
+mod permission_holders;
 mod postgres;
-pub mod questions;
 mod ratelimits;
 pub mod raw_events;
 mod rbac;
 pub mod recent;
-mod restores;
+mod restore;
 mod root_keys;
 mod rows;
 mod schema;
 mod sqlite;
 mod tx;
+mod users;
 mod vault;
 mod withheld;
 mod writer;
@@ -52,30 +52,30 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, RoleId, WorkspaceId};
 use crate::model::{Api, Key, Networks, Permission, Ratelimit, Refill};
-pub use audit::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
+pub use audit::{AuditContext, AuditEntry, AuditFilter, AuditReads, AuditWrites, StoredEntry};
 pub use changes::{
-    Change, ChangeReads, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
+    ChangeReads, ChangeRow, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
 };
 pub use credits::{CreditReads, CreditWrites};
 pub use database::{Store, bounded};
-pub use events::Events;
-pub use holdings::HoldingReads;
+pub use events::EventStore;
 pub use identities::{IdentityReads, IdentityWrites};
 pub use intents::Intent;
-pub use keys::{KeyPlace, KeyReads, Periods, WantedRows};
+pub use keys::{KeyCursor, KeyListFilter, KeyReads, RefillPeriods};
 pub use migrations::{IncomingKey, MigrationReads, MigrationWrites, StoredMigration};
-pub use people::{PeopleReads, PeopleWrites};
+pub use permission_holders::AssignmentReads;
 pub use postgres::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS};
 pub use ratelimits::{RatelimitReads, RatelimitWrites, StoredNamespace};
 pub use rbac::{RbacReads, RbacWrites};
-pub use restores::{RestoreReads, RestoreWrites};
+pub use restore::{RestoreReads, RestoreWrites};
 pub use root_keys::{RootKeyReads, RootKeyWrites, StoredRootKey};
+pub use users::{PeopleReads, PeopleWrites};
 pub use vault::{VaultReads, VaultWrites};
 pub use withheld::{Unreported, WithheldReads, WithheldWrites};
 pub use writer::QUEUE_MAX as WRITER_QUEUE_MAX;
 
-pub use gate::Gate;
-pub use schema::Unmigrated;
+pub use handle::StoreHandle;
+pub use schema::SchemaError;
 pub use tx::{Reader, Tx};
 
 static POSTGRES: Migrator = sqlx::migrate!("migrations/postgres");
@@ -100,7 +100,7 @@ pub struct StoredKey {
 
 /// Which page of a list is read.
 #[derive(Debug)]
-pub struct Listing<'a> {
+pub struct PageQuery<'a> {
     /// The id at which it begins.
     pub from: &'a str,
     /// What each row must hold, as [`searchable`] writes it. Empty: nothing.
@@ -116,7 +116,7 @@ pub fn searchable<const N: usize>(texts: [&str; N]) -> String {
 
 /// Whose keys are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeysOf {
+pub enum KeyOwnerFilter {
     Anybody,
     Identity(IdentityId),
     /// By the customer's own name for the user.
@@ -125,7 +125,7 @@ pub enum KeysOf {
 
 /// Whose limits they are.
 #[derive(Debug, Clone, Copy)]
-pub enum Owner<'a> {
+pub enum LimitOwner<'a> {
     Key(&'a KeyId),
     Identity(&'a IdentityId),
 }
@@ -135,7 +135,7 @@ pub trait Reads:
     AuditReads
     + ChangeReads
     + CreditReads
-    + HoldingReads
+    + AssignmentReads
     + IdentityReads
     + KeyReads
     + MigrationReads
@@ -153,7 +153,7 @@ pub trait Reads:
     async fn apis_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>>;
     /// Deleted ones too.
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
@@ -171,8 +171,8 @@ pub trait Reads:
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        whose: &KeysOf,
-        listing: &Listing<'_>,
+        whose: &KeyOwnerFilter,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
     /// Those of `ids` that are there, by id.
     async fn keys_among(
@@ -185,7 +185,7 @@ pub trait Reads:
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
     /// How many keys an identity has, counted up to `max`; not the deleted ones.
     async fn count_keys_of_identity(
@@ -204,7 +204,7 @@ pub trait Reads:
     /// Whether a key is there, and not deleted.
     async fn has_key(&mut self, id: &KeyId) -> Result<bool>;
     /// What a root key's request of this name asked for, and what it was answered, sealed.
-    async fn kept_reply(
+    async fn find_stored_reply(
         &mut self,
         root_key: &KeyId,
         name: &str,
@@ -268,11 +268,11 @@ pub trait Writes:
     async fn set_ratelimits(
         &mut self,
         workspace: &WorkspaceId,
-        owner: Owner<'_>,
+        owner: LimitOwner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()>;
     /// Keeps a reply, unless there is one of this name; whether there was none.
-    async fn keep_reply(
+    async fn insert_stored_reply(
         &mut self,
         root_key: &KeyId,
         name: &str,

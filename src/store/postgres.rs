@@ -329,7 +329,7 @@ pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
 }
 
 /// Connections on which nothing can be written.
-pub async fn connect_to_look(url: &str) -> sqlx::Result<Pool> {
+pub async fn connect_read_only(url: &str) -> sqlx::Result<Pool> {
     let options = options(url)?.options([("default_transaction_read_only", "on")]);
     Ok(Pool::new(pool_options(2).connect_with(options).await?))
 }

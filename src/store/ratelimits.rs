@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
-use crate::model::{Namespace, OnOutage, Override, Overrides};
-use crate::store::Listing;
+use crate::model::{Namespace, OutagePolicy, Override, Overrides};
+use crate::store::PageQuery;
 
 /// A namespace with all its overrides.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ pub trait RatelimitReads: Send {
     async fn namespaces_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>>;
     /// A page of the overrides of a namespace, by id.
     async fn overrides(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Override>>;
     /// The one that is stored for exactly this identifier.
     async fn override_for(
@@ -71,7 +71,7 @@ pub trait RatelimitWrites: RatelimitReads {
         workspace: &WorkspaceId,
         named: &str,
     ) -> Result<Option<Namespace>>;
-    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OnOutage) -> Result<()>;
+    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()>;
     /// Marks it deleted; its name stays taken.
     async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()>;
     /// Adds an override, or changes the one for the same identifier, which keeps its id. The id.

@@ -6,8 +6,8 @@
 
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 
-use super::events::Tables;
-use super::{Events, parts, postgres, sqlite};
+use super::events::EventDatabase;
+use super::{EventStore, partitions, postgres, sqlite};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::model::EventKind;
@@ -31,13 +31,13 @@ const SAMPLED_PAGES: i64 = 1_000;
 const ROW_BYTES: u32 = 110;
 const DAY_MS: i64 = 86_400_000;
 
-impl Events {
+impl EventStore {
     pub async fn raw_events(&self) -> Result<RawEvents> {
         let size_bytes = match &self.tables {
-            Tables::Postgres { read, .. } => {
+            EventDatabase::Postgres { read, .. } => {
                 postgres_parts(&read.get()).await?.iter().map(|part| part.bytes).sum()
             }
-            Tables::Sqlite { read, .. } => {
+            EventDatabase::Sqlite { read, .. } => {
                 let mut bytes = 0;
                 for kind in EventKind::ALL {
                     bytes += SqliteRows::of(read, kind).await?.bytes();
@@ -61,8 +61,10 @@ impl Events {
     /// Deletes the oldest, as far as they have been summed up, until the rest takes no more than this.
     pub async fn trim(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
         match &self.tables {
-            Tables::Postgres { write, .. } => trim_postgres(&write.get(), max_bytes, now).await,
-            Tables::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
+            EventDatabase::Postgres { write, .. } => {
+                trim_postgres(&write.get(), max_bytes, now).await
+            }
+            EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
         }
     }
 
@@ -73,8 +75,10 @@ impl Events {
             "SELECT MIN(time) FROM {table} WHERE batch = (SELECT MIN(batch) FROM {table})"
         ));
         Ok(match &self.tables {
-            Tables::Postgres { read, .. } => query_scalar(sql).fetch_one(&read.get()).await?,
-            Tables::Sqlite { read, .. } => query_scalar(sql).fetch_one(read).await?,
+            EventDatabase::Postgres { read, .. } => {
+                query_scalar(sql).fetch_one(&read.get()).await?
+            }
+            EventDatabase::Sqlite { read, .. } => query_scalar(sql).fetch_one(read).await?,
         })
     }
 }
@@ -197,7 +201,7 @@ struct PostgresPart {
 impl PostgresPart {
     /// When its day begins. Absent: it is none of a day.
     fn start(&self) -> Option<i64> {
-        EventKind::ALL.iter().find_map(|kind| parts::day_of(kind.table(), &self.name))
+        EventKind::ALL.iter().find_map(|kind| partitions::day_of(kind.table(), &self.name))
     }
 }
 
@@ -242,7 +246,7 @@ async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<
 async fn drop_summed(pool: &PgPool, part: &str, end: i64) -> Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
-        .bind(parts::LOCK)
+        .bind(partitions::LOCK)
         .fetch_one(&mut *tx)
         .await?;
     let sql = "SELECT EXISTS (SELECT 1 FROM batches WHERE NOT summed AND first_at < $1)";

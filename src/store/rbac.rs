@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Permission, Role};
-use crate::store::Listing;
+use crate::store::PageQuery;
 
 #[async_trait]
 pub trait RbacReads: Send {
@@ -20,7 +20,7 @@ pub trait RbacReads: Send {
     async fn permissions(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>>;
     /// The role that has this id; where none has, the one of this name.
     async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>>;
@@ -28,7 +28,7 @@ pub trait RbacReads: Send {
     async fn roles_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>>;
     /// Those of `ids` that exist, by name, with their permissions.
     async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
@@ -46,20 +46,20 @@ pub trait RbacReads: Send {
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>>;
 }
 
 #[async_trait]
 pub trait RbacWrites: RbacReads {
     /// As [`RbacReads::permissions_with`]; nobody deletes them until the transaction ends.
-    async fn hold_permissions(
+    async fn lock_permissions(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
     /// As [`RbacReads::roles_named`]; nobody deletes them until the transaction ends.
-    async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
+    async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
     /// Those of `ids` that exist, by slug; likewise.
     async fn hold_permissions_of(
         &mut self,

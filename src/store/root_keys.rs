@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::RootKey;
-use crate::store::Listing;
+use crate::store::PageQuery;
 
 /// A root key, and when it was last used, as far as that has been noted.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub trait RootKeyReads: Send {
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredRootKey>>;
     async fn root_key(
         &mut self,
@@ -33,7 +33,7 @@ pub trait RootKeyReads: Send {
         id: &KeyId,
     ) -> Result<Option<StoredRootKey>>;
     /// Those of every workspace that are not revoked and never expire, by id; up to `max`.
-    async fn lasting_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>>;
+    async fn list_non_expiring_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>>;
 }
 
 #[async_trait]

@@ -151,7 +151,7 @@ pub async fn open(options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
 ///
 /// Where no log of changes stands beside the file, nobody has it open. Then no connection makes one either: it would
 /// stay behind, and belong to whoever looked.
-pub fn open_to_look(path: &Path) -> SqlitePool {
+pub fn open_read_only(path: &Path) -> SqlitePool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let is_used = Path::new(&log).exists();

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use sqlx::pool::PoolConnection;
 use sqlx::{Postgres, Sqlite, Transaction};
 
-use super::freshness::Subject;
+use super::freshness::CacheTag;
 use super::writer::WriterTransaction;
 use super::{Reads, Writes};
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl DerefMut for Reader {
 /// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
 pub struct Tx {
     pub(super) inner: Inner,
-    changed: Vec<Subject>,
+    changed: Vec<CacheTag>,
     /// The position of the first row in the change log, once it is there.
     logged: Option<i64>,
 }
@@ -65,12 +65,12 @@ impl Tx {
     }
 
     /// Says that a cache may hold something that this transaction makes untrue.
-    pub fn changed(&mut self, subject: Subject) {
+    pub fn changed(&mut self, subject: CacheTag) {
         self.changed.push(subject);
     }
 
     /// What this transaction makes untrue.
-    pub fn changes(&self) -> &[Subject] {
+    pub fn changes(&self) -> &[CacheTag] {
         &self.changed
     }
 
@@ -85,7 +85,7 @@ impl Tx {
 
     /// Commits, the change log included, and gives back what has changed. The caller tells the
     /// caches, its own first.
-    pub async fn commit(mut self) -> Result<Vec<Subject>> {
+    pub async fn commit(mut self) -> Result<Vec<CacheTag>> {
         self.log_changes().await?;
         self.inner.commit().await?;
         Ok(self.changed)

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::Withheld;
+use crate::model::WithheldCredits;
 
 /// A withheld lease that a replica has to report.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -19,16 +19,20 @@ pub struct Unreported {
 pub trait WithheldReads: Send {
     /// Withheld leases that this replica has not reported, oldest first, behind the one given; up to `max`. All of them
     /// for a replica without a name.
-    async fn purses_to_account(
+    async fn list_unreported_leases(
         &mut self,
         replica: &str,
         after: Option<&Unreported>,
         max: i64,
     ) -> Result<Vec<Unreported>>;
     /// What is withheld of these keys; `only_proven`: that every replica has reported which may know of it.
-    async fn withheld_of(&mut self, keys: &[KeyId], only_proven: bool) -> Result<Vec<Withheld>>;
+    async fn withheld_of(
+        &mut self,
+        keys: &[KeyId],
+        only_proven: bool,
+    ) -> Result<Vec<WithheldCredits>>;
     /// The ledger of what is withheld, oldest first; of one key, where it is named.
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>>;
+    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>>;
     /// How many credits are withheld, over all keys.
     async fn units_withheld(&mut self) -> Result<i64>;
 }
@@ -36,9 +40,9 @@ pub trait WithheldReads: Send {
 #[async_trait]
 pub trait WithheldWrites: WithheldReads {
     /// Adds what a replica knows of leases: so much was spent from each, at least.
-    async fn tell_of_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
+    async fn report_spends(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
     /// As [`WithheldWrites::tell_of_purses`], for the last time.
-    async fn account_for_purses(
+    async fn report_final_spends(
         &mut self,
         replica: &str,
         spent: &[(KeyId, i64, i64)],

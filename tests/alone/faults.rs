@@ -296,7 +296,7 @@ fn a_purse_that_rests_goes_back_and_so_does_that_of_a_replica_that_stops() {
     let (database, redis) = (database(), Redis::start());
     let start = |idle: &str| {
         let mut command = replica_command(&database.url, &redis.url());
-        command.env("KEYWARD_PURSE_IDLE_SECONDS", idle);
+        command.env("KEYWARD_LEASE_IDLE_SECONDS", idle);
         Server::start(command)
     };
     let in_purses = || {

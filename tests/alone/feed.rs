@@ -91,7 +91,7 @@ fn a_change_whose_writer_died_is_unknown_without_the_database_and_nothing_else_i
     let stage = Stage::new();
     let reader = stage.replica();
     let (key, other) = (reader.key(), reader.key());
-    let writer = stage.replica_with(&[("KEYWARD_SABOTAGE", "result")]);
+    let writer = stage.replica_with(&[("KEYWARD_DISABLE_SAFEGUARD", "result")]);
     stage.await_readers(2);
     reader.is(&key, "VALID");
     reader.is(&other, "VALID");
@@ -120,7 +120,7 @@ fn a_change_whose_writer_died_before_its_commit_is_undone_for_a_replica_without_
     let reader = stage.replica();
     let key = reader.key();
     let _healthy = stage.replica();
-    let writer = stage.replica_with(&[("KEYWARD_SABOTAGE", "commit")]);
+    let writer = stage.replica_with(&[("KEYWARD_DISABLE_SAFEGUARD", "commit")]);
     stage.await_readers(3);
     reader.is(&key, "VALID");
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};
-use keyward::model::{Delivered, Retention};
-use keyward::store::events::{Events, Tables};
-use keyward::store::questions::Bounds;
+use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
+use keyward::model::{DeliverySnapshot, Retention};
+use keyward::store::analytics_query::QueryLimits;
+use keyward::store::events::{EventDatabase, EventStore};
 
 use crate::alone;
 use crate::support::NOON;
@@ -27,27 +27,31 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
         "SELECT {} FROM (SELECT groupArray(request_id) AS l FROM key_verifications_v1) x",
         copies.join(", ")
     );
-    let asked = Asked {
+    let asked = QueryContext {
         family: Family::Verifications,
-        visible: Visible { workspace_id: "ws_1".into(), only: None },
+        visible: RowScope { workspace_id: "ws_1".into(), only: None },
         now: NOON.0,
         retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
         rows_max: 10,
         inner_rows_max: None,
-        delivered: Delivered::default(),
+        delivered: DeliverySnapshot::default(),
     };
-    let bounds =
-        Bounds { time: Duration::from_mins(1), ..keyward::domain::analytics::questions::BOUNDS };
-    let question = sql::translate(&text, Engine::Sqlite, &asked).unwrap();
+    let bounds = QueryLimits {
+        time: Duration::from_mins(1),
+        ..keyward::domain::analytics::sql_query::BOUNDS
+    };
+    let question = sql::translate(&text, SqlDialect::Sqlite, &asked).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (answer, grown_kb) = runtime.block_on(async {
-        let events = Events::open(&directory.path().join("keyward-events.db"));
+        let events = EventStore::open(&directory.path().join("keyward-events.db"));
         events.migrate().await.unwrap();
-        let Tables::Sqlite { write, .. } = &events.tables else { unreachable!("it is SQLite") };
+        let EventDatabase::Sqlite { write, .. } = &events.tables else {
+            unreachable!("it is SQLite")
+        };
         sqlx::raw_sql(EVENTS).execute(write).await.unwrap();
-        growth_kb(&[pid], events.ask(&question.query, &bounds)).await
+        growth_kb(&[pid], events.run_query(&question.query, &bounds)).await
     });
 
     let refused = answer.expect_err("the answer is too long").to_string();

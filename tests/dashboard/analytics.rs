@@ -1,6 +1,6 @@
 //! Charts of what came of requests, and who asked most.
 
-use keyward::domain::analytics::{delivering, writer};
+use keyward::domain::analytics::{clickhouse_delivery, writer};
 use serde_json::json;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between};
@@ -188,7 +188,7 @@ async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
     writer::write(&kw.app).await.unwrap();
     for (ms, is_late) in [(119_999, false), (1, true)] {
         kw.clock.advance_ms(ms);
-        assert!(delivering::deliver(&kw.app).await.is_err(), "nobody is there");
+        assert!(clickhouse_delivery::deliver(&kw.app).await.is_err(), "nobody is there");
 
         let page = owner.get(&at("")).await.text;
 

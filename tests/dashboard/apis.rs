@@ -106,7 +106,7 @@ both! {
         ];
         let set = owner.post(&path, &fields).await;
 
-        assert_eq!(to(&set), at(&format!("/apis/{api}?told=api-set")));
+        assert_eq!(to(&set), at(&format!("/apis/{api}?notice=api-updated")));
         let key = kw.key_in(&api, json!({ "recoverable": true })).await;
         assert!(key.key.starts_with("live_"));
         kw.verify(&key.key).await.is("FORBIDDEN");
@@ -161,7 +161,7 @@ both! {
 
         assert!(asked.contains("<strong>1 key</strong> stops working"), "{asked}");
         assert_eq!(wrong.status, 422);
-        assert_eq!(to(&deleted), at("/apis?told=api-deleted"));
+        assert_eq!(to(&deleted), at("/apis?notice=api-deleted"));
         kw.verify(&key.key).await.is("NOT_FOUND");
         assert_eq!(owner.get(&at(&format!("/apis/{api}"))).await.status, 404);
     }

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::clock::Clock;
 use keyward::config::Config;
-use keyward::http::Paths;
+use keyward::http::HttpService;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};
 use crate::both;
@@ -218,8 +218,8 @@ both! {
 async fn while_the_database_is_away_a_page_says_so() {
     let settings = Config::default().check().unwrap();
     // Its store is not open, as that of a replica whose Postgres is away.
-    let (app, _announcements) = App::new(settings, Clock::set_to(NOON)).unwrap();
-    let paths = Paths::new(Arc::new(app));
+    let (app, _announcements) = App::new(settings, Clock::fixed_at(NOON)).unwrap();
+    let paths = HttpService::new(Arc::new(app));
     let request = Request::get("/dashboard").header("cookie", "__Host-keyward-session=token");
 
     let answer = paths.answer(request.body(Body::empty()).unwrap()).await;

@@ -10,7 +10,7 @@ use crate::both;
 async fn import(owner: &mut Visitor<'_>, name: &str, algorithm: &str) -> String {
     let made = owner.post(&at("/imports"), &[("name", name), ("algorithm", algorithm)]).await;
     let to = led_to(&made);
-    to.strip_suffix("?told=import-made").unwrap().to_owned()
+    to.strip_suffix("?notice=import-created").unwrap().to_owned()
 }
 
 fn hash(key: &str) -> String {

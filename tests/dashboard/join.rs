@@ -1,14 +1,14 @@
 //! Links that make somebody a member, once.
 
-use keyward::domain::people;
 use keyward::domain::root_keys::default_workspace;
+use keyward::domain::users;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between};
 use crate::both;
 use crate::support::Keyward;
 
 async fn link_at_start(kw: &Keyward) -> Option<String> {
-    let made = people::at_start(&kw.app, kw.store()).await.unwrap();
+    let made = users::at_start(&kw.app, kw.store()).await.unwrap();
     made.map(|token| token.expose().to_owned())
 }
 
@@ -21,7 +21,7 @@ both! {
 
         let joined = ada.join(&first, EMAIL, PASSWORD).await;
 
-        assert_eq!(joined.headers["location"], at("?told=joined"));
+        assert_eq!(joined.headers["location"], at("?notice=joined"));
         assert!(ada.is_in().await);
         for used in [&first, &second] {
             let refused = late.join(used, "late@example.com", PASSWORD).await;
@@ -89,7 +89,7 @@ both! {
 
     async fn an_operators_link_lets_in_who_has_forgotten_the_password_and_ends_the_sessions(kw) {
         let mut locked_out = Visitor::owner(&kw).await;
-        let link = people::operator_link(&kw.app, &default_workspace()).await.unwrap();
+        let link = users::operator_link(&kw.app, &default_workspace()).await.unwrap();
         let mut ada = Visitor::of(&kw);
 
         let joined = ada.join(link.expose(), EMAIL, "another horse battery").await;

@@ -1,8 +1,8 @@
 //! Members, roles, and what belongs to others.
 
-use keyward::domain::caller::Origin;
-use keyward::domain::people::single_sign_on::{Purpose, arrive};
+use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys;
+use keyward::domain::users::single_sign_on::{Purpose, arrive};
 use keyward::model::MemberRole;
 
 use super::single_sign_on::{comes, told, with};
@@ -192,7 +192,7 @@ both! {
 
         let last = comes(&kw, &told("last", "last@example.com"), &Purpose::SignIn).await;
         let late = told("late", "late@example.com");
-        let late = arrive(&kw.app, &late, &Purpose::SignIn, None, &Origin::default()).await;
+        let late = arrive(&kw.app, &late, &Purpose::SignIn, None, &ClientInfo::default()).await;
 
         assert!(last.is_ok());
         assert!(late.unwrap_err().to_string().contains("has 10000 members"));
@@ -228,7 +228,7 @@ both! {
     async fn a_person_of_two_workspaces_sees_each_by_itself(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let id = root_keys::create_workspace(&kw.app, "<b>second</b>").await.unwrap();
-        let link = keyward::domain::people::operator_link(&kw.app, &id).await.unwrap();
+        let link = keyward::domain::users::operator_link(&kw.app, &id).await.unwrap();
 
         owner.join(link.expose(), EMAIL, PASSWORD).await;
         let page = owner.get(&at("")).await.text;

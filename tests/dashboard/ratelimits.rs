@@ -3,7 +3,7 @@
 use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
 use keyward::domain::root_keys::default_workspace;
 use keyward::id::NamespaceId;
-use keyward::model::{Namespace, OnOutage};
+use keyward::model::{Namespace, OutagePolicy};
 use serde_json::json;
 
 use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, encoded, led_to, next, rows};
@@ -83,7 +83,7 @@ both! {
             id: NamespaceId::random(),
             workspace_id: workspace_id.clone(),
             name: format!("namespace {number}"),
-            on_outage: OnOutage::Local,
+            on_outage: OutagePolicy::Local,
             created_at: NOON,
             deleted_at: None,
         };

@@ -1,6 +1,6 @@
 //! Root keys, as people make, rotate and revoke them.
 
-use keyward::domain::uses;
+use keyward::domain::last_used;
 use serde_json::json;
 
 use super::{EMAIL, Visitor, at, between};
@@ -160,7 +160,7 @@ both! {
 
         status(&kw, &made).await;
         kw.clock.advance_ms(120_000);
-        uses::note(&kw.app).await.unwrap();
+        last_used::flush(&kw.app).await.unwrap();
 
         let told = owner.get(&path).await.text;
         assert!(told.contains("2 minutes ago") && !told.contains("not yet"), "{told}");

@@ -3,11 +3,11 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::config::Oidc;
-use keyward::domain::caller::Origin;
-use keyward::domain::people;
-use keyward::domain::people::single_sign_on::{Arrival, Purpose, Stranger, Told, arrive};
+use keyward::config::OidcSettings;
+use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys::default_workspace;
+use keyward::domain::users;
+use keyward::domain::users::single_sign_on::{Purpose, SsoRejection, SsoResult, Told, arrive};
 use keyward::model::MemberRole;
 use keyward::request::PEER;
 use keyward::secret::Plaintext;
@@ -17,12 +17,12 @@ use crate::both;
 use crate::support::{Keyward, Reply};
 
 const SESSION: &str = "__Host-keyward-session";
-const TRIP: &str = "__Host-keyward-trip";
+const TRIP: &str = "__Host-keyward-oidc";
 const CALLBACK: &str = "/dashboard/login/oidc/callback";
 
 /// An issuer at which nobody listens.
-fn oidc() -> Oidc {
-    Oidc {
+fn oidc() -> OidcSettings {
+    OidcSettings {
         issuer: "http://127.0.0.1:1".into(),
         client_id: "keyward".into(),
         client_secret: Plaintext::from("the client's secret".to_owned()),
@@ -35,7 +35,7 @@ fn oidc() -> Oidc {
 }
 
 /// A server with single sign-on, where these settings differ.
-pub async fn with(kw: &Keyward, change: impl FnOnce(&mut Oidc)) -> Keyward {
+pub async fn with(kw: &Keyward, change: impl FnOnce(&mut OidcSettings)) -> Keyward {
     let mut oidc = oidc();
     change(&mut oidc);
     Keyward::start_with(kw.stack, |settings| settings.oidc = Some(oidc)).await
@@ -55,15 +55,15 @@ pub async fn comes<'a>(
     kw: &'a Keyward,
     told: &Told,
     purpose: &Purpose,
-) -> Result<Visitor<'a>, Stranger> {
-    match arrive(&kw.app, told, purpose, None, &Origin::default()).await.unwrap() {
-        Arrival::In(signed_in, _) => {
+) -> Result<Visitor<'a>, SsoRejection> {
+    match arrive(&kw.app, told, purpose, None, &ClientInfo::default()).await.unwrap() {
+        SsoResult::In(signed_in, _) => {
             let mut visitor = Visitor::of(kw);
             visitor.cookies.insert(SESSION.into(), signed_in.token.expose().to_owned());
             Ok(visitor)
         }
-        Arrival::Refused(stranger) => Err(stranger),
-        Arrival::Linked => panic!("nobody was signed in"),
+        SsoResult::Refused(stranger) => Err(stranger),
+        SsoResult::Linked => panic!("nobody was signed in"),
     }
 }
 
@@ -147,7 +147,7 @@ both! {
         let kw = with(&kw, |_| {}).await;
         let mut guest = Visitor::of(&kw);
         guest.get("/dashboard/login").await;
-        let state = |secret: &str| people::single_sign_on::Trip::of(secret, &guest.csrf).state();
+        let state = |secret: &str| users::single_sign_on::AuthorizationRequest::of(secret, &guest.csrf).state();
         let good = state("secret");
         let queries = [
             (None, format!("code=c&state={good}")),
@@ -187,7 +187,7 @@ both! {
         let kw = with(&kw, |_| {}).await;
         let mut guest = Visitor::of(&kw);
         guest.get("/dashboard/login").await;
-        let state = people::single_sign_on::Trip::of("secret", &guest.csrf).state();
+        let state = users::single_sign_on::AuthorizationRequest::of("secret", &guest.csrf).state();
         let path = format!("{CALLBACK}?state={state}&error=access_denied");
         let here = "203.0.113.9:1".parse().unwrap();
 
@@ -205,7 +205,7 @@ both! {
             let kw = with(&kw, |oidc| oidc.default_role = role).await;
             let alan = told("alan", "Alan@example.com");
             let early = comes(&kw, &alan, &Purpose::SignIn).await.err();
-            assert!(role.is_none() || early == Some(Stranger::TooEarly));
+            assert!(role.is_none() || early == Some(SsoRejection::TooEarly));
             Visitor::owner(&kw).await;
 
             match comes(&kw, &alan, &Purpose::SignIn).await {
@@ -214,7 +214,7 @@ both! {
                     assert_eq!(visitor.get(&at("/members/user_none/remove")).await.status, 403);
                 }
                 Err(stranger) => {
-                    assert_eq!(stranger, Stranger::NotInvited("alan@example.com".into()));
+                    assert_eq!(stranger, SsoRejection::NotInvited("alan@example.com".into()));
                     assert!(role.is_none());
                 }
             }
@@ -228,13 +228,13 @@ both! {
         let link = Purpose::Join(invitation(&mut owner, "admin").await);
         let unverified = Told { is_email_verified: false, ..told("alan", "alan@example.com") };
 
-        assert!(matches!(comes(&kw, &unverified, &link).await, Err(Stranger::Unverified(..))));
-        assert!(matches!(comes(&kw, &told("eve", EMAIL), &link).await, Err(Stranger::Unlinked(_))));
+        assert!(matches!(comes(&kw, &unverified, &link).await, Err(SsoRejection::Unverified(..))));
+        assert!(matches!(comes(&kw, &told("eve", EMAIL), &link).await, Err(SsoRejection::Unlinked(_))));
         let mut alan = comes(&kw, &told("alan", "alan@example.com"), &link).await.ok().unwrap();
 
         assert_eq!(alan.get(&at("/root-keys/new")).await.status, 200);
         let late = comes(&kw, &told("late", "late@example.com"), &link).await;
-        assert_eq!(late.err(), Some(Stranger::NoLink));
+        assert_eq!(late.err(), Some(SsoRejection::NoLink));
         let events = kw.events_of("alan@example.com").await;
         assert_eq!(events, ["member.join", "user.login"]);
     }
@@ -251,8 +251,8 @@ both! {
         let elsewhere = comes(&kw, &elsewhere, &Purpose::SignIn).await;
 
         assert!(renamed.get("/dashboard/account").await.text.contains("alan@example.com"));
-        assert_eq!(other.err(), Some(Stranger::Unlinked("alan@example.com".into())));
-        assert_eq!(elsewhere.err(), Some(Stranger::NotInvited("a@b.example".into())));
+        assert_eq!(other.err(), Some(SsoRejection::Unlinked("alan@example.com".into())));
+        assert_eq!(elsewhere.err(), Some(SsoRejection::NotInvited("a@b.example".into())));
     }
 
     async fn a_session_by_single_sign_on_is_listed_and_ends_like_any_other(kw) {
@@ -291,7 +291,7 @@ both! {
     async fn an_operators_link_gives_an_account_to_who_has_its_address_and_ends_what_was(kw) {
         let kw = with(&kw, |_| {}).await;
         let mut before = Visitor::owner(&kw).await;
-        let link = people::operator_link(&kw.app, &default_workspace()).await.unwrap();
+        let link = users::operator_link(&kw.app, &default_workspace()).await.unwrap();
         let link = Purpose::Join(link.expose().to_owned());
 
         let mut ada = comes(&kw, &told("ada", EMAIL), &link).await.ok().unwrap();
@@ -335,7 +335,7 @@ both! {
         let heir = comes(&kw, &told("heir", EMAIL), &Purpose::SignIn).await;
 
         assert!(ada.is_in().await && !squatter.is_in().await);
-        assert_eq!(heir.err(), Some(Stranger::Unlinked(EMAIL.into())));
+        assert_eq!(heir.err(), Some(SsoRejection::Unlinked(EMAIL.into())));
         assert!(kw.events_of(EMAIL).await.contains(&"user.linkLogin".to_owned()));
         // Whoever knew the password would have the account again when passwords are taken again.
         assert_eq!(kw.texts("people", "password").await, [""]);
@@ -355,7 +355,7 @@ both! {
         assert!(!visitor.is_in().await);
         assert_eq!(kw.rows("people_logins").await, 0);
         let again = comes(&kw, &alan, &Purpose::SignIn).await;
-        assert_eq!(again.err(), Some(Stranger::NotInvited("alan@example.com".into())));
+        assert_eq!(again.err(), Some(SsoRejection::NotInvited("alan@example.com".into())));
     }
 
     async fn of_two_who_come_first_under_one_name_at_once_both_are_one_person(kw) {

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::analytics::writer;
-use keyward::store::events::{Batch, Sum, Total, TotalOf};
+use keyward::store::events::{Aggregate, Batch, TotalDelta, TotalOf};
 use serde_json::json;
 
 use crate::both;
@@ -105,10 +105,10 @@ both! {
             time: NOON,
             outcome: "VALID",
         };
-        let sum = Sum { count: 3, ..Sum::default() };
+        let sum = Aggregate { count: 3, ..Aggregate::default() };
         let batch = Batch {
             name: "replica 1".into(),
-            verification_totals: vec![Total { of, sum }],
+            verification_totals: vec![TotalDelta { of, sum }],
             ..Batch::default()
         };
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use keyward::domain::analytics::{delivering, writer};
-use keyward::model::{EventKind, Unit};
+use keyward::domain::analytics::{clickhouse_delivery, writer};
+use keyward::model::{EventKind, RollupUnit};
 
-use keyward::store::events::WantedTotals;
+use keyward::store::events::TotalsFilter;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -16,9 +16,9 @@ const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// How many verifications there were in each unit of time, by when it begins.
-async fn counts(kw: &Keyward, unit: Unit) -> Vec<(i64, i64)> {
+async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
     let workspace = keyward::domain::root_keys::default_workspace();
-    let wanted = WantedTotals {
+    let wanted = TotalsFilter {
         workspace: &workspace,
         kind: EventKind::Verifications,
         only: None,
@@ -35,7 +35,7 @@ async fn counts(kw: &Keyward, unit: Unit) -> Vec<(i64, i64)> {
 }
 
 async fn count(kw: &Keyward) -> i64 {
-    counts(kw, Unit::Month).await.into_iter().map(|(_, count)| count).sum()
+    counts(kw, RollupUnit::Month).await.into_iter().map(|(_, count)| count).sum()
 }
 
 /// What a run of luck is made of.
@@ -62,7 +62,10 @@ async fn every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
         }
         writer::write(&kw.app).await.unwrap();
         wire.will(fates.iter().copied());
-        let (_, _) = tokio::join!(delivering::deliver(&kw.app), delivering::deliver(&other.app));
+        let (_, _) = tokio::join!(
+            clickhouse_delivery::deliver(&kw.app),
+            clickhouse_delivery::deliver(&other.app)
+        );
         wire.will([]);
         let now = count(&kw).await;
         assert!(seen <= now && now <= verified, "{seen} were there, now {now} of {verified}");
@@ -71,10 +74,10 @@ async fn every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
     wire.calm().await;
     // What is in the hands of somebody who does not answer is taken by another one.
     kw.clock.advance_ms(120_000);
-    delivering::deliver(&kw.app).await.unwrap();
+    clickhouse_delivery::deliver(&kw.app).await.unwrap();
 
     assert_eq!(count(&kw).await, verified);
-    let waiting = kw.app.events.read_own().await.unwrap().undelivered().await.unwrap();
+    let waiting = kw.app.events.read_local().await.unwrap().undelivered().await.unwrap();
     assert_eq!(waiting.events, 0);
 }
 
@@ -128,20 +131,20 @@ beside_clickhouse! {
         let now = kw.clock.now();
         let mut tx = kw.app.events.begin().await.unwrap();
         let slow = tx.begin_delivery(now).await.unwrap();
-        let taken = tx.take(slow, now, now.plus_ms(1_000), 10).await.unwrap();
+        let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
         tx.commit().await.unwrap();
-        delivering::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
         assert_eq!((taken.len(), count(&kw).await), (1, 0), "it is in somebody's hands");
 
         kw.clock.advance_ms(1_000);
-        delivering::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
         assert_eq!(count(&kw).await, 1);
         // Now it comes.
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
         let client = &kw.warehouse.as_ref().unwrap().client;
         client.insert("verifications", line).await.unwrap();
         let mut tx = kw.app.events.begin().await.unwrap();
-        assert!(!tx.arrived(slow, 1).await.unwrap());
+        assert!(!tx.confirm_delivery(slow, 1).await.unwrap());
         drop(tx);
 
         assert_eq!(count(&kw).await, 1);
@@ -149,7 +152,7 @@ beside_clickhouse! {
 
     async fn a_batch_that_is_put_again_is_delivered_once(kw) {
         let key = kw.key(json!({})).await;
-        let parcel = |name: &str| keyward::store::deliveries::Parcel {
+        let parcel = |name: &str| keyward::store::outbox::OutboxBatch {
             name: name.into(),
             first_at: NOON,
             last_at: NOON,
@@ -158,19 +161,19 @@ beside_clickhouse! {
         };
         for _ in 0..2 {
             let mut tx = kw.app.events.begin().await.unwrap();
-            tx.put(&parcel("r 7"), NOON).await.unwrap();
+            tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
             tx.commit().await.unwrap();
         }
         let waiting = || async {
-            kw.app.events.read_own().await.unwrap().undelivered().await.unwrap().events
+            kw.app.events.read_local().await.unwrap().undelivered().await.unwrap().events
         };
         assert_eq!(waiting().await, 1);
-        delivering::deliver(&kw.app).await.unwrap();
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
         assert_eq!(waiting().await, 0);
 
         // Its writer has not heard that it was put, and does it again after it has arrived.
         let mut tx = kw.app.events.begin().await.unwrap();
-        tx.put(&parcel("r 7"), NOON).await.unwrap();
+        tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
         tx.commit().await.unwrap();
 
         assert_eq!(waiting().await, 0);
@@ -187,17 +190,17 @@ beside_clickhouse! {
         kw.clock.advance_ms(DAY_MS);
         kw.verify(&key.key).await.is("VALID");
         kw.write_events().await;
-        let told = counts(&kw, Unit::Hour).await;
+        let told = counts(&kw, RollupUnit::Hour).await;
 
-        delivering::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
 
-        let delivered = kw.app.events.read_own().await.unwrap().delivered().await.unwrap();
+        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
         let midnight = NOON.0 + DAY_MS / 2;
         assert_eq!((delivered.summed_until, delivered.void), (midnight, vec![]));
         assert_eq!(told.len(), 4);
-        assert_eq!(counts(&kw, Unit::Hour).await, told);
-        assert_eq!(counts(&kw, Unit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
-        assert_eq!(counts(&kw, Unit::Minute).await.len(), 4, "minutes are of the events");
+        assert_eq!(counts(&kw, RollupUnit::Hour).await, told);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
+        assert_eq!(counts(&kw, RollupUnit::Minute).await.len(), 4, "minutes are of the events");
     }
 
     async fn a_day_has_its_hour_of_grace(kw) {
@@ -205,8 +208,8 @@ beside_clickhouse! {
         kw.verify(&key.key).await.is("VALID");
         kw.write_events().await;
         let summed_until = || async {
-            delivering::keep(&kw.app).await.unwrap();
-            kw.app.events.read_own().await.unwrap().delivered().await.unwrap().summed_until
+            clickhouse_delivery::keep(&kw.app).await.unwrap();
+            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().summed_until
         };
         let midnight = NOON.0 + DAY_MS / 2;
 
@@ -227,17 +230,17 @@ beside_clickhouse! {
         kw.clock.advance_ms(-DAY_MS);
         kw.verify(&key.key).await.is("VALID");
         kw.clock.advance_ms(4 * DAY_MS);
-        delivering::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
         assert_eq!(count(&kw).await, 1);
 
         kw.write_events().await;
-        delivering::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
 
         let noon = NOON.0 - DAY_MS / 2;
         let days = [(noon - 2 * DAY_MS, 1), (noon - DAY_MS, 1), (noon, 2)];
-        assert_eq!(counts(&kw, Unit::Day).await, days);
-        delivering::keep(&kw.app).await.unwrap();
-        assert_eq!(counts(&kw, Unit::Day).await, days, "once is enough");
+        assert_eq!(counts(&kw, RollupUnit::Day).await, days);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Day).await, days, "once is enough");
     }
 
     async fn a_day_whose_summing_up_broke_off_is_summed_up_by_another(kw) {
@@ -247,20 +250,20 @@ beside_clickhouse! {
         kw.clock.advance_ms(2 * DAY_MS);
         let now = kw.clock.now();
         let mut tx = kw.app.events.begin().await.unwrap();
-        let day = tx.take_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
+        let day = tx.claim_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
         tx.commit().await.unwrap();
         let day = day.expect("a day is over");
         let client = &kw.warehouse.as_ref().unwrap().client;
         client.sum_up_day(EventKind::Verifications, &day).await.unwrap();
-        delivering::keep(&kw.app).await.unwrap();
-        assert_eq!(counts(&kw, Unit::Day).await.len(), 1, "of the events");
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Day).await.len(), 1, "of the events");
 
         kw.clock.advance_ms(1_000);
-        delivering::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
 
-        let delivered = kw.app.events.read_own().await.unwrap().delivered().await.unwrap();
+        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
         assert!(delivered.summed_until > NOON.0 && delivered.void == [day.delivery]);
-        assert_eq!(counts(&kw, Unit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
 
     async fn events_are_forgotten_before_their_sums(kw) {
@@ -268,14 +271,14 @@ beside_clickhouse! {
         kw.verify(&key.key).await.is("VALID");
         kw.write_events().await;
         kw.clock.advance_ms(89 * DAY_MS);
-        delivering::keep(&kw.app).await.unwrap();
-        assert_eq!(counts(&kw, Unit::Minute).await, [(NOON.0, 1)]);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Minute).await, [(NOON.0, 1)]);
 
         kw.clock.advance_ms(2 * DAY_MS);
-        delivering::keep(&kw.app).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
 
-        assert_eq!(counts(&kw, Unit::Minute).await, []);
-        assert_eq!(counts(&kw, Unit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+        assert_eq!(counts(&kw, RollupUnit::Minute).await, []);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
     }
 
     async fn what_broke_off_is_deleted_after_a_day(kw) {
@@ -285,7 +288,7 @@ beside_clickhouse! {
         let now = kw.clock.now();
         let mut tx = kw.app.events.begin().await.unwrap();
         let gone = tx.begin_delivery(now).await.unwrap();
-        let taken = tx.take(gone, now, now, 10).await.unwrap();
+        let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
         tx.commit().await.unwrap();
         let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{gone},"), 1);
         let client = &kw.warehouse.as_ref().unwrap().client;
@@ -293,8 +296,8 @@ beside_clickhouse! {
         kw.write_events().await;
         assert_eq!(count(&kw).await, 1);
         let void = || async {
-            delivering::keep(&kw.app).await.unwrap();
-            kw.app.events.read_own().await.unwrap().delivered().await.unwrap().void
+            clickhouse_delivery::keep(&kw.app).await.unwrap();
+            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().void
         };
         kw.clock.advance_ms(DAY_MS);
         assert_eq!(void().await, [gone], "it might still be on its way");
@@ -325,9 +328,9 @@ async fn while_clickhouse_is_away_keys_are_verified_and_events_wait() {
     kw.verify(&key.key).await.is("VALID");
 
     writer::write(&kw.app).await.unwrap();
-    let refused = delivering::deliver(&kw.app).await.expect_err("nobody is there");
+    let refused = clickhouse_delivery::deliver(&kw.app).await.expect_err("nobody is there");
     kw.clock.advance_ms(7_000);
-    let _ = delivering::deliver(&kw.app).await;
+    let _ = clickhouse_delivery::deliver(&kw.app).await;
 
     assert!(refused.is_outage(), "{refused}");
     assert!(!refused.to_string().contains("nowhere"), "{refused}");
@@ -343,21 +346,21 @@ async fn one_batch_that_is_refused_does_not_hold_up_the_others() {
     let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
     let key = kw.key(json!({})).await;
     let mut tx = kw.app.events.begin().await.unwrap();
-    let parcel = keyward::store::deliveries::Parcel {
+    let parcel = keyward::store::outbox::OutboxBatch {
         name: "spoiled".into(),
         events: 1,
         verifications: "{\"time\":\"never\"}\n".into(),
         ..Default::default()
     };
-    tx.put(&parcel, NOON).await.unwrap();
+    tx.enqueue_batch(&parcel, NOON).await.unwrap();
     tx.commit().await.unwrap();
     kw.verify(&key.key).await.is("VALID");
     writer::write(&kw.app).await.unwrap();
 
-    assert!(delivering::deliver(&kw.app).await.is_err());
+    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
     kw.clock.advance_ms(60_000);
-    assert!(delivering::deliver(&kw.app).await.is_err());
-    let _ = delivering::deliver(&kw.app).await;
+    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
+    let _ = clickhouse_delivery::deliver(&kw.app).await;
 
     assert_eq!(count(&kw).await, 1);
     assert_eq!(kw.app.metrics.events.undelivered.get(), 1, "it waits to be looked at");
@@ -372,7 +375,8 @@ async fn half_a_delivery_does_not_count_when_nobody_is_there_for_the_other_half(
     writer::write(&kw.app).await.unwrap();
     wire.will([Fate::IsTheLast]);
 
-    let failed = delivering::deliver(&kw.app).await.expect_err("the second table is not reached");
+    let failed =
+        clickhouse_delivery::deliver(&kw.app).await.expect_err("the second table is not reached");
 
     let rows: Vec<(i64,)> =
         warehouse.client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();

@@ -1,9 +1,9 @@
 //! Room for events: on the disk of an embedded server, and in the database; and the role that reads them.
 
 use keyward::app::EVENTS_FILE;
-use keyward::config::Engines;
-use keyward::domain::analytics::{room, writer};
-use keyward::store::events::Tables;
+use keyward::config::Deployment;
+use keyward::domain::analytics::{event_space, writer};
+use keyward::store::events::EventDatabase;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use url::Url;
@@ -43,7 +43,7 @@ async fn oldest_events_go(stack: Stack) {
     // Nothing goes before it has been summed up.
     kw.app.events.trim(1 << 20, kw.app.clock.now()).await.unwrap();
     assert_eq!(events(&kw).await, 30_001);
-    room::trim(&kw.app).await.unwrap();
+    event_space::trim(&kw.app).await.unwrap();
 
     let left = events(&kw).await;
     assert!((3_000..10_000).contains(&left), "{left} events are left");
@@ -53,7 +53,7 @@ async fn oldest_events_go(stack: Stack) {
     let newest = "SELECT CAST(COUNT(*) AS TEXT) FROM verifications WHERE time = (SELECT MAX(time) FROM verifications)";
     assert_ne!(kw.events(newest).await, ["0"]);
     kw.change_events("ANALYZE verifications").await;
-    room::trim(&kw.app).await.unwrap();
+    event_space::trim(&kw.app).await.unwrap();
     let still = events(&kw).await;
     assert!(still >= left * 8 / 10, "{still} of {left} events are left");
 }
@@ -143,7 +143,7 @@ async fn days_that_are_over_are_dropped_as_a_whole() {
     kw.clock.advance_ms(DAY_MS);
     writer::keep(&kw.app).await.unwrap();
 
-    room::trim(&kw.app).await.unwrap();
+    event_space::trim(&kw.app).await.unwrap();
 
     assert_eq!(events(&kw).await, 0);
     let parts = kw.events("SELECT CAST(relname AS TEXT) FROM pg_class WHERE relname LIKE 'verifications\\_p2%' AND relkind = 'r'").await;
@@ -157,11 +157,11 @@ async fn events_are_not_written_while_the_disk_is_short_of_its_reserve() {
     const MARGIN_BYTES: u64 = 256 << 20;
     let kw = Keyward::start_with(Stack::Embedded, |settings| {
         settings.events_reserve_bytes = 0;
-        let free = room::free_bytes(settings).expect("the system tells");
+        let free = event_space::free_bytes(settings).expect("the system tells");
         settings.events_reserve_bytes = free.saturating_sub(MARGIN_BYTES);
     })
     .await;
-    let Engines::Embedded { data_dir } = &kw.app.settings.engines else { unreachable!() };
+    let Deployment::Embedded { data_dir } = &kw.app.settings.engines else { unreachable!() };
     let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
     kw.verify(&key.key).await.is("VALID");
     kw.write_events().await;
@@ -216,7 +216,7 @@ impl Role {
 async fn analytics_role_reads_events_and_nothing_else() {
     let role = Role::create().await;
     let kw = Keyward::start_with(Stack::Replica, |settings| {
-        let Engines::Replica { database_url, .. } = &settings.engines else { unreachable!() };
+        let Deployment::Replica { database_url, .. } = &settings.engines else { unreachable!() };
         let mut url = Url::parse(database_url).unwrap();
         url.set_username(&role.0).unwrap();
         url.set_password(Some("secret")).unwrap();
@@ -246,7 +246,7 @@ async fn analytics_role_reads_events_and_nothing_else() {
     }
     let known = kw.app.events.analytics_role().await.unwrap().expect("it is Postgres");
     assert!(!known.is_superuser && !known.reads_other_tables && !known.writes_events, "{known:?}");
-    let Tables::Postgres { ask, .. } = &kw.app.events.tables else { unreachable!() };
+    let EventDatabase::Postgres { ask, .. } = &kw.app.events.tables else { unreachable!() };
     for sql in
         ["SELECT 1 FROM public.keys", "SELECT 1 FROM void_deliveries", "SELECT 1 FROM pg_authid"]
     {

@@ -1,12 +1,12 @@
 //! The cursor of a list, from the reply that tells it to the request that sends it back.
 
 use keyward::domain::page::{Page, Paging};
-use keyward::error::{Code, Error, Fault};
+use keyward::error::{Code, Error, FieldError};
 use keyward::rpc::decode;
 use keyward::rpc::reply::Reply as _;
 use keyward::rpc::v2::V2;
 use keyward::rpc::v2::permissions::list_permissions::ListPermissions;
-use keyward::rpc::v2::shapes::searched;
+use keyward::rpc::v2::schemas::searched;
 use serde_json::{Value, json};
 
 use crate::spelled;
@@ -107,7 +107,7 @@ fn hold_against_json(body: &[u8]) {
     }
 }
 
-fn is_in(fault: &Fault, field: &str) -> bool {
+fn is_in(fault: &FieldError, field: &str) -> bool {
     fault.location.starts_with(&format!("/properties/{field}/")) && fault.message.contains(field)
 }
 

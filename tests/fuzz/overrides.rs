@@ -32,7 +32,7 @@ fn the_exact_text_applies_then_the_longest_pattern_that_matches_then_the_older()
             let right = applying(&known, &identifier).map(|known| known.id.clone());
 
             let told = Overrides::new(known);
-            let told = told.applying_to(&identifier, NOW).map(|known| known.id.clone());
+            let told = told.find_active(&identifier, NOW).map(|known| known.id.clone());
             assert_eq!(told, right, "{text:?}");
         }
     });
@@ -46,7 +46,7 @@ fn patterns_made_to_be_slow_are_passed_over_at_once() {
     let identifier = "a".repeat(512);
 
     let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(known.applying_to(&identifier, NOW).is_some()));
+    thread::spawn(move || tell.send(known.find_active(&identifier, NOW).is_some()));
 
     assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(false));
 }

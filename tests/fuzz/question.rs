@@ -3,9 +3,9 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use keyward::domain::analytics::sql::{self, Asked, Engine, Family, Visible};
+use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
 use keyward::error::Error;
-use keyward::model::{Delivered, Retention};
+use keyward::model::{DeliverySnapshot, Retention};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _, SqliteConnection};
 use tokio::runtime::Runtime;
 
@@ -123,9 +123,9 @@ impl Database {
 
     fn hold(&mut self, text: &str) {
         for family in [Family::Verifications, Family::Ratelimits] {
-            let asked = Asked {
+            let asked = QueryContext {
                 family,
-                visible: Visible {
+                visible: RowScope {
                     workspace_id: "ws_mark".into(),
                     only: Some(vec!["mark".into()]),
                 },
@@ -133,13 +133,17 @@ impl Database {
                 retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
                 rows_max: 10,
                 inner_rows_max: None,
-                delivered: Delivered { last: 7, void: vec![3, 5], summed_until: 1_773_100_800_000 },
+                delivered: DeliverySnapshot {
+                    last: 7,
+                    void: vec![3, 5],
+                    summed_until: 1_773_100_800_000,
+                },
             };
-            for engine in [Engine::Postgres, Engine::Sqlite, Engine::ClickHouse] {
+            for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
                 match sql::translate(text, engine, &asked) {
-                    Err(Error::Question(_, told)) => assert!(told.len() < 600, "{told}"),
+                    Err(Error::AnalyticsQuery(_, told)) => assert!(told.len() < 600, "{told}"),
                     Err(other) => panic!("{text:?}: {other:?}"),
-                    Ok(question) if engine == Engine::ClickHouse => {
+                    Ok(question) if engine == SqlDialect::ClickHouse => {
                         hold_reads(text, &question.query.sql);
                     }
                     Ok(question) => self.hold_query(text, engine, &question.query.sql),
@@ -148,7 +152,7 @@ impl Database {
         }
     }
 
-    fn hold_query(&mut self, text: &str, engine: Engine, query: &str) {
+    fn hold_query(&mut self, text: &str, engine: SqlDialect, query: &str) {
         self.accepted += 1;
         let count = |words: &str| query.matches(words).count();
         // Every read of a table is of its workspace's rows, and behind a fence.
@@ -163,7 +167,7 @@ impl Database {
             assert!(!asked.contains(own), "{text:?} became {query}");
         }
         assert!(query.is_ascii(), "{query}");
-        if engine == Engine::Sqlite {
+        if engine == SqlDialect::Sqlite {
             let sql = AssertSqlSafe(query.to_owned()).into_sql_str();
             let prepared = self.runtime.block_on(self.connection.prepare(sql));
             assert!(prepared.is_ok(), "{text:?} became {query}: {:?}", prepared.err());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::clock::{Clock, Stopwatch, Timestamp};
-use keyward::limiter::{Engine as _, Keyspace, ReplicaRank, Window};
+use keyward::limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
 
 use super::{MINUTE, lifetime_ms, one, redis};
 use crate::support::{NOON, random, redis_url};
@@ -62,13 +62,13 @@ async fn charged_windows_deny_what_take_would_have_admitted() {
     let (name, start) = (name(), Timestamp(NOON.0 / MINUTE * MINUTE));
     let take = |cost| one(Window::new(name.clone(), 10, MINUTE, cost));
     let engine = redis();
-    engine.count(&take(3), Some(start)).await.unwrap();
+    engine.consume_windows(&take(3), Some(start)).await.unwrap();
 
     charge(&name, start.0 / MINUTE, 6, start).await;
 
-    assert!(!engine.count(&take(2), Some(start)).await.unwrap().taken);
-    let last = engine.count(&take(1), Some(start)).await.unwrap();
-    assert!(last.taken && last.windows[0].effective == 9);
+    assert!(!engine.consume_windows(&take(2), Some(start)).await.unwrap().is_admitted);
+    let last = engine.consume_windows(&take(1), Some(start)).await.unwrap();
+    assert!(last.is_admitted && last.windows[0].effective == 9);
 }
 
 #[tokio::test]
@@ -76,17 +76,18 @@ async fn local_admissions_are_charged_once_when_redis_replies() {
     let (engine, name) = (redis(), name());
     // Long enough that it does not end meanwhile.
     let window = |cost| Window::new(name.clone(), 10, 1_000 * 86_400_000, cost);
-    engine.count(&one(window(3)), None).await.unwrap();
+    engine.consume_windows(&one(window(3)), None).await.unwrap();
 
     let alone = ReplicaRank { rank: 0, replicas: 1 };
     let consume =
         |cost| engine.consume_share(&one(window(cost)), alone, true, None, &Clock::System);
-    assert!(consume(4).0.taken);
-    assert!(!consume(4).0.taken, "3 are left");
+    assert!(consume(4).0.is_admitted);
+    assert!(!consume(4).0.is_admitted, "3 are left");
     engine.charge_due();
 
     let watch = Stopwatch::new();
-    let count = async || engine.count(&one(window(0)), None).await.unwrap().windows[0].effective;
+    let count =
+        async || engine.consume_windows(&one(window(0)), None).await.unwrap().windows[0].effective;
     while count().await != 7 {
         assert!(watch.elapsed() < Duration::from_secs(5), "{}", count().await);
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,7 +1,9 @@
 //! The version of the format that values in Redis carry: none is version 1, and of a later one nothing is known.
 
 use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{Closed, Fill, Keyspace, PurseState, Spend, Take, Window};
+use keyward::limiter::{
+    CloseResult, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window,
+};
 use redis::aio::MultiplexedConnection;
 
 use super::*;
@@ -44,9 +46,9 @@ async fn window_without_a_version_is_counted_on_and_gets_one() {
     let take = window(&keys, 1);
     store(&name(&keys), &unversioned(3.0)).await;
 
-    let taken = engine.count(&take, Some(NOON)).await.unwrap();
+    let taken = engine.consume_windows(&take, Some(NOON)).await.unwrap();
 
-    assert_eq!((taken.taken, taken.windows[0].effective), (true, 3));
+    assert_eq!((taken.is_admitted, taken.windows[0].effective), (true, 3));
     let expected = [unversioned(4.0), vec![1]].concat();
     assert_eq!(stored(&name(&keys)).await, expected);
 }
@@ -58,9 +60,9 @@ async fn window_of_a_later_version_admits_nothing_and_stays_as_it_is() {
     store(&name(&keys), &value).await;
 
     for cost in [0, 1] {
-        let taken = engine.count(&window(&keys, cost), Some(NOON)).await.unwrap();
+        let taken = engine.consume_windows(&window(&keys, cost), Some(NOON)).await.unwrap();
 
-        assert!(!taken.taken, "cost {cost}");
+        assert!(!taken.is_admitted, "cost {cost}");
         assert_eq!(taken.windows[0].remaining(&window(&keys, cost)[0], false), 0);
     }
     assert_eq!(stored(&name(&keys)).await, value);
@@ -76,37 +78,37 @@ impl House {
     /// With a purse of 10 units, of which 3 are spent.
     async fn open() -> Self {
         let redis = redis();
-        let purse = Keyspace::new(format!("t{}:", random())).purse("key_a", 1);
+        let purse = Keyspace::new(format!("t{}:", random())).lease("key_a", 1);
         let mut house = Self { redis, purse, life: 0 };
-        let look = Take { windows: Vec::new(), spend: Some(house.spend(0)) };
-        let looked = house.redis.take(&look, Some(NOON)).await.unwrap();
+        let look = ConsumeRequest { windows: Vec::new(), spend: Some(house.spend(0)) };
+        let looked = house.redis.consume(&look, Some(NOON)).await.unwrap();
         house.life = looked.purse.unwrap().life;
-        assert_eq!(house.take(3, Some(10)).await, (true, PurseState::Enough));
+        assert_eq!(house.take(3, Some(10)).await, (true, LeaseState::Sufficient));
         house
     }
 
-    fn spend(&self, cost: i64) -> Spend {
-        Spend { purse: self.purse.clone(), cost, fill: None }
+    fn spend(&self, cost: i64) -> LeaseSpend {
+        LeaseSpend { purse: self.purse.clone(), cost, fill: None }
     }
 
-    async fn take(&self, cost: i64, opened_with: Option<i64>) -> (bool, PurseState) {
+    async fn take(&self, cost: i64, opened_with: Option<i64>) -> (bool, LeaseState) {
         self.fill(cost, opened_with.map(|block| (0, block))).await
     }
 
-    async fn fill(&self, cost: i64, block: Option<(i64, i64)>) -> (bool, PurseState) {
+    async fn fill(&self, cost: i64, block: Option<(i64, i64)>) -> (bool, LeaseState) {
         let ends = Timestamp((1 << 53) - 1);
         let fill = block.map(|(base, block)| {
             let (life, opens, bank) = (self.life, base == 0, 0);
-            Fill { life, opens, base, block, bank, ends }
+            TopUp { life, creates_lease: opens, granted_before: base, block, bank, refill_at: ends }
         });
-        let spend = Spend { fill, ..self.spend(cost) };
-        let take = Take { windows: Vec::new(), spend: Some(spend) };
-        let taken = self.redis.take(&take, Some(NOON)).await.unwrap();
-        (taken.taken, taken.purse.unwrap().state)
+        let spend = LeaseSpend { fill, ..self.spend(cost) };
+        let take = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
+        let taken = self.redis.consume(&take, Some(NOON)).await.unwrap();
+        (taken.is_admitted, taken.purse.unwrap().state)
     }
 
-    async fn close(&self, idle: Duration) -> Closed {
-        self.redis.close(&self.purse, self.life, idle, Some(NOON)).await.unwrap()
+    async fn close(&self, idle: Duration) -> CloseResult {
+        self.redis.close_lease(&self.purse, self.life, idle, Some(NOON)).await.unwrap()
     }
 }
 
@@ -119,9 +121,9 @@ async fn purse_without_a_version_is_spent_from_and_gets_one() {
     assert_eq!(value.pop(), Some(1));
     store(&house.purse, &value).await;
 
-    assert_eq!(house.take(2, None).await, (true, PurseState::Enough));
+    assert_eq!(house.take(2, None).await, (true, LeaseState::Sufficient));
     assert_eq!(stored(&house.purse).await.len(), value.len() + 1);
-    assert_eq!(house.close(Duration::ZERO).await, Closed::Settled { spent: 5 });
+    assert_eq!(house.close(Duration::ZERO).await, CloseResult::Closed { spent: 5 });
 }
 
 #[tokio::test]
@@ -132,12 +134,15 @@ async fn purse_of_a_later_version_is_not_spent_from_and_is_withheld_when_it_is_c
     value.extend([LATER, 7, 7]);
     store(&house.purse, &value).await;
 
-    assert_eq!(house.take(1, None).await, (false, PurseState::Short));
-    assert_eq!(house.fill(1, Some((10, 5))).await, (false, PurseState::Missing));
+    assert_eq!(house.take(1, None).await, (false, LeaseState::Insufficient));
+    assert_eq!(house.fill(1, Some((10, 5))).await, (false, LeaseState::NotFound));
     assert_eq!(stored(&house.purse).await, value);
     let purses = [house.purse.clone()];
-    assert_eq!(house.redis.busy(&purses, MOMENT, Some(NOON)).await.unwrap(), [Some(0)]);
-    assert_eq!(house.close(MOMENT).await, Closed::Busy);
-    assert_eq!(house.close(Duration::ZERO).await, Closed::Missing);
-    assert_eq!(house.take(1, None).await, (false, PurseState::Closed));
+    assert_eq!(
+        house.redis.list_active_leases(&purses, MOMENT, Some(NOON)).await.unwrap(),
+        [Some(0)]
+    );
+    assert_eq!(house.close(MOMENT).await, CloseResult::InUse);
+    assert_eq!(house.close(Duration::ZERO).await, CloseResult::NotFound);
+    assert_eq!(house.take(1, None).await, (false, LeaseState::Closed));
 }

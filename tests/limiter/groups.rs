@@ -19,8 +19,8 @@ both_engines! {
         let mut outcomes = Vec::new();
 
         for name in ["a", "b", "a", "c", "d", "c", "d"] {
-            let taken = engine.count(&one(window(&keys, name, 1, &group)), Some(NOON)).await.unwrap();
-            outcomes.push((taken.taken, taken.group));
+            let taken = engine.consume_windows(&one(window(&keys, name, 1, &group)), Some(NOON)).await.unwrap();
+            outcomes.push((taken.is_admitted, taken.group));
         }
 
         let (grown, none, full) =
@@ -36,7 +36,7 @@ both_engines! {
             let take = |name: &&str| one(window(&keys, name, 1, &group));
             let takes: Vec<_> = names.iter().map(take).collect();
             let at = Some(start.plus_ms(after_ms));
-            let taken = join_all(takes.iter().map(|take| engine.count(take, at))).await;
+            let taken = join_all(takes.iter().map(|take| engine.consume_windows(take, at))).await;
             taken.into_iter().map(|taken| taken.unwrap().group).collect::<Vec<_>>()
         };
         count(0, &["a"]).await;
@@ -53,16 +53,16 @@ both_engines! {
             names.iter().map(|name| window(&keys, name, 1, &group)).collect()
         };
         let plain = Window::new(keys.window("key_a", MINUTE, "plain"), 5, MINUTE, 1);
-        engine.count(&take(&["a", "b"]), Some(NOON)).await.unwrap();
+        engine.consume_windows(&take(&["a", "b"]), Some(NOON)).await.unwrap();
 
         let mut too_many = take(&["a", "c", "d"]);
         too_many.push(plain.clone());
-        let refused = engine.count(&too_many, Some(NOON)).await.unwrap();
-        let fits = engine.count(&take(&["a", "c"]), Some(NOON)).await.unwrap();
-        let untouched = engine.count(&one(plain), Some(NOON)).await.unwrap();
+        let refused = engine.consume_windows(&too_many, Some(NOON)).await.unwrap();
+        let fits = engine.consume_windows(&take(&["a", "c"]), Some(NOON)).await.unwrap();
+        let untouched = engine.consume_windows(&one(plain), Some(NOON)).await.unwrap();
 
-        assert_eq!((refused.taken, refused.group), (false, GroupChange::Full));
-        assert_eq!((fits.taken, fits.windows[0].effective), (true, 1));
+        assert_eq!((refused.is_admitted, refused.group), (false, GroupChange::Full));
+        assert_eq!((fits.is_admitted, fits.windows[0].effective), (true, 1));
         assert_eq!(untouched.windows[0].effective, 0);
     }
 
@@ -82,7 +82,7 @@ both_engines! {
             (3 * MINUTE, "d"),
         ] {
             let take = one(window(&keys, name, 1, &group));
-            let taken = engine.count(&take, Some(start.plus_ms(after_ms))).await.unwrap();
+            let taken = engine.consume_windows(&take, Some(start.plus_ms(after_ms))).await.unwrap();
             outcomes.push(taken.group);
         }
 
@@ -95,9 +95,9 @@ both_engines! {
         let refused = Window::new(keys.window("key_a", MINUTE, "r"), 0, MINUTE, 1);
         let take = vec![window(&keys, "a", 1, &group), refused];
 
-        let denied = engine.count(&take, Some(NOON)).await.unwrap();
-        let peek = engine.count(&one(window(&keys, "b", 0, &group)), Some(NOON)).await.unwrap();
-        let first = engine.count(&one(window(&keys, "c", 1, &group)), Some(NOON)).await.unwrap();
+        let denied = engine.consume_windows(&take, Some(NOON)).await.unwrap();
+        let peek = engine.consume_windows(&one(window(&keys, "b", 0, &group)), Some(NOON)).await.unwrap();
+        let first = engine.consume_windows(&one(window(&keys, "c", 1, &group)), Some(NOON)).await.unwrap();
 
         assert_eq!([denied.group, peek.group], [GroupChange::None; 2]);
         assert_eq!(first.group, GroupChange::Grown);
@@ -108,9 +108,9 @@ both_engines! {
         let names: Vec<_> = (0..40).map(|n| format!("n{n}")).collect();
         let takes: Vec<_> = names.iter().map(|name| one(window(&keys, name, 1, &group))).collect();
 
-        let outcomes = join_all(takes.iter().map(|take| engine.count(take, Some(NOON)))).await;
+        let outcomes = join_all(takes.iter().map(|take| engine.consume_windows(take, Some(NOON)))).await;
 
-        let taken = outcomes.into_iter().filter(|taken| taken.as_ref().unwrap().taken).count();
+        let taken = outcomes.into_iter().filter(|taken| taken.as_ref().unwrap().is_admitted).count();
         assert_eq!(taken, 10);
     }
 }
@@ -121,8 +121,8 @@ async fn group_in_redis_lives_as_long_as_its_longest_counter() {
     let (engine, group) = (redis(), group(&keys, 10));
     let long = Window::new(keys.window("key_a", 60 * MINUTE, "a"), 5, 60 * MINUTE, 1);
 
-    engine.count(&one(long.in_group(group.clone())), None).await.unwrap();
-    engine.count(&one(window(&keys, "b", 1, &group)), None).await.unwrap();
+    engine.consume_windows(&one(long.in_group(group.clone())), None).await.unwrap();
+    engine.consume_windows(&one(window(&keys, "b", 1, &group)), None).await.unwrap();
 
     let ttl = lifetime_ms(&keys.group("key_a")).await;
     assert!(ttl > 60 * MINUTE - 1000 && ttl <= 120 * MINUTE, "{ttl}");
@@ -141,7 +141,7 @@ async fn local_counters_forget_groups_when_their_counters_have_expired() {
         };
         let at = if n < 100 { NOON.plus_ms(-3 * MINUTE) } else { NOON };
         let window = Window::new(keys.window(&key, MINUTE, "a"), 5, MINUTE, 1);
-        engine.count_at(&one(window.in_group(Arc::new(group))), at);
+        engine.consume_at(&one(window.in_group(Arc::new(group))), at);
     }
 
     let totals = engine.count_groups();

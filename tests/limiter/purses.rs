@@ -1,7 +1,9 @@
-//! Purses: what `lua/take.lua` and `lua/close.lua` do to them, on a real Redis and beside a model.
+//! Purses: what `lua/consume.lua` and `lua/close_lease.lua` do to them, on a real Redis and beside a model.
 
 use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{Closed, Fill, Keyspace, PurseState, Spend, Take, Taken, Window};
+use keyward::limiter::{
+    CloseResult, ConsumeReply, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window,
+};
 
 use super::*;
 
@@ -15,155 +17,166 @@ struct House {
 
 async fn house() -> House {
     let (redis, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
-    let life = look(&redis, &keys.purse("key_life", 1)).await.purse.unwrap().life;
+    let life = look(&redis, &keys.lease("key_life", 1)).await.purse.unwrap().life;
     House { redis, keys, life }
 }
 
-async fn look(redis: &RedisCounters, purse: &str) -> Taken {
-    redis.take(&spend(purse, 0, None), Some(NOON)).await.unwrap()
+async fn look(redis: &RedisCounters, purse: &str) -> ConsumeReply {
+    redis.consume(&spend(purse, 0, None), Some(NOON)).await.unwrap()
 }
 
-fn spend(purse: &str, cost: i64, fill: Option<Fill>) -> Take {
-    let spend = Spend { purse: purse.to_owned(), cost, fill };
-    Take { windows: Vec::new(), spend: Some(spend) }
+fn spend(purse: &str, cost: i64, fill: Option<TopUp>) -> ConsumeRequest {
+    let spend = LeaseSpend { purse: purse.to_owned(), cost, fill };
+    ConsumeRequest { windows: Vec::new(), spend: Some(spend) }
 }
 
 impl House {
     /// A block; the first one makes the purse.
-    fn fill(&self, base: i64, block: i64, bank: i64) -> Fill {
-        Fill { life: self.life, opens: base == 0, base, block, bank, ends: FOREVER }
+    fn fill(&self, base: i64, block: i64, bank: i64) -> TopUp {
+        TopUp {
+            life: self.life,
+            creates_lease: base == 0,
+            granted_before: base,
+            block,
+            bank,
+            refill_at: FOREVER,
+        }
     }
 
     async fn take(
         &self,
         purse: &str,
         cost: i64,
-        fill: impl Into<Option<Fill>>,
-    ) -> (bool, PurseState, i64) {
+        fill: impl Into<Option<TopUp>>,
+    ) -> (bool, LeaseState, i64) {
         let fill = fill.into();
-        let taken = self.redis.take(&spend(purse, cost, fill), Some(NOON)).await.unwrap();
+        let taken = self.redis.consume(&spend(purse, cost, fill), Some(NOON)).await.unwrap();
         let purse = taken.purse.unwrap();
-        (taken.taken, purse.state, purse.units)
+        (taken.is_admitted, purse.state, purse.units)
     }
 
-    async fn close(&self, purse: &str) -> Closed {
-        self.redis.close(purse, self.life, Duration::ZERO, Some(NOON)).await.unwrap()
+    async fn close(&self, purse: &str) -> CloseResult {
+        self.redis.close_lease(purse, self.life, Duration::ZERO, Some(NOON)).await.unwrap()
     }
 }
 
 #[tokio::test]
 async fn a_purse_spends_what_was_put_in_and_no_more() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
 
-    assert_eq!(house.take(&purse, 1, None).await, (false, PurseState::Short, 0));
-    assert_eq!(house.take(&purse, 2, house.fill(0, 3, 4)).await, (true, PurseState::Enough, 1));
-    assert_eq!(house.take(&purse, 2, None).await, (false, PurseState::Short, 1));
-    assert_eq!(house.take(&purse, 6, None).await, (false, PurseState::Exceeded, 1));
-    assert_eq!(house.take(&purse, 1, None).await, (true, PurseState::Enough, 0));
-    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 3 });
+    assert_eq!(house.take(&purse, 1, None).await, (false, LeaseState::Insufficient, 0));
+    assert_eq!(house.take(&purse, 2, house.fill(0, 3, 4)).await, (true, LeaseState::Sufficient, 1));
+    assert_eq!(house.take(&purse, 2, None).await, (false, LeaseState::Insufficient, 1));
+    assert_eq!(house.take(&purse, 6, None).await, (false, LeaseState::AccountExhausted, 1));
+    assert_eq!(house.take(&purse, 1, None).await, (true, LeaseState::Sufficient, 0));
+    assert_eq!(house.close(&purse).await, CloseResult::Closed { spent: 3 });
 }
 
 #[tokio::test]
 async fn to_look_is_never_refused_and_spends_nothing() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
 
-    assert_eq!(house.take(&purse, 0, None).await, (true, PurseState::Short, 0));
+    assert_eq!(house.take(&purse, 0, None).await, (true, LeaseState::Insufficient, 0));
     house.take(&purse, 1, house.fill(0, 1, 0)).await;
-    assert_eq!(house.take(&purse, 0, None).await, (true, PurseState::Enough, 0));
+    assert_eq!(house.take(&purse, 0, None).await, (true, LeaseState::Sufficient, 0));
 }
 
 #[tokio::test]
 async fn what_was_put_in_stays_when_a_window_refuses_and_nothing_is_spent() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
     let full = Window::new(house.keys.window("key_a", MINUTE, "requests"), 1, MINUTE, 2);
-    let take = Take { windows: vec![full], ..spend(&purse, 1, Some(house.fill(0, 5, 0))) };
+    let take =
+        ConsumeRequest { windows: vec![full], ..spend(&purse, 1, Some(house.fill(0, 5, 0))) };
 
-    let refused = house.redis.take(&take, Some(NOON)).await.unwrap();
+    let refused = house.redis.consume(&take, Some(NOON)).await.unwrap();
 
-    assert!(!refused.taken);
+    assert!(!refused.is_admitted);
     assert_eq!(refused.purse.unwrap().units, 5);
-    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 0 });
+    assert_eq!(house.close(&purse).await, CloseResult::Closed { spent: 0 });
 }
 
 #[tokio::test]
 async fn a_short_purse_takes_no_window() {
     let house = house().await;
     let window = Window::new(house.keys.window("key_a", MINUTE, "requests"), 10, MINUTE, 1);
-    let purse = house.keys.purse("key_a", 1);
-    let both =
-        Take { windows: vec![window.clone()], ..spend(&purse, 1, Some(house.fill(0, 0, 0))) };
+    let purse = house.keys.lease("key_a", 1);
+    let both = ConsumeRequest {
+        windows: vec![window.clone()],
+        ..spend(&purse, 1, Some(house.fill(0, 0, 0)))
+    };
 
-    let refused = house.redis.take(&both, Some(NOON)).await.unwrap();
-    let alone = house.redis.count(&[window], Some(NOON)).await.unwrap();
+    let refused = house.redis.consume(&both, Some(NOON)).await.unwrap();
+    let alone = house.redis.consume_windows(&[window], Some(NOON)).await.unwrap();
 
-    assert!(!refused.taken);
+    assert!(!refused.is_admitted);
     assert_eq!(alone.windows[0].effective, 0);
 }
 
 #[tokio::test]
 async fn a_closed_purse_stays_closed_and_says_the_same_again() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
     house.take(&purse, 2, house.fill(0, 7, 1)).await;
 
     let first = house.close(&purse).await;
     let late = house.take(&purse, 1, house.fill(7, 5, 0)).await;
     let spent = house.take(&purse, 1, None).await;
 
-    assert_eq!(first, Closed::Settled { spent: 2 });
-    assert_eq!((late.0, late.1), (false, PurseState::Closed));
-    assert_eq!((spent.0, spent.1), (false, PurseState::Closed));
+    assert_eq!(first, CloseResult::Closed { spent: 2 });
+    assert_eq!((late.0, late.1), (false, LeaseState::Closed));
+    assert_eq!((spent.0, spent.1), (false, LeaseState::Closed));
     assert_eq!(house.close(&purse).await, first);
 }
 
 #[tokio::test]
 async fn a_purse_that_is_not_there_is_closed_all_the_same_and_accounts_for_nothing() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
 
-    assert_eq!(house.close(&purse).await, Closed::Missing);
-    assert_eq!(house.close(&purse).await, Closed::Missing);
+    assert_eq!(house.close(&purse).await, CloseResult::NotFound);
+    assert_eq!(house.close(&purse).await, CloseResult::NotFound);
     let late = house.take(&purse, 1, house.fill(0, 5, 0)).await;
-    assert_eq!((late.0, late.1), (false, PurseState::Closed));
+    assert_eq!((late.0, late.1), (false, LeaseState::Closed));
 }
 
 #[tokio::test]
 async fn a_purse_in_use_is_left_open_and_a_resting_one_is_closed() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
     house.take(&purse, 2, house.fill(0, 7, 1)).await;
     let minute = Duration::from_mins(1);
 
-    let close = async |at| house.redis.close(&purse, house.life, minute, Some(at)).await.unwrap();
+    let close =
+        async |at| house.redis.close_lease(&purse, house.life, minute, Some(at)).await.unwrap();
     let in_use = close(NOON.plus_ms(MINUTE - 1)).await;
     let resting = close(NOON.plus_ms(MINUTE)).await;
 
-    assert_eq!(in_use, Closed::Busy);
-    assert_eq!(resting, Closed::Settled { spent: 2 });
+    assert_eq!(in_use, CloseResult::InUse);
+    assert_eq!(resting, CloseResult::Closed { spent: 2 });
 }
 
 #[tokio::test]
 async fn of_many_purses_those_in_use_are_told_at_once_with_what_was_spent() {
     let house = house().await;
-    let [used, closed, missing] = [1, 2, 3].map(|epoch| house.keys.purse("key_a", epoch));
+    let [used, closed, missing] = [1, 2, 3].map(|epoch| house.keys.lease("key_a", epoch));
     house.take(&used, 2, house.fill(0, 7, 1)).await;
     house.take(&closed, 2, house.fill(0, 7, 1)).await;
     house.close(&closed).await;
     let (minute, purses) = (Duration::from_mins(1), [used, closed, missing]);
-    let busy = async |at| house.redis.busy(&purses, minute, Some(at)).await.unwrap();
+    let busy = async |at| house.redis.list_active_leases(&purses, minute, Some(at)).await.unwrap();
 
     assert_eq!(busy(NOON.plus_ms(MINUTE - 1)).await, [Some(2), None, None]);
     assert_eq!(busy(NOON.plus_ms(MINUTE)).await, [None, None, None]);
-    assert!(house.redis.busy(&[], minute, None).await.unwrap().is_empty());
+    assert!(house.redis.list_active_leases(&[], minute, None).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_purse_that_is_lost_is_never_there_again() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
     house.take(&purse, 60, house.fill(0, 100, 900)).await;
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -171,15 +184,15 @@ async fn a_purse_that_is_lost_is_never_there_again() {
 
     assert_eq!(
         house.take(&purse, 10, house.fill(100, 50, 850)).await,
-        (false, PurseState::Missing, 0)
+        (false, LeaseState::NotFound, 0)
     );
-    assert_eq!(house.close(&purse).await, Closed::Missing);
+    assert_eq!(house.close(&purse).await, CloseResult::NotFound);
 }
 
 #[tokio::test]
 async fn blocks_may_come_in_any_order_once_the_purse_is_there() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
+    let purse = house.keys.lease("key_a", 1);
 
     let early = house.take(&purse, 1, house.fill(10, 20, 70)).await;
     let first = house.take(&purse, 1, house.fill(0, 10, 90)).await;
@@ -187,50 +200,50 @@ async fn blocks_may_come_in_any_order_once_the_purse_is_there() {
     let second = house.take(&purse, 1, house.fill(10, 20, 70)).await;
     let told = look(&house.redis, &purse).await.purse.unwrap().bank;
 
-    assert_eq!(early, (false, PurseState::Missing, 0));
+    assert_eq!(early, (false, LeaseState::NotFound, 0));
     assert_eq!((first.2, third.2, second.2), (9, 13, 32));
     assert_eq!(told, Some(65), "the word of the latest block");
-    assert_eq!(house.close(&purse).await, Closed::Settled { spent: 3 });
+    assert_eq!(house.close(&purse).await, CloseResult::Closed { spent: 3 });
 }
 
 #[tokio::test]
 async fn a_block_for_another_life_is_not_put_in() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
-    let fill = Fill { life: house.life + 1, ..house.fill(0, 5, 0) };
+    let purse = house.keys.lease("key_a", 1);
+    let fill = TopUp { life: house.life + 1, ..house.fill(0, 5, 0) };
 
     let refused = house.take(&purse, 1, fill).await;
 
-    assert_eq!(refused, (false, PurseState::Elsewhere, 0));
+    assert_eq!(refused, (false, LeaseState::WrongGeneration, 0));
     assert_eq!(look(&house.redis, &purse).await.purse.unwrap().bank, None);
 }
 
 #[tokio::test]
 async fn a_purse_ends_with_its_period_and_the_bank_decides() {
     let house = house().await;
-    let purse = house.keys.purse("key_a", 1);
-    let fill = |ends| Fill { ends, ..house.fill(0, 5, 5) };
+    let purse = house.keys.lease("key_a", 1);
+    let fill = |ends| TopUp { refill_at: ends, ..house.fill(0, 5, 5) };
     house.take(&purse, 1, fill(NOON.plus_ms(1))).await;
 
     let at = |ms| {
         let take = spend(&purse, 1, None);
         let redis = &house.redis;
-        async move { redis.take(&take, Some(NOON.plus_ms(ms))).await.unwrap().purse.unwrap().state }
+        async move { redis.consume(&take, Some(NOON.plus_ms(ms))).await.unwrap().purse.unwrap().state }
     };
 
-    assert_eq!(at(0).await, PurseState::Enough);
-    assert_eq!(at(1).await, PurseState::Short);
+    assert_eq!(at(0).await, LeaseState::Sufficient);
+    assert_eq!(at(1).await, LeaseState::Insufficient);
     // Who comes from the bank has its word that it is not due.
-    let late = Fill { opens: false, base: 5, block: 0, ..fill(NOON.plus_ms(1)) };
+    let late = TopUp { creates_lease: false, granted_before: 5, block: 0, ..fill(NOON.plus_ms(1)) };
     let take = spend(&purse, 1, Some(late));
-    let taken = house.redis.take(&take, Some(NOON.plus_ms(1))).await.unwrap();
-    assert!(taken.taken);
+    let taken = house.redis.consume(&take, Some(NOON.plus_ms(1))).await.unwrap();
+    assert!(taken.is_admitted);
 }
 
 #[tokio::test]
 async fn every_purse_carries_a_lifetime() {
     let house = house().await;
-    let (open, closed) = (house.keys.purse("key_a", 1), house.keys.purse("key_a", 2));
+    let (open, closed) = (house.keys.lease("key_a", 1), house.keys.lease("key_a", 2));
     house.take(&open, 1, house.fill(0, 5, 0)).await;
     house.take(&open, 1, None).await;
     house.close(&closed).await;
@@ -243,27 +256,31 @@ async fn every_purse_carries_a_lifetime() {
 #[tokio::test]
 async fn close_returns_elsewhere_and_changes_nothing_when_generation_differs() {
     let house = house().await;
-    let [known, unknown] = [1, 2].map(|epoch| house.keys.purse("key_a", epoch));
+    let [known, unknown] = [1, 2].map(|epoch| house.keys.lease("key_a", epoch));
     house.take(&known, 2, house.fill(0, 7, 1)).await;
 
     for lease in [&known, &unknown] {
-        let closed = house.redis.close(lease, house.life + 1, Duration::ZERO, Some(NOON)).await;
-        assert_eq!(closed.unwrap(), Closed::Elsewhere);
+        let closed =
+            house.redis.close_lease(lease, house.life + 1, Duration::ZERO, Some(NOON)).await;
+        assert_eq!(closed.unwrap(), CloseResult::WrongGeneration);
     }
 
-    assert_eq!(house.take(&known, 1, None).await, (true, PurseState::Enough, 4));
-    assert_eq!(house.take(&unknown, 1, house.fill(0, 7, 1)).await, (true, PurseState::Enough, 6));
+    assert_eq!(house.take(&known, 1, None).await, (true, LeaseState::Sufficient, 4));
+    assert_eq!(
+        house.take(&unknown, 1, house.fill(0, 7, 1)).await,
+        (true, LeaseState::Sufficient, 6)
+    );
 }
 
 #[tokio::test]
 async fn lease_lives_a_day_longer_than_its_period_and_32_days_without_one() {
     const DAY: i64 = 86_400_000;
     let house = house().await;
-    let fill = |ends| Fill { ends, ..house.fill(0, 5, 0) };
+    let fill = |ends| TopUp { refill_at: ends, ..house.fill(0, 5, 0) };
     let ends = [NOON.plus_ms(MINUTE), NOON.plus_ms(31 * DAY), FOREVER, NOON.plus_ms(-MINUTE)];
     let lifetimes = [DAY + MINUTE, 32 * DAY, 32 * DAY, DAY];
     for (epoch, (ends, lifetime)) in (1..).zip(ends.into_iter().zip(lifetimes)) {
-        let lease = house.keys.purse("key_a", epoch);
+        let lease = house.keys.lease("key_a", epoch);
         house.take(&lease, 1, fill(ends)).await;
 
         let found = lifetime_ms(&lease).await;
@@ -309,7 +326,7 @@ fn no_order_of_blocks_losses_and_closings_spends_a_unit_twice() {
     let config = ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
-        let purse = house.keys.purse(&format!("key_{}", random()), 1);
+        let purse = house.keys.lease(&format!("key_{}", random()), 1);
         runtime.block_on(run(&house, &purse, steps))
     });
     assert!(result.is_ok(), "{}", result.unwrap_err());
@@ -319,12 +336,12 @@ async fn run(house: &House, purse: &str, steps: Vec<Step>) -> Result<(), TestCas
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let (mut granted, mut arrived, mut spent) = (0, 0, 0);
-    let mut late: Vec<(usize, i64, Fill)> = Vec::new();
+    let mut late: Vec<(usize, i64, TopUp)> = Vec::new();
     // What the bank has again, and what stays in its ledger.
     let mut settled: Option<(i64, i64)> = None;
-    let settle = |granted: i64, closed: Closed| match closed {
-        Closed::Settled { spent } => (granted - spent, 0),
-        Closed::Missing | Closed::Elsewhere | Closed::Busy => (0, granted),
+    let settle = |granted: i64, closed: CloseResult| match closed {
+        CloseResult::Closed { spent } => (granted - spent, 0),
+        CloseResult::NotFound | CloseResult::WrongGeneration | CloseResult::InUse => (0, granted),
     };
     for (at, step) in steps.into_iter().enumerate() {
         let mut takes = Vec::new();
@@ -356,7 +373,7 @@ async fn run(house: &House, purse: &str, steps: Vec<Step>) -> Result<(), TestCas
             if taken {
                 spent += cost;
             }
-            let refused = [PurseState::Closed, PurseState::Missing];
+            let refused = [LeaseState::Closed, LeaseState::NotFound];
             if let Some(fill) = fill.filter(|_| !refused.contains(&state)) {
                 arrived += fill.block;
             }

@@ -19,7 +19,7 @@ use crate::{alone, leases, load};
 
 /// One safeguard, the faults that it is there for, and what the checks say when it is off.
 struct Case {
-    /// Its name in `KEYWARD_SABOTAGE`.
+    /// Its name in `KEYWARD_DISABLE_SAFEGUARD`.
     safeguard: &'static str,
     promise: &'static str,
     /// A part of the violation.
@@ -219,7 +219,7 @@ fn play(fleet: &mut Fleet, off: Option<&str>, faults: fn(&mut Stage), promise: &
     // Nobody waits for reports of those that were killed.
     fleet.postgres.execute("DELETE FROM replicas");
     for replica in &mut fleet.replicas {
-        replica.set("KEYWARD_SABOTAGE", off);
+        replica.set("KEYWARD_DISABLE_SAFEGUARD", off);
         replica.start();
     }
     fleet.replicas.iter().for_each(Replica::await_ready);
@@ -625,7 +625,7 @@ fn die_before_a_result_is_announced(stage: &mut Stage) {
     stage.verify(1, key, 0);
     // It would find the result in the change log, and announce it.
     stage.fleet.replicas[2].stop();
-    stage.fleet.replicas[0].set("KEYWARD_SABOTAGE", Some("result"));
+    stage.fleet.replicas[0].set("KEYWARD_DISABLE_SAFEGUARD", Some("result"));
     stage.replace(0);
     // Until announcements are relied on.
     std::thread::sleep(Duration::from_millis(1_500));
@@ -633,7 +633,7 @@ fn die_before_a_result_is_announced(stage: &mut Stage) {
         // Until the change log was read too long ago to prove anything.
         std::thread::sleep(Duration::from_millis(2_100));
         stage.caller.ask(0, Asked::Disable { key });
-        stage.fleet.replicas[0].set("KEYWARD_SABOTAGE", None);
+        stage.fleet.replicas[0].set("KEYWARD_DISABLE_SAFEGUARD", None);
         stage.during(Kind::KillReplica(0), |_| {});
         stage.fleet.replicas[0].await_ready();
         // It knows nothing of the intent, and reads the key.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::domain::analytics::sql::{Asked, Engine, Family};
-use keyward::store::questions::Bounds;
+use keyward::domain::analytics::sql::{Family, QueryContext, SqlDialect};
+use keyward::store::analytics_query::QueryLimits;
 
 use super::planted::Planted;
 use super::{answer, asked, bounds};
@@ -21,8 +21,8 @@ fn many(select: &str, which: &str) -> String {
 }
 
 /// So much work that no machine comes to an end.
-fn endless(engine: Engine) -> String {
-    if engine == Engine::ClickHouse {
+fn endless(engine: SqlDialect) -> String {
+    if engine == SqlDialect::ClickHouse {
         // It has each row at once, so there cannot be as many as would take this long by themselves.
         let like = |n: usize| format!("concat(x.request_id, y.request_id) LIKE '%x%y%{n}%'");
         return many(
@@ -37,11 +37,11 @@ fn endless(engine: Engine) -> String {
 
 async fn is_stopped(planted: Planted) {
     let asked = asked(Family::Verifications);
-    let code = async |text: &str, bounds: Bounds| {
+    let code = async |text: &str, bounds: QueryLimits| {
         answer(&planted, text, &asked, &bounds).await.expect_err("it is stopped").code().name()
     };
-    let soon = Bounds { time: Duration::from_millis(300), ..bounds() };
-    let small = Bounds { answer_max_bytes: 100, ..bounds() };
+    let soon = QueryLimits { time: Duration::from_millis(300), ..bounds() };
+    let small = QueryLimits { answer_max_bytes: 100, ..bounds() };
 
     let endless = endless(planted.engine());
     assert_eq!(code(&endless, soon).await, "query_execution_timeout");
@@ -76,7 +76,7 @@ async fn has_bounded_rows(planted: Planted) {
     let mut asked = asked(Family::Verifications);
     asked.rows_max = 2;
     let text = "SELECT count() AS n, key_id FROM (SELECT key_id FROM key_verifications_v1) AS k GROUP BY key_id";
-    let rows = async |text: &str, asked: &Asked| {
+    let rows = async |text: &str, asked: &QueryContext| {
         let rows = answer(&planted, text, asked, &bounds()).await.unwrap();
         rows.as_array().unwrap().len()
     };
@@ -118,7 +118,7 @@ async fn an_answer_has_bounded_rows_in_clickhouse() {
 async fn lists_and_joins_are_bounded_in_postgres() {
     let planted = Planted::postgres().await;
     let asked = asked(Family::Verifications);
-    let of = |bounds: Bounds| {
+    let of = |bounds: QueryLimits| {
         let (planted, asked) = (&planted, &asked);
         async move |text: &str| match answer(planted, text, asked, &bounds).await {
             Ok(_) => "answered".to_owned(),
@@ -131,25 +131,25 @@ async fn lists_and_joins_are_bounded_in_postgres() {
         "SELECT key_id, groupArray(request_id) AS r FROM key_verifications_v1 GROUP BY key_id";
     let unique = "SELECT groupUniqArray(key_id) AS k FROM key_verifications_v1";
 
-    assert_eq!(of(Bounds { joined_rows_max: 36, ..bounds() })(joined).await, "answered");
+    assert_eq!(of(QueryLimits { joined_rows_max: 36, ..bounds() })(joined).await, "answered");
     assert_eq!(
-        of(Bounds { joined_rows_max: 35, ..bounds() })(joined).await,
+        of(QueryLimits { joined_rows_max: 35, ..bounds() })(joined).await,
         "query_rows_limit_exceeded: the joins of the query give more than 35 rows: join less, or sum up before"
     );
     let unnested = "SELECT arrayJoin(tags) AS t FROM key_verifications_v1";
-    assert_eq!(of(Bounds { joined_rows_max: 7, ..bounds() })(unnested).await, "answered");
-    let too_many = of(Bounds { joined_rows_max: 6, ..bounds() })(unnested).await;
+    assert_eq!(of(QueryLimits { joined_rows_max: 7, ..bounds() })(unnested).await, "answered");
+    let too_many = of(QueryLimits { joined_rows_max: 6, ..bounds() })(unnested).await;
     assert!(too_many.starts_with("query_rows_limit_exceeded"), "{too_many}");
-    assert_eq!(of(Bounds { lists_max_bytes: 1_000, ..bounds() })(list).await, "answered");
+    assert_eq!(of(QueryLimits { lists_max_bytes: 1_000, ..bounds() })(list).await, "answered");
     assert_eq!(
-        of(Bounds { lists_max_bytes: 60, ..bounds() })(list).await,
+        of(QueryLimits { lists_max_bytes: 60, ..bounds() })(list).await,
         "query_memory_limit_exceeded: the lists of the query and the values after IN hold more than 60 bytes, or a list of groupUniqArray more than 10000 values: gather less"
     );
     // All lists share their bytes; of equal values one counts.
-    let too_long = of(Bounds { lists_max_bytes: 60, ..bounds() })(lists).await;
+    let too_long = of(QueryLimits { lists_max_bytes: 60, ..bounds() })(lists).await;
     assert!(too_long.starts_with("query_memory_limit_exceeded"), "{too_long}");
-    assert_eq!(of(Bounds { list_items_max: 2, ..bounds() })(unique).await, "answered");
-    let too_many = of(Bounds { list_items_max: 1, ..bounds() })(unique).await;
+    assert_eq!(of(QueryLimits { list_items_max: 2, ..bounds() })(unique).await, "answered");
+    let too_many = of(QueryLimits { list_items_max: 1, ..bounds() })(unique).await;
     assert!(too_many.starts_with("query_memory_limit_exceeded"), "{too_many}");
 }
 

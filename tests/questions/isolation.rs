@@ -1,7 +1,7 @@
 //! The answer to a question, and its status, depend on the rows of the asker's workspace alone; and no expression
 //! fails on some rows and not on others.
 
-use keyward::domain::analytics::sql::{Asked, Engine};
+use keyward::domain::analytics::sql::{QueryContext, SqlDialect};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;
@@ -50,7 +50,7 @@ fn questions() -> Vec<String> {
 
 /// The status and the answer, whatever the order of the rows.
 async fn told(planted: &Planted, workspace: &str, text: &str) -> (&'static str, Value) {
-    let mut asked: Asked = asked(family(text));
+    let mut asked: QueryContext = asked(family(text));
     workspace.clone_into(&mut asked.visible.workspace_id);
     match answer(planted, text, &asked, &bounds()).await {
         Ok(rows) => ("answered", unordered(rows)),
@@ -77,7 +77,7 @@ fn unordered(value: Value) -> Value {
 }
 
 async fn depends_on_own_rows_alone(alone: Planted, crowded: Planted) {
-    let is_old = alone.engine() == Engine::ClickHouse;
+    let is_old = alone.engine() == SqlDialect::ClickHouse;
     let (mut faults, mut answered) = (Vec::new(), 0);
     for text in questions() {
         let own = told(&alone, "ws_mine", &text).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::domain::analytics::sql::Family;
-use keyward::store::questions::Bounds;
+use keyward::store::analytics_query::QueryLimits;
 use sqlx::PgPool;
 
 use super::planted::Planted;
@@ -42,7 +42,7 @@ async fn sqlite_with(events: i64) -> Planted {
 
 /// Returns how a query ended, and by how many kB the backend grew that ran it.
 async fn growth_of_backend(planted: &Planted, pool: &PgPool, text: &str) -> (String, u64) {
-    let bounds = Bounds { time: Duration::from_mins(1), joined_rows_max: 50_000, ..bounds() };
+    let bounds = QueryLimits { time: Duration::from_mins(1), joined_rows_max: 50_000, ..bounds() };
     let pids: Vec<i32> =
         sqlx::query_scalar("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'")
             .fetch_all(pool)
@@ -142,7 +142,7 @@ async fn set_of_postgres_is_as_long_as_its_different_values() {
     let few = format!("SELECT count() AS n {events} WHERE key_id IN (SELECT key_id {events})");
     let many =
         format!("SELECT count() AS n {events} WHERE request_id IN (SELECT request_id {events})");
-    let small = Bounds { lists_max_bytes: 1_000, ..bounds() };
+    let small = QueryLimits { lists_max_bytes: 1_000, ..bounds() };
 
     let few = answer(&planted, &few, &asked, &small).await;
     assert_eq!(few.unwrap(), serde_json::json!([{ "n": 106 }]));
@@ -186,7 +186,7 @@ async fn query_of_sqlite_stops_when_the_disk_falls_below_the_reserve() {
     let disk = rustix::fs::statvfs(directory.path()).unwrap();
     let reserve_bytes = disk.f_bavail * disk.f_frsize - 64 * 1024 * 1024;
     let bounds =
-        Bounds { time: Duration::from_mins(1), disk_reserve_bytes: reserve_bytes, ..bounds() };
+        QueryLimits { time: Duration::from_mins(1), disk_reserve_bytes: reserve_bytes, ..bounds() };
 
     let refused = answer(&planted, &spilling(), &asked(Family::Verifications), &bounds).await;
 
@@ -199,7 +199,7 @@ async fn query_of_sqlite_stops_when_the_disk_falls_below_the_reserve() {
 async fn query_of_sqlite_leaves_the_disk_alone_when_it_is_below_the_reserve() {
     let planted = sqlite_with(2_000).await;
     let asked = asked(Family::Verifications);
-    let bounds = Bounds {
+    let bounds = QueryLimits {
         time: Duration::from_mins(1),
         disk_reserve_bytes: u64::MAX,
         memory_max_bytes: 128 * 1024 * 1024,
@@ -212,6 +212,7 @@ async fn query_of_sqlite_leaves_the_disk_alone_when_it_is_below_the_reserve() {
     assert_eq!(refused.code().name(), "query_memory_limit_exceeded", "{refused}");
     let small = "SELECT count(DISTINCT request_id) AS n FROM key_verifications_v1";
     let answered =
-        answer(&planted, small, &asked, &Bounds { memory_max_bytes: u64::MAX, ..bounds }).await;
+        answer(&planted, small, &asked, &QueryLimits { memory_max_bytes: u64::MAX, ..bounds })
+            .await;
     assert_eq!(answered.unwrap(), serde_json::json!([{ "n": 2_006 }]));
 }

@@ -3,8 +3,8 @@
 mod clickhouse;
 mod strangers;
 
-use keyward::domain::analytics::sql::Engine;
-use keyward::model::Delivered;
+use keyward::domain::analytics::sql::SqlDialect;
+use keyward::model::DeliverySnapshot;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
@@ -29,16 +29,16 @@ const LAST: i64 = 5;
 const VOID: i64 = 4;
 
 /// What counts of ClickHouse's rows: the sums of the days before this one, and the events of this one.
-pub fn delivered() -> Delivered {
-    Delivered { last: LAST, void: vec![VOID], summed_until: NOON.0 / DAY * DAY }
+pub fn delivered() -> DeliverySnapshot {
+    DeliverySnapshot { last: LAST, void: vec![VOID], summed_until: NOON.0 / DAY * DAY }
 }
 
 impl Planted {
-    pub fn engine(&self) -> Engine {
+    pub fn engine(&self) -> SqlDialect {
         match self {
-            Self::Postgres { .. } => Engine::Postgres,
-            Self::Sqlite { .. } => Engine::Sqlite,
-            Self::ClickHouse(_) => Engine::ClickHouse,
+            Self::Postgres { .. } => SqlDialect::Postgres,
+            Self::Sqlite { .. } => SqlDialect::Sqlite,
+            Self::ClickHouse(_) => SqlDialect::ClickHouse,
         }
     }
 
@@ -56,7 +56,7 @@ impl Planted {
         let options: PgConnectOptions = database.url.parse().unwrap();
         let options = options.options([("search_path", "keyward_events")]);
         let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-        let (schema, rows) = (schema("postgres"), rows(Engine::Postgres, workspaces));
+        let (schema, rows) = (schema("postgres"), rows(SqlDialect::Postgres, workspaces));
         let sql = format!("CREATE SCHEMA keyward_events; {schema}; {rows}");
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
         Self::Postgres { pool, _database: database }
@@ -75,7 +75,7 @@ impl Planted {
         let path = directory.path().join("keyward-events.db");
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
         let pool = SqlitePoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
-        let sql = format!("{}; {}", schema("sqlite"), rows(Engine::Sqlite, workspaces));
+        let sql = format!("{}; {}", schema("sqlite"), rows(SqlDialect::Sqlite, workspaces));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&pool).await.unwrap();
         Self::Sqlite { pool, _directory: directory }
     }
@@ -143,15 +143,16 @@ const CHECKED: [Checked; 3] = [
 ];
 
 /// For Postgres or SQLite.
-fn rows(engine: Engine, workspaces: &[Workspace]) -> String {
+fn rows(engine: SqlDialect, workspaces: &[Workspace]) -> String {
     let mut sql = Vec::new();
     let truth = |is_true: bool| match engine {
-        Engine::Postgres => is_true.to_string(),
-        Engine::Sqlite | Engine::ClickHouse => i32::from(is_true).to_string(),
+        SqlDialect::Postgres => is_true.to_string(),
+        SqlDialect::Sqlite | SqlDialect::ClickHouse => i32::from(is_true).to_string(),
     };
     for (id, summed) in [(1, true), (2, false)] {
         let summed = truth(summed);
-        let overriding = if engine == Engine::Postgres { "OVERRIDING SYSTEM VALUE " } else { "" };
+        let overriding =
+            if engine == SqlDialect::Postgres { "OVERRIDING SYSTEM VALUE " } else { "" };
         sql.push(format!(
             "INSERT INTO batches (id, name, region, written_at, first_at, last_at, summed) {overriding}VALUES ({id}, 'r/{id}', 'here', 0, 0, {}, {summed});",
             NOON.0
@@ -194,10 +195,10 @@ fn rows(engine: Engine, workspaces: &[Workspace]) -> String {
     sql.join("\n")
 }
 
-fn named(engine: Engine, prefix: &str, id: &str) -> String {
+fn named(engine: SqlDialect, prefix: &str, id: &str) -> String {
     match engine {
-        Engine::Postgres => format!("'\\x{prefix}{id}'::bytea"),
-        Engine::Sqlite | Engine::ClickHouse => format!("x'{prefix}{id}'"),
+        SqlDialect::Postgres => format!("'\\x{prefix}{id}'::bytea"),
+        SqlDialect::Sqlite | SqlDialect::ClickHouse => format!("x'{prefix}{id}'"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The audit log.
 
 use keyward::id::{AuditId, CorrelationId};
-use keyward::store::{AuditAct, AuditEntry};
+use keyward::store::{AuditContext, AuditEntry};
 use serde_json::{Value, json};
 
 use super::*;
@@ -38,7 +38,7 @@ both_stores! {
             after: None,
             undoes: (kind == "role").then(|| AuditId::from("log_1")),
         };
-        let act = AuditAct {
+        let act = AuditContext {
             workspace_id: &workspace,
             at: Timestamp(i64::MAX),
             correlation_id: &CorrelationId::from("cor_1"),
@@ -48,7 +48,7 @@ both_stores! {
             remote_address: Some("2001:db8::1"),
             user_agent: Some(ODD),
         };
-        let bare = AuditAct { remote_address: None, user_agent: None, ..act };
+        let bare = AuditContext { remote_address: None, user_agent: None, ..act };
 
         commit(&store, async |tx| {
             tx.insert_audit(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;

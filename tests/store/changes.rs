@@ -20,10 +20,10 @@ fn subjects(page: &LogPage) -> Vec<&str> {
 both_stores! {
     async fn changes_are_logged_in_order_when_the_transaction_commits(store) {
         let changes = [
-            Subject::Key(KeyId::from("key_b")),
-            Subject::Api(ApiId::from("api_a")),
-            Subject::NewKey(0xab),
-            Subject::Key(KeyId::from("key_b")),
+            CacheTag::Key(KeyId::from("key_b")),
+            CacheTag::Api(ApiId::from("api_a")),
+            CacheTag::NewKey(0xab),
+            CacheTag::Key(KeyId::from("key_b")),
         ];
         let mut tx = store.begin().await.unwrap();
         for subject in &changes {

@@ -36,13 +36,13 @@ both_stores! {
         let last = set(Some(credits(7, None, 0))).await.unwrap();
 
         assert_eq!(
-            (first.balance, first.refill, first.refilled),
+            (first.balance, first.refill, first.refilled_period),
             (i64::MAX, Some(monthly), i64::MAX)
         );
-        assert_eq!((second.balance, second.refill, second.refilled), (0, Some(daily), -1));
+        assert_eq!((second.balance, second.refill, second.refilled_period), (0, Some(daily), -1));
         assert_eq!(none, None);
         assert_eq!((last.balance, last.refill), (7, None));
-        assert!(first.version < second.version && second.version < last.version);
+        assert!(first.last_lease_number < second.last_lease_number && second.last_lease_number < last.last_lease_number);
         let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
         assert_eq!(stored.key.credits, Some(last));
     }
@@ -53,20 +53,20 @@ both_stores! {
 
         let (before, after) = commit(&store, async |tx| {
             let before = tx.lock_account(&key.id).await?.unwrap().credits;
-            let moved = Credits { balance: i64::MAX, refilled: 4, version: 9, ..before };
-            tx.move_credits(&key.id, &moved).await?;
+            let moved = Credits { balance: i64::MAX, refilled_period: 4, last_lease_number: 9, ..before };
+            tx.update_balance(&key.id, &moved).await?;
             Ok((before, tx.lock_account(&key.id).await?.unwrap().credits))
         })
         .await
         .unwrap();
 
-        assert_eq!(after, Credits { balance: i64::MAX, refilled: 4, version: 9, ..before });
+        assert_eq!(after, Credits { balance: i64::MAX, refilled_period: 4, last_lease_number: 9, ..before });
     }
 
     async fn a_balance_never_falls_below_0(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
 
-        let moved = commit(&store, async |tx| tx.move_credits(&key.id, &credits(-1, None, 0)).await).await;
+        let moved = commit(&store, async |tx| tx.update_balance(&key.id, &credits(-1, None, 0)).await).await;
         let set =
             commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(-1, None, 0))).await)
                 .await;
@@ -87,8 +87,8 @@ both_stores! {
                     let mut tx = store.begin().await.unwrap();
                     let mut credits = tx.lock_account(&id).await.unwrap().unwrap().credits;
                     tokio::task::yield_now().await;
-                    (credits.balance, credits.refilled) = (credits.balance - n, credits.refilled + 1);
-                    tx.move_credits(&id, &credits).await.unwrap();
+                    (credits.balance, credits.refilled_period) = (credits.balance - n, credits.refilled_period + 1);
+                    tx.update_balance(&id, &credits).await.unwrap();
                     tx.commit().await.unwrap();
                 }
             });
@@ -97,37 +97,37 @@ both_stores! {
 
         let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap();
         let left = stored.key.credits.unwrap();
-        assert_eq!((left.balance, left.refilled), (1_000 - 4 * (0..16).sum::<i64>(), 64));
+        assert_eq!((left.balance, left.refilled_period), (1_000 - 4 * (0..16).sum::<i64>(), 64));
     }
 
     async fn purses_are_kept_with_their_account(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
-        let purse = |epoch, withheld_at| Purse {
+        let purse = |epoch, withheld_at| Lease {
             epoch,
             life: 7,
             granted: 100,
             spent: 40,
             opened_at: NOON,
-            asked_at: NOON,
-            asked_by: "rep_a".into(),
+            topped_up_at: NOON,
+            topped_up_by: "rep_a".into(),
             withheld_at,
             closed: false,
         };
         let (open, gone) = (purse(2, None), purse(1, Some(NOON)));
 
         commit(&store, async |tx| {
-            tx.put_purse(&key.id, &open).await?;
-            tx.put_purse(&key.id, &gone).await
+            tx.upsert_lease(&key.id, &open).await?;
+            tx.upsert_lease(&key.id, &gone).await
         })
         .await
         .unwrap();
         let mut tx = store.begin().await.unwrap();
         let both = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
-        tx.drop_purse(&key.id, 2).await.unwrap();
+        tx.delete_lease(&key.id, 2).await.unwrap();
         let one = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
         let ledger = tx.withheld(Some(&key.id)).await.unwrap();
         let of_another = tx.withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
-        tx.put_purse(&key.id, &Purse { closed: true, ..purse(3, Some(NOON)) }).await.unwrap();
+        tx.upsert_lease(&key.id, &Lease { closed: true, ..purse(3, Some(NOON)) }).await.unwrap();
         tx.forfeit_leases(&key.id).await.unwrap();
         let forfeited = tx.leases(&key.id).await.unwrap();
 
@@ -143,22 +143,22 @@ both_stores! {
     async fn idle_purses_are_found_and_a_replicas_own(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let asked_at = store.read().await.unwrap().now().await.unwrap();
-        let purse = Purse {
+        let purse = Lease {
             epoch: 1,
             life: 7,
             granted: 1,
             spent: 0,
             opened_at: asked_at,
-            asked_at,
-            asked_by: "rep_a".into(),
+            topped_up_at: asked_at,
+            topped_up_by: "rep_a".into(),
             withheld_at: None,
             closed: false,
         };
-        commit(&store, async |tx| tx.put_purse(&key.id, &purse).await).await.unwrap();
+        commit(&store, async |tx| tx.upsert_lease(&key.id, &purse).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         let found = async |reader: &mut keyward::store::Reader, idle, replica| {
-            !reader.purses_to_settle(idle, replica).await.unwrap().is_empty()
+            !reader.list_idle_leases(idle, replica).await.unwrap().is_empty()
         };
 
         assert!(!found(&mut reader, 60_000, None).await);
@@ -170,30 +170,30 @@ both_stores! {
     async fn purses_in_use_are_looked_after_and_never_told_less_than_is_known(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let long_ago = Timestamp(1);
-        let purse = |epoch, withheld_at| Purse {
+        let purse = |epoch, withheld_at| Lease {
             epoch,
             life: 7,
             granted: 100,
             spent: 40,
             opened_at: long_ago,
-            asked_at: long_ago,
-            asked_by: "rep_a".into(),
+            topped_up_at: long_ago,
+            topped_up_by: "rep_a".into(),
             withheld_at,
             closed: false,
         };
 
         commit(&store, async |tx| {
             for purse in [purse(1, None), purse(2, None), purse(3, Some(NOON))] {
-                tx.put_purse(&key.id, &purse).await?;
+                tx.upsert_lease(&key.id, &purse).await?;
             }
             let told = |epoch, spent| (key.id.clone(), epoch, spent);
-            tx.look_after_purses(&[told(1, 50), told(2, 30), told(3, 50), told(4, 50)]).await
+            tx.touch_leases(&[told(1, 50), told(2, 30), told(3, 50), told(4, 50)]).await
         })
         .await
         .unwrap();
 
         let account = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
-        let known = |purse: &Purse| (purse.spent, purse.asked_at > long_ago);
+        let known = |purse: &Lease| (purse.spent, purse.topped_up_at > long_ago);
         let known: Vec<_> = account.purses.iter().map(known).collect();
         assert_eq!(known, [(50, true), (40, true), (40, false)]);
     }
@@ -202,9 +202,9 @@ both_stores! {
         let key = withheld_lease(&store).await;
         let reported = [(key.clone(), 1, 70)];
         let known = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
-        commit(&store, async |tx| tx.account_for_purses("rep_a", &reported).await).await.unwrap();
+        commit(&store, async |tx| tx.report_final_spends("rep_a", &reported).await).await.unwrap();
 
-        commit(&store, async |tx| tx.put_purse(&key, &known).await).await.unwrap();
+        commit(&store, async |tx| tx.upsert_lease(&key, &known).await).await.unwrap();
 
         let kept = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
         assert_eq!((known.spent, kept.spent), (40, 70));
@@ -233,7 +233,7 @@ both_stores! {
         };
         let report = async |key: &KeyId, replica: &str| {
             let spent = [(key.clone(), 1, 50)];
-            commit(&store, async |tx| tx.account_for_purses(replica, &spent).await).await.unwrap();
+            commit(&store, async |tx| tx.report_final_spends(replica, &spent).await).await.unwrap();
         };
 
         report(&first, "rep_a").await;
@@ -266,13 +266,13 @@ both_stores! {
         commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
         let learns = async || {
             let found = store.read().await.unwrap().key_to_spend(&key.hash, "rep_a").await.unwrap();
-            let version = found.unwrap().key.credits.unwrap().version;
+            let version = found.unwrap().key.credits.unwrap().last_lease_number;
             let held = commit(&store, async |tx| tx.hold_registration("rep_a").await).await.unwrap();
             assert_eq!(version != 0, held, "both say the same");
             held
         };
         let version = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
-        assert!(version.credits.version > 0);
+        assert!(version.credits.last_lease_number > 0);
 
         assert!(!learns().await, "not registered yet");
         register(&store, "rep_a").await;
@@ -297,7 +297,7 @@ both_stores! {
 
         assert_eq!(prune().await, 1);
         let later = withheld_lease(&store).await;
-        commit(&store, async |tx| tx.drop_purse(&lease, 1).await).await.unwrap();
+        commit(&store, async |tx| tx.delete_lease(&lease, 1).await).await.unwrap();
         assert_eq!(prune().await, 0);
         assert_eq!(store.read().await.unwrap().leases(&later).await.unwrap().len(), 1);
     }
@@ -311,7 +311,7 @@ both_stores! {
 
         commit(&store, async |tx| {
             for (key, _) in &all {
-                tx.put_purse(key, &lease_of(1, 100, 40)).await?;
+                tx.upsert_lease(key, &lease_of(1, 100, 40)).await?;
             }
             tx.lock_accounts(&all.clone().map(|(key, _)| key)).await?;
             tx.return_units(&all).await?;
@@ -339,7 +339,7 @@ both_stores! {
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let page = reader.purses_to_account("rep_a", after.as_ref(), 2).await.unwrap();
+            let page = reader.list_unreported_leases("rep_a", after.as_ref(), 2).await.unwrap();
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             found.extend(page.into_iter().map(|lease| lease.key_id));
@@ -351,15 +351,15 @@ both_stores! {
     }
 }
 
-fn lease_of(epoch: i64, granted: i64, spent: i64) -> Purse {
-    Purse {
+fn lease_of(epoch: i64, granted: i64, spent: i64) -> Lease {
+    Lease {
         epoch,
         life: 7,
         granted,
         spent,
         opened_at: NOON,
-        asked_at: NOON,
-        asked_by: "rep_a".into(),
+        topped_up_at: NOON,
+        topped_up_by: "rep_a".into(),
         withheld_at: Some(NOON),
         closed: false,
     }
@@ -368,7 +368,7 @@ fn lease_of(epoch: i64, granted: i64, spent: i64) -> Purse {
 /// The key of a new withheld lease, whose number is 1.
 async fn withheld_lease(store: &Store) -> KeyId {
     let key = key(store, Some(credits(5, None, 0))).await;
-    commit(store, async |tx| tx.put_purse(&key.id, &lease_of(1, 100, 40)).await).await.unwrap();
+    commit(store, async |tx| tx.upsert_lease(&key.id, &lease_of(1, 100, 40)).await).await.unwrap();
     key.id
 }
 

@@ -38,7 +38,7 @@ both_stores! {
         let limits = [a_limit("b", 1), a_limit("B", i64::MAX), a_limit("a", 3)];
         let id = commit(&store, async |tx| {
             let id = tx.ensure_identity(&workspace, "user.1-x", NOON).await?;
-            tx.set_ratelimits(&workspace, Owner::Identity(&id), &limits).await?;
+            tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await?;
             Ok(id)
         })
         .await
@@ -68,7 +68,7 @@ both_stores! {
         ];
 
         commit(&store, async |tx| {
-            tx.set_ratelimits(&key.workspace_id, Owner::Key(&key.id), &limits).await
+            tx.set_ratelimits(&key.workspace_id, LimitOwner::Key(&key.id), &limits).await
         })
         .await
         .unwrap();
@@ -80,7 +80,7 @@ both_stores! {
     async fn limits_are_replaced_by_name_and_keep_their_id(store) {
         let key = key(&store, None).await;
         let set = async |limits: &[Ratelimit]| {
-            let owner = Owner::Key(&key.id);
+            let owner = LimitOwner::Key(&key.id);
             let act = async |tx: &mut Tx| tx.set_ratelimits(&key.workspace_id, owner, limits).await;
             commit(&store, act).await.unwrap();
             store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits
@@ -105,9 +105,9 @@ both_stores! {
             (a_limit("requests", 1), a_limit("requests", 2), a_limit("requests", 3));
         let id = commit(&store, async |tx| {
             let id = tx.ensure_identity(workspace, "user_1", NOON).await?;
-            tx.set_ratelimits(workspace, Owner::Identity(&id), std::slice::from_ref(&shared))
+            tx.set_ratelimits(workspace, LimitOwner::Identity(&id), std::slice::from_ref(&shared))
                 .await?;
-            let owner = Owner::Key(&other.id);
+            let owner = LimitOwner::Key(&other.id);
             tx.set_ratelimits(&other.workspace_id, owner, std::slice::from_ref(&theirs)).await?;
             Ok(id)
         })
@@ -115,8 +115,8 @@ both_stores! {
         .unwrap();
 
         commit(&store, async |tx| {
-            tx.set_ratelimits(workspace, Owner::Key(&key.id), &[]).await?;
-            tx.set_ratelimits(workspace, Owner::Key(&key.id), std::slice::from_ref(&own)).await
+            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), &[]).await?;
+            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), std::slice::from_ref(&own)).await
         })
         .await
         .unwrap();

@@ -10,7 +10,7 @@ async fn stores() -> (tempfile::TempDir, Store, Store, KeyId) {
     let file = directory.path().join("keyward.db");
     let server = Store::open(&file).await.unwrap();
     server.migrate().await.unwrap();
-    let credits = Credits { balance: 10, refill: None, version: 0, refilled: 0 };
+    let credits = Credits { balance: 10, refill: None, last_lease_number: 0, refilled_period: 0 };
     let key = key(&server, Some(credits)).await;
     let command = Store::open(&file).await.unwrap();
     (directory, server, command, key.id)

@@ -42,7 +42,7 @@ both_stores! {
         assert_eq!(found.created_at, Timestamp(0));
         let found = found.credits.unwrap();
         assert_eq!(
-            (found.balance, found.refill, found.refilled),
+            (found.balance, found.refill, found.refilled_period),
             (i64::MAX, Some(refill), i64::MAX)
         );
         assert!(stored.ratelimits.is_empty() && stored.permissions.is_empty());
@@ -179,7 +179,7 @@ both_stores! {
             tx.insert_role(workspace, &role, NOON).await?;
             tx.set_key_permissions(&key.id, std::slice::from_ref(&permission.id)).await?;
             tx.set_key_roles(&key.id, std::slice::from_ref(&role.id)).await?;
-            tx.set_ratelimits(workspace, Owner::Key(&key.id), &[a_limit("requests", 1)]).await
+            tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), &[a_limit("requests", 1)]).await
         })
         .await
         .unwrap();

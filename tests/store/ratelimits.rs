@@ -1,8 +1,8 @@
 //! Namespaces and overrides of the standalone limiter.
 
 use keyward::id::{NamespaceId, OverrideId};
-use keyward::model::{Namespace, OnOutage, Override};
-use keyward::store::Listing;
+use keyward::model::{Namespace, OutagePolicy, Override};
+use keyward::store::PageQuery;
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn a_namespace(workspace: &WorkspaceId, name: &str) -> Namespace {
         id: NamespaceId::random(),
         workspace_id: workspace.clone(),
         name: name.into(),
-        on_outage: OnOutage::Local,
+        on_outage: OutagePolicy::Local,
         created_at: NOON,
         deleted_at: None,
     }
@@ -30,8 +30,8 @@ fn an_override(identifier: &str) -> Override {
     }
 }
 
-fn listing<'a>(from: &'a str, limit: i64, search: &str) -> Listing<'a> {
-    Listing { from, search: search.into(), limit }
+fn listing<'a>(from: &'a str, limit: i64, search: &str) -> PageQuery<'a> {
+    PageQuery { from, search: search.into(), limit }
 }
 
 /// A namespace that has been stored.
@@ -49,7 +49,7 @@ async fn set(store: &Store, namespace: &Namespace, new: &Override) -> OverrideId
 both_stores! {
     async fn a_namespace_is_found_by_name_and_by_id_in_its_workspace(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let closed = Namespace { on_outage: OnOutage::Closed, ..a_namespace(&workspace, ODD) };
+        let closed = Namespace { on_outage: OutagePolicy::Closed, ..a_namespace(&workspace, ODD) };
         let list = std::slice::from_ref(&closed);
         commit(&store, async |tx| tx.insert_namespaces(&workspace, list).await).await.unwrap();
 
@@ -127,7 +127,7 @@ both_stores! {
         let (held, deleted) = commit(&store, async |tx| {
             let deleted = tx.lock_namespace(&workspace, "a").await?.unwrap();
             tx.delete_namespace(&deleted.id, NOON.plus_ms(5)).await?;
-            tx.set_on_outage(&deleted.id, OnOutage::Open).await?;
+            tx.set_on_outage(&deleted.id, OutagePolicy::Open).await?;
             Ok((tx.lock_namespaces(&workspace).await?, deleted))
         })
         .await
@@ -137,7 +137,7 @@ both_stores! {
 
         let names: Vec<_> = listed.iter().map(|namespace| namespace.name.as_str()).collect();
         assert_eq!((names, held), (vec!["B", "a", "b"], 2));
-        let (on_outage, deleted_at) = (OnOutage::Open, Some(NOON.plus_ms(5)));
+        let (on_outage, deleted_at) = (OutagePolicy::Open, Some(NOON.plus_ms(5)));
         assert_eq!(listed[1], Namespace { on_outage, deleted_at, ..deleted });
     }
 
@@ -161,7 +161,7 @@ both_stores! {
         let listed = reader.overrides(&workspace, &namespace.id, &listing("", 10, "")).await.unwrap();
         assert_eq!(listed, std::slice::from_ref(&kept));
         let stored = reader.namespace(&workspace, "a").await.unwrap().unwrap();
-        assert_eq!(stored.overrides.applying_to(ODD, NOON), Some(&kept));
+        assert_eq!(stored.overrides.find_active(ODD, NOON), Some(&kept));
     }
 
     async fn overrides_are_listed_by_id_from_one_on(store) {

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use keyward::store::{Events, Store};
+use keyward::store::{EventStore, Store};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
@@ -94,7 +94,7 @@ async fn template(admin: &mut PgConnection) -> String {
         let store = Store::connect(&url_of(&draft), 2).await.expect("the template answers");
         store.migrate().await.expect("the template is migrated");
         store.close().await;
-        let events = Events::connect(&url_of(&draft), None).expect("an address");
+        let events = EventStore::connect(&url_of(&draft), None).expect("an address");
         events.migrate().await.expect("the template is migrated");
         events.close().await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");

@@ -14,15 +14,15 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use keyward::app::App;
+use keyward::background;
 use keyward::clock::{Clock, Timestamp};
-use keyward::config::{Config, Engines, Settings};
-use keyward::domain::analytics::{delivering, writer};
+use keyward::config::{Config, Deployment, Settings};
+use keyward::domain::analytics::{clickhouse_delivery, writer};
 use keyward::domain::root_keys;
-use keyward::http::Paths;
+use keyward::http::HttpService;
 use keyward::secret::Plaintext;
 use keyward::store::Store;
-use keyward::store::events::Tables;
-use keyward::stream;
+use keyward::store::events::EventDatabase;
 use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ pub struct Keyward {
     pub stack: Stack,
     /// A root key of the default workspace with every permission.
     pub root_key: String,
-    paths: Paths,
+    paths: HttpService,
     /// What keeps the caches true; ends with the server.
     _tasks: JoinSet<()>,
     place: Arc<Place>,
@@ -104,7 +104,7 @@ impl Keyward {
                 prefix: format!("t{}:", random()),
             },
         };
-        Self::on(stack, Arc::new(place), Clock::set_to(NOON), change).await
+        Self::on(stack, Arc::new(place), Clock::fixed_at(NOON), change).await
     }
 
     /// A second server on the same data and the same clock.
@@ -132,10 +132,10 @@ impl Keyward {
         let app = Arc::new(app);
         let secret = Plaintext::from(root_key.clone());
         root_keys::bootstrap(&app, &store, Some(&secret)).await.expect("the root key is made");
-        app.store.open(store);
-        app.freshness.heard_database();
-        let tasks = stream::start(&app, announcements);
-        let paths = Paths::new(app.clone());
+        app.store.set(store);
+        app.freshness.record_database_reply();
+        let tasks = background::start(&app, announcements);
+        let paths = HttpService::new(app.clone());
         Self { app, clock, stack, root_key, paths, _tasks: tasks, place, warehouse: None }
     }
 
@@ -197,14 +197,16 @@ impl Keyward {
     pub async fn write_events(&self) {
         self.app.events.migrate().await.expect("the schema of events is migrated");
         writer::write(&self.app).await.expect("events are written");
-        delivering::deliver(&self.app).await.expect("events are delivered");
+        clickhouse_delivery::deliver(&self.app).await.expect("events are delivered");
     }
 
     /// What a question about events yields: texts, one for each row.
     pub async fn events(&self, sql: &'static str) -> Vec<String> {
         let rows = match &self.app.events.tables {
-            Tables::Postgres { read, .. } => sqlx::query_scalar(sql).fetch_all(&read.get()).await,
-            Tables::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
+            EventDatabase::Postgres { read, .. } => {
+                sqlx::query_scalar(sql).fetch_all(&read.get()).await
+            }
+            EventDatabase::Sqlite { read, .. } => sqlx::query_scalar(sql).fetch_all(read).await,
         };
         rows.expect("an answer")
     }
@@ -212,10 +214,10 @@ impl Keyward {
     /// Changes what is kept of what happened.
     pub async fn change_events(&self, sql: &'static str) {
         let changed = match &self.app.events.tables {
-            Tables::Postgres { write, .. } => {
+            EventDatabase::Postgres { write, .. } => {
                 sqlx::query(sql).execute(&write.get()).await.map(drop)
             }
-            Tables::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
+            EventDatabase::Sqlite { write, .. } => sqlx::query(sql).execute(write).await.map(drop),
         };
         changed.expect("a change");
     }
@@ -253,10 +255,10 @@ fn settings(place: &Place) -> Settings {
     settings.master_keys = Some(MasterKeys { current, previous: None });
     match place {
         Place::Directory(directory) => {
-            settings.engines = Engines::Embedded { data_dir: directory.path().to_owned() };
+            settings.engines = Deployment::Embedded { data_dir: directory.path().to_owned() };
         }
         Place::Servers { database, redis_url, prefix } => {
-            settings.engines = Engines::Replica {
+            settings.engines = Deployment::Replica {
                 database_url: database.url.clone(),
                 redis_url: redis_url.clone(),
             };

@@ -10,12 +10,12 @@ use keyward::id::{
     RoleId,
 };
 use keyward::model::{
-    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OnOutage, Override,
+    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OutagePolicy, Override,
     Permission, Ratelimit, Role,
 };
 use keyward::rpc::example;
 use keyward::secret::KeyHash;
-use keyward::store::{Owner, Store, Tx};
+use keyward::store::{LimitOwner, Store, Tx};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
@@ -231,8 +231,8 @@ impl Keyward {
         let id = IdentityId::from(identity);
         let mut tx = self.store().begin().await.expect("a transaction");
         let workspace = root_keys::default_workspace();
-        tx.set_ratelimits(&workspace, Owner::Identity(&id), &limits).await.expect("limits");
-        tx.changed(keyward::store::freshness::Subject::Identity(id));
+        tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await.expect("limits");
+        tx.changed(keyward::store::freshness::CacheTag::Identity(id));
         self.app.commit(tx).await.expect("a commit");
     }
 
@@ -253,7 +253,7 @@ impl Keyward {
             id: NamespaceId::from(example::NAMESPACE_ID),
             workspace_id: workspace_id.clone(),
             name: example::NAMESPACE.into(),
-            on_outage: OnOutage::Local,
+            on_outage: OutagePolicy::Local,
             created_at: NOON,
             deleted_at: None,
         };

@@ -1,6 +1,6 @@
 //! Both sides of every bound that an operation's schema tells.
 
-use keyward::rpc::Row;
+use keyward::rpc::OperationEntry;
 use serde_json::{Value, json};
 
 /// A body on one side of a bound.
@@ -17,12 +17,12 @@ pub struct Case {
 
 /// Where the first object of a body is, and where its rules are in the schema: a body is an object,
 /// or a list of them.
-pub fn object_of(row: &Row) -> (&'static str, &'static str) {
+pub fn object_of(row: &OperationEntry) -> (&'static str, &'static str) {
     if (row.request)().to_value()["type"] == "array" { ("/0", "/items") } else { ("", "") }
 }
 
 /// Both sides of each bound of a request: the body is the example with one value exchanged.
-pub fn cases(row: &Row) -> Vec<Case> {
+pub fn cases(row: &OperationEntry) -> Vec<Case> {
     let (schema, example) = ((row.request)().to_value(), (row.example)());
     let mut cases = Vec::new();
     walk(&schema, "", &mut Vec::new(), &mut |schema, location, path| {

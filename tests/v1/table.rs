@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::permission::Action;
-use keyward::rpc::{Needs, Row, Verb, example, v1};
+use keyward::rpc::{AccessRule, OperationEntry, Verb, example, v1};
 use serde_json::{Value, json};
 
 use crate::both;
@@ -11,7 +11,7 @@ use crate::support::{Keyward, Reply};
 use crate::table::cases::{cases, object_of};
 
 /// Asks an operation as its clients do.
-async fn ask(kw: &Keyward, row: &Row, root_key: &str, request: &Value) -> Reply {
+async fn ask(kw: &Keyward, row: &OperationEntry, root_key: &str, request: &Value) -> Reply {
     match row.verb {
         Verb::Post => kw.v1_as(root_key, row.name, request.clone()).await,
         Verb::Get => kw.v1_get_as(root_key, row.name, &query(request)).await,
@@ -40,8 +40,8 @@ async fn planted(kw: &Keyward) -> Keyward {
 }
 
 /// Those that need a root key.
-fn guarded() -> Vec<Row> {
-    v1::table().rows.into_iter().filter(|row| row.needs != Needs::Nothing).collect()
+fn guarded() -> Vec<OperationEntry> {
+    v1::table().rows.into_iter().filter(|row| row.needs != AccessRule::Nothing).collect()
 }
 
 both! {
@@ -96,7 +96,7 @@ both! {
 
                 let reply = ask(&kw, &row, &root_key, &(row.example)()).await;
 
-                if matches!(row.needs, Needs::Hidden(_)) {
+                if matches!(row.needs, AccessRule::HiddenUnlessPermitted(_)) {
                     reply.error_v1(404, "NOT_FOUND");
                     continue;
                 }

@@ -148,7 +148,7 @@ both! {
 
     async fn a_server_without_a_master_key_refuses_and_says_what_is_missing(kw) {
         let (api, key) = recoverable(&kw).await;
-        kw.app.masters.store(None);
+        kw.app.master_keys.store(None);
         let requests = [
             ("keys.createKey", json!({ "apiId": api, "recoverable": true })),
             ("keys.getKey", json!({ "keyId": key.id, "decrypt": true })),
@@ -166,20 +166,20 @@ both! {
 
     async fn a_rotated_master_key_opens_what_the_old_one_sealed(kw) {
         let (_, key) = recoverable(&kw).await;
-        let old = kw.app.masters.load_full().unwrap();
+        let old = kw.app.master_keys.load_full().unwrap();
         let new = MasterKey::random();
         let both = MasterKeys { current: new.clone(), previous: Some(old.current.clone()) };
         let alone = MasterKeys { current: new, previous: None };
 
-        let lost_before = vault::unopened(kw.store(), Some(&alone)).await.unwrap();
+        let lost_before = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
         let rotated = vault::rotate(&kw.app, &both).await.unwrap();
         let again = vault::rotate(&kw.app, &both).await.unwrap();
-        let lost_after = vault::unopened(kw.store(), Some(&alone)).await.unwrap();
-        let to_the_old = vault::unopened(kw.store(), Some(&old)).await.unwrap();
+        let lost_after = vault::list_undecryptable_data_keys(kw.store(), Some(&alone)).await.unwrap();
+        let to_the_old = vault::list_undecryptable_data_keys(kw.store(), Some(&old)).await.unwrap();
 
         assert_eq!((lost_before.len(), rotated, again), (1, 1, 0));
         assert_eq!((lost_after.len(), to_the_old.len()), (0, 1));
-        kw.app.masters.store(Some(alone.into()));
+        kw.app.master_keys.store(Some(alone.into()));
         assert_eq!(decrypt(&kw, &key.id).await.data()["plaintext"], key.key);
     }
 

@@ -8,12 +8,12 @@ use axum::Router;
 use axum::routing::get;
 
 use super::charts::Bars;
-use super::shell::{Section, Shell};
-use super::visit::InWorkspace;
-use super::words::{grouped, utc};
+use super::format::{grouped, utc};
+use super::layout::{Layout, Section};
+use super::page_request::WorkspaceRequest;
 use super::{Answer, page};
 use crate::app::App;
-use crate::domain::analytics::sums::{self, Group, Order, Question, SumsBy};
+use crate::domain::analytics::rollup_query::{self, Group, Order, RollupGrouping, RollupQuery};
 use crate::domain::apis;
 use crate::domain::page::Paging;
 use crate::domain::ratelimits::namespaces;
@@ -36,7 +36,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "analytics/page.html")]
 struct Page {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     is_limits: bool,
     ranges: Vec<(&'static str, &'static str, bool)>,
@@ -50,8 +50,8 @@ struct Page {
     figures: Vec<(&'static str, String)>,
     requests: Bars,
     latency: Option<Bars>,
-    by_key: Vec<Asker>,
-    by_identity: Vec<Asker>,
+    by_key: Vec<TopConsumer>,
+    by_identity: Vec<TopConsumer>,
     /// From when on there are single events. Absent: there are none, or it cannot be told.
     raw_since: Option<String>,
 }
@@ -73,7 +73,7 @@ impl Filter {
 }
 
 /// Somebody who asked much.
-struct Asker {
+struct TopConsumer {
     /// The key's id, or the identity's external id.
     id: String,
     /// Where more is told.
@@ -82,7 +82,7 @@ struct Asker {
     refused: String,
 }
 
-async fn page_of(asked: InWorkspace) -> Answer {
+async fn page_of(asked: WorkspaceRequest) -> Answer {
     let (app, query) = (&asked.visit.app, &asked.visit.query);
     let is_limits = query.text("of") == "limits";
     let kind = if is_limits { EventKind::Ratelimits } else { EventKind::Verifications };
@@ -99,7 +99,7 @@ async fn page_of(asked: InWorkspace) -> Answer {
     let only = (!only.is_empty()).then_some(only);
     let told = match filter.is_fine() {
         true => {
-            let question = Question { unit: Some(range.unit), ..question(&filter, &range) };
+            let question = RollupQuery { unit: Some(range.unit), ..question(&filter, &range) };
             Told::of_groups(of_workspace(&asked, only, question).await?)
         }
         false => Told::of_totals(&asked, kind, only, &range).await?,
@@ -107,7 +107,7 @@ async fn page_of(asked: InWorkspace) -> Answer {
     let (requests, latency) = charts(&told, &range, kind, &filter.outcome);
     let (mut by_key, mut by_identity) = (Vec::new(), Vec::new());
     if !is_limits {
-        let by = SumsBy { key: true, ..SumsBy::default() };
+        let by = RollupGrouping { key: true, ..RollupGrouping::default() };
         let most = most(&asked, only, &filter, &range, by).await?;
         by_key = most
             .into_iter()
@@ -115,7 +115,7 @@ async fn page_of(asked: InWorkspace) -> Answer {
                 asker(group.key_id.clone(), asked.path(&format!("/keys/{}", group.key_id)), &group)
             })
             .collect();
-        let by = SumsBy { identity: true, ..SumsBy::default() };
+        let by = RollupGrouping { identity: true, ..RollupGrouping::default() };
         let most = self::most(&asked, only, &filter, &range, by).await?;
         by_identity = most
             .into_iter()
@@ -148,7 +148,7 @@ async fn page_of(asked: InWorkspace) -> Answer {
         by_key,
         by_identity,
         raw_since: raw_since(app).await,
-        shell: Shell::of(&asked, Section::Analytics, "Analytics").await?,
+        shell: Layout::of(&asked, Section::Analytics, "Analytics").await?,
     })
 }
 
@@ -162,36 +162,36 @@ async fn raw_since(app: &App) -> Option<String> {
     }
 }
 
-fn question(filter: &Filter, range: &Range) -> Question {
+fn question(filter: &Filter, range: &Range) -> RollupQuery {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    Question {
+    RollupQuery {
         external_id: given(&filter.identity),
         keys: given(&filter.key).map(KeyId::from).into_iter().collect(),
         tags: given(&filter.tag).into_iter().collect(),
         from: range.from,
         to: range.until.plus_ms(-1),
         grain: range.grain(),
-        ..Question::default()
+        ..RollupQuery::default()
     }
 }
 
 async fn of_workspace(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     only: Option<&str>,
-    question: Question,
+    question: RollupQuery,
 ) -> Result<Vec<Group>> {
     let api = only.map(ApiId::from);
-    sums::of_workspace(&asked.visit.app, &asked.caller, api.as_ref(), question).await
+    rollup_query::of_workspace(&asked.visit.app, &asked.caller, api.as_ref(), question).await
 }
 
 async fn most(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     only: Option<&str>,
     filter: &Filter,
     range: &Range,
-    by: SumsBy,
+    by: RollupGrouping,
 ) -> Result<Vec<Group>> {
-    let question = Question {
+    let question = RollupQuery {
         by,
         order: Some(Order::Total),
         descending: true,
@@ -201,13 +201,18 @@ async fn most(
     of_workspace(asked, only, question).await
 }
 
-fn asker(id: String, path: String, group: &Group) -> Asker {
+fn asker(id: String, path: String, group: &Group) -> TopConsumer {
     let counts = &group.counts;
-    Asker { id, path, total: grouped(counts.total), refused: grouped(counts.total - counts.valid) }
+    TopConsumer {
+        id,
+        path,
+        total: grouped(counts.total),
+        refused: grouped(counts.total - counts.valid),
+    }
 }
 
 async fn offered(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     is_limits: bool,
     only: Option<&str>,
 ) -> Result<Vec<(String, String, bool)>> {

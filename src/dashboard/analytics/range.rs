@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 
 use super::super::form::Form;
 use crate::clock::Timestamp;
-use crate::model::Unit;
+use crate::model::RollupUnit;
 
 const HOUR_MS: i64 = 3_600_000;
 pub const DAY_MS: i64 = 24 * HOUR_MS;
@@ -13,13 +13,13 @@ pub const DAY_MS: i64 = 24 * HOUR_MS;
 const DAYS_MAX: i64 = 400;
 
 /// A time up to now: as it is sent, as it is called, how long it is, and what it is told in.
-const RANGES: [(&str, &str, i64, Unit); 6] = [
-    ("hour", "Last hour", HOUR_MS, Unit::Minute),
-    ("day", "Last 24 hours", DAY_MS, Unit::Hour),
-    ("week", "Last 7 days", 7 * DAY_MS, Unit::Hour),
-    ("month", "Last 30 days", 30 * DAY_MS, Unit::Day),
-    ("quarter", "Last 90 days", 90 * DAY_MS, Unit::Day),
-    ("year", "Last 12 months", 365 * DAY_MS, Unit::Month),
+const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
+    ("hour", "Last hour", HOUR_MS, RollupUnit::Minute),
+    ("day", "Last 24 hours", DAY_MS, RollupUnit::Hour),
+    ("week", "Last 7 days", 7 * DAY_MS, RollupUnit::Hour),
+    ("month", "Last 30 days", 30 * DAY_MS, RollupUnit::Day),
+    ("quarter", "Last 90 days", 90 * DAY_MS, RollupUnit::Day),
+    ("year", "Last 12 months", 365 * DAY_MS, RollupUnit::Month),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Range {
     pub from: Timestamp,
     /// The first moment that does not belong to it.
     pub until: Timestamp,
-    pub unit: Unit,
+    pub unit: RollupUnit,
     /// The first and the last day, as they were filled in.
     pub from_text: String,
     pub until_text: String,
@@ -74,9 +74,9 @@ impl Range {
         match Self::between(&from_text, &until_text, now) {
             Ok((from, until)) => {
                 let unit = match until.0 - from.0 {
-                    length if length <= 8 * DAY_MS => Unit::Hour,
-                    length if length <= 100 * DAY_MS => Unit::Day,
-                    _ => Unit::Month,
+                    length if length <= 8 * DAY_MS => RollupUnit::Hour,
+                    length if length <= 100 * DAY_MS => RollupUnit::Day,
+                    _ => RollupUnit::Month,
                 };
                 (Self { from, until, unit, from_text, until_text, chosen: "" }, None)
             }
@@ -90,7 +90,7 @@ impl Range {
     /// Whole days in UTC, the last one too.
     fn between(from: &str, until: &str, now: Timestamp) -> Result<(Timestamp, Timestamp), String> {
         let until = match until {
-            "" => Unit::Day.next(now),
+            "" => RollupUnit::Day.next(now),
             text => day("Until", text)?.plus_ms(DAY_MS),
         };
         let from = match from {
@@ -107,11 +107,11 @@ impl Range {
     }
 
     /// Which sums are added up where no time is told apart: few.
-    pub fn grain(&self) -> Unit {
+    pub fn grain(&self) -> RollupUnit {
         match self.unit {
-            Unit::Minute => Unit::Minute,
-            Unit::Hour => Unit::Hour,
-            Unit::Day | Unit::Month => Unit::Day,
+            RollupUnit::Minute => RollupUnit::Minute,
+            RollupUnit::Hour => RollupUnit::Hour,
+            RollupUnit::Day | RollupUnit::Month => RollupUnit::Day,
         }
     }
 
@@ -123,11 +123,11 @@ impl Range {
     /// A unit of it, by when it began.
     pub fn label(&self, at: Timestamp) -> String {
         let format = match self.unit {
-            Unit::Minute => "%H:%M",
-            Unit::Hour if self.until.0 - self.from.0 <= DAY_MS => "%H:%M",
-            Unit::Hour => "%b %-d %H:%M",
-            Unit::Day => "%b %-d",
-            Unit::Month => "%b %Y",
+            RollupUnit::Minute => "%H:%M",
+            RollupUnit::Hour if self.until.0 - self.from.0 <= DAY_MS => "%H:%M",
+            RollupUnit::Hour => "%b %-d %H:%M",
+            RollupUnit::Day => "%b %-d",
+            RollupUnit::Month => "%b %Y",
         };
         let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
         stamp.strftime(format).to_string()
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(range.label(range.from), "11:00");
         assert_eq!(range.label(range.until.plus_ms(-1)), "10:59");
         assert_eq!(read("range=nonsense").0, range);
-        assert_eq!(read("range=hour").0.unit, Unit::Minute);
+        assert_eq!(read("range=hour").0.unit, RollupUnit::Minute);
     }
 
     #[test]
@@ -164,11 +164,11 @@ mod tests {
             ((range.until.0 - range.from.0) / DAY_MS, range.unit)
         };
 
-        assert_eq!(length("from=2026-03-31&until=2026-03-31"), (1, Unit::Hour));
-        assert_eq!(length("from=2026-03-24&until=2026-03-31"), (8, Unit::Hour));
-        assert_eq!(length("from=2026-03-23"), (9, Unit::Day));
-        assert_eq!(length("until=2026-02-28"), (30, Unit::Day));
-        assert_eq!(length("from=2025-02-25&until=2026-03-31"), (400, Unit::Month));
+        assert_eq!(length("from=2026-03-31&until=2026-03-31"), (1, RollupUnit::Hour));
+        assert_eq!(length("from=2026-03-24&until=2026-03-31"), (8, RollupUnit::Hour));
+        assert_eq!(length("from=2026-03-23"), (9, RollupUnit::Day));
+        assert_eq!(length("until=2026-02-28"), (30, RollupUnit::Day));
+        assert_eq!(length("from=2025-02-25&until=2026-03-31"), (400, RollupUnit::Month));
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         ] {
             let (range, told) = read(query);
             assert_eq!(told.as_deref(), Some(fault));
-            assert_eq!(range.unit, Unit::Hour);
+            assert_eq!(range.unit, RollupUnit::Hour);
         }
     }
 }

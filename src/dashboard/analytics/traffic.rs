@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::super::charts::{Bars, Series};
-use super::super::visit::InWorkspace;
-use super::super::words::{grouped, latency};
+use super::super::format::{grouped, latency};
+use super::super::page_request::WorkspaceRequest;
 use super::Range;
 use crate::clock::Timestamp;
-use crate::domain::analytics::sums::Group;
-use crate::domain::analytics::traffic::{self, Asked, Traffic};
+use crate::domain::analytics::rollup_query::Group;
+use crate::domain::analytics::traffic::{self, Traffic, TrafficFilter};
 use crate::error::Result;
 use crate::model::EventKind;
 
@@ -64,12 +64,13 @@ pub struct Told {
 impl Told {
     /// From the totals of all APIs or namespaces, or of one.
     pub async fn of_totals(
-        asked: &InWorkspace,
+        asked: &WorkspaceRequest,
         kind: EventKind,
         only: Option<&str>,
         range: &Range,
     ) -> Result<Self> {
-        let wanted = Asked { kind, only, unit: range.unit, from: range.from, until: range.until };
+        let wanted =
+            TrafficFilter { kind, only, unit: range.unit, from: range.from, until: range.until };
         let slices = traffic::by_time(&asked.visit.app, &asked.caller, &wanted).await?;
         Ok(Self { slices, has_latency: true })
     }

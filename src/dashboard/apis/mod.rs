@@ -9,17 +9,17 @@ use axum::routing::get;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::form::{Faults, tried};
-use super::pages::Pages;
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::{Moment, count, curl};
-use super::{Answer, page, refused_page, see};
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, count, curl};
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::Pages;
+use super::{Answer, page, redirect_to, refused_page};
 use crate::clock::Timestamp;
-use crate::domain::apis::{self, Counted};
+use crate::domain::apis::{self, ApiWithKeyCount};
 use crate::domain::page::Paging;
-use crate::domain::people::SIZE_MAX;
 use crate::domain::permission::Action;
+use crate::domain::users::SIZE_MAX;
 use crate::error::{Error, Refusal};
 use crate::id::ApiId;
 use crate::model::{Api, Networks};
@@ -46,7 +46,7 @@ const KEYS_MAX: i64 = 1_000;
 #[derive(Template)]
 #[template(path = "apis/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     rows: Vec<Row>,
     search: &'a str,
@@ -57,16 +57,16 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "apis/new.html")]
 struct New<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     name: &'a str,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "apis/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     api: Row,
     prefix: Option<String>,
@@ -87,11 +87,11 @@ struct May {
 #[derive(Template)]
 #[template(path = "apis/delete.html")]
 struct AskDelete<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     api: Row,
     typed: &'a str,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 /// An API as it is shown.
@@ -99,23 +99,23 @@ struct Row {
     id: ApiId,
     name: String,
     keys: String,
-    created: Moment,
+    created: TimeLabel,
     is_protected: bool,
 }
 
 impl Row {
-    fn new((api, keys): Counted, max: i64, now: Timestamp) -> Self {
+    fn new((api, keys): ApiWithKeyCount, max: i64, now: Timestamp) -> Self {
         Self {
             id: api.id,
             name: api.name,
             keys: count(keys, max),
-            created: Moment::new(api.created_at, now),
+            created: TimeLabel::new(api.created_at, now),
             is_protected: api.settings.delete_protection,
         }
     }
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let query = &asked.visit.query;
     let search = query.text("q").to_owned();
@@ -124,7 +124,7 @@ async fn list(asked: InWorkspace) -> Answer {
     let counted = apis::counted(app, &asked.caller, found.items, KEYS_MAX).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Shell::of(&asked, Section::Apis, "APIs").await?,
+        shell: Layout::of(&asked, Section::Apis, "APIs").await?,
         workspace: asked.membership.workspace_id.to_string(),
         rows: counted.into_iter().map(|counted| Row::new(counted, KEYS_MAX, now)).collect(),
         search: query.text("q"),
@@ -133,31 +133,31 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn making(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, Failure> {
+async fn making(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
     Ok(New {
-        shell: Shell::of(asked, Section::Apis, "New API").await?,
+        shell: Layout::of(asked, Section::Apis, "New API").await?,
         workspace: asked.membership.workspace_id.to_string(),
         name: asked.visit.form.text("name"),
         faults,
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateApi)?;
-    page(&making(&asked, Faults::default()).await?)
+    page(&making(&asked, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     let name = asked.visit.form.text("name").trim();
     let request = json!({ "name": name });
-    match tried(call::<CreateApi>(&asked.visit.app, &asked.caller, &request).await)? {
-        Ok(made) => see(&asked.path(&format!("/apis/{}?told=api-made", made.api_id))),
+    match split_form_errors(call::<CreateApi>(&asked.visit.app, &asked.caller, &request).await)? {
+        Ok(made) => redirect_to(&asked.path(&format!("/apis/{}?notice=api-created", made.api_id))),
         Err(faults) => refused_page(&making(&asked, faults).await?),
     }
 }
 
 /// An API, and how many keys it has.
-async fn found(asked: &InWorkspace, id: &str) -> Result<(Api, Row), Error> {
+async fn found(asked: &WorkspaceRequest, id: &str) -> Result<(Api, Row), Error> {
     let app = &asked.visit.app;
     let api = apis::get(app, &asked.caller, &ApiId::from(id)).await?;
     let counted = apis::counted(app, &asked.caller, vec![api.clone()], SIZE_MAX).await?;
@@ -166,11 +166,11 @@ async fn found(asked: &InWorkspace, id: &str) -> Result<(Api, Row), Error> {
     Ok((api, Row::new(counted, SIZE_MAX, app.clock.now())))
 }
 
-async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let (api, row) = found(&asked, &id).await?;
     let body = json!({ "apiId": api.id, "name": "my first key" }).to_string();
     page(&Show {
-        shell: Shell::of(&asked, Section::Apis, "API").await?,
+        shell: Layout::of(&asked, Section::Apis, "API").await?,
         workspace: asked.membership.workspace_id.to_string(),
         prefix: api.settings.default_prefix,
         bytes: api.settings.default_byte_length,
@@ -187,13 +187,13 @@ async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answ
 }
 
 async fn deleting<'a>(
-    asked: &'a InWorkspace,
+    asked: &'a WorkspaceRequest,
     id: &str,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<AskDelete<'a>, Failure> {
     let (_, api) = found(asked, id).await?;
     Ok(AskDelete {
-        shell: Shell::of(asked, Section::Apis, "Delete an API").await?,
+        shell: Layout::of(asked, Section::Apis, "Delete an API").await?,
         workspace: asked.membership.workspace_id.to_string(),
         api,
         typed: asked.visit.form.text("name"),
@@ -201,25 +201,25 @@ async fn deleting<'a>(
     })
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::DeleteApi, &id)?;
-    page(&deleting(&asked, &id, Faults::default()).await?)
+    page(&deleting(&asked, &id, FormErrors::default()).await?)
 }
 
-async fn delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::DeleteApi, &id)?;
-    let mut asking = deleting(&asked, &id, Faults::default()).await?;
+    let mut asking = deleting(&asked, &id, FormErrors::default()).await?;
     if asking.typed.trim() != asking.api.name.trim() {
         asking.faults =
-            Faults::one("name", "This is not the name of the API. Type it as it stands above.");
+            FormErrors::one("name", "This is not the name of the API. Type it as it stands above.");
         return refused_page(&asking);
     }
     let request = json!({ "apiId": id });
     match call::<DeleteApi>(&asked.visit.app, &asked.caller, &request).await {
-        Ok(_) => see(&asked.path("/apis?told=api-deleted")),
+        Ok(_) => redirect_to(&asked.path("/apis?notice=api-deleted")),
         // Its page says what to do about it.
         Err(Error::Refused(Refusal::Protected(_))) => {
-            refused_page(&deleting(&asked, &id, Faults::default()).await?)
+            refused_page(&deleting(&asked, &id, FormErrors::default()).await?)
         }
         Err(error) => Err(error.into()),
     }

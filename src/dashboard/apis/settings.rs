@@ -3,10 +3,10 @@
 use askama::Template;
 use axum::extract::Path;
 
-use super::super::form::{Faults, Form, tried};
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
-use super::super::{Answer, page, refused_page, see};
+use super::super::form::{Form, FormErrors, split_form_errors};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
 use crate::domain::apis::{self, ApiChange, PREFIX_MAX};
 use crate::domain::keys::Patch;
 use crate::domain::permission::Action;
@@ -16,7 +16,7 @@ use crate::model::{Api, Networks};
 #[derive(Template)]
 #[template(path = "apis/settings.html")]
 struct Page {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     id: ApiId,
     /// What the API is called now.
@@ -24,7 +24,7 @@ struct Page {
     filled: Filled,
     was: Filled,
     prefix_max: usize,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 /// The form as it is filled in.
@@ -86,14 +86,14 @@ impl Filled {
 }
 
 async fn shown(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     api: &Api,
     filled: Option<(Filled, Filled)>,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<Page, super::Failure> {
     let (filled, was) = filled.unwrap_or_else(|| (Filled::of(api), Filled::of(api)));
     Ok(Page {
-        shell: Shell::of(asked, Section::Apis, "Settings of an API").await?,
+        shell: Layout::of(asked, Section::Apis, "Settings of an API").await?,
         workspace: asked.membership.workspace_id.to_string(),
         id: api.id.clone(),
         title: api.name.clone(),
@@ -104,19 +104,19 @@ async fn shown(
     })
 }
 
-pub async fn page_of(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn page_of(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::UpdateApi, &id)?;
     let api = apis::get(&asked.visit.app, &asked.caller, &ApiId::from(id)).await?;
-    page(&shown(&asked, &api, None, Faults::default()).await?)
+    page(&shown(&asked, &api, None, FormErrors::default()).await?)
 }
 
-pub async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let (app, form) = (&asked.visit.app, &asked.visit.form);
     let (filled, was) = (Filled::read(form, ""), Filled::read(form, "was-"));
     let id = ApiId::from(id);
     let change = filled.change_from(&was);
-    match tried(apis::change(app, &asked.caller, &id, change).await)? {
-        Ok(api) => see(&asked.path(&format!("/apis/{}?told=api-set", api.id))),
+    match split_form_errors(apis::change(app, &asked.caller, &id, change).await)? {
+        Ok(api) => redirect_to(&asked.path(&format!("/apis/{}?notice=api-updated", api.id))),
         Err(faults) => {
             let api = apis::get(app, &asked.caller, &id).await?;
             refused_page(&shown(&asked, &api, Some((filled, was)), faults).await?)

@@ -1,7 +1,7 @@
 //! Who changed what: the log, one entry with what it changed, and undoing it.
 
+mod labels;
 mod show;
-mod words;
 
 use askama::Template;
 use axum::Router;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::analytics::{DAY_MS, day, shown};
 use super::form::Form;
-use super::pages::{PAGE, Pages};
-use super::shell::{Section, Shell};
-use super::visit::InWorkspace;
-use super::words::Moment;
+use super::format::TimeLabel;
+use super::layout::{Layout, Section};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{PAGE, Pages};
 use super::{Answer, page};
 use crate::clock::Timestamp;
-use crate::domain::audit::{self, StoredEntry, WantedEntries};
+use crate::domain::audit::{self, AuditFilter, StoredEntry};
 
 pub fn routes() -> Router {
     Router::new()
@@ -28,7 +28,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "audit/list.html")]
 struct List {
-    shell: Shell,
+    shell: Layout,
     path: String,
     rows: Vec<Row>,
     pages: Pages,
@@ -60,7 +60,7 @@ impl Filter {
     }
 
     /// As the log is asked, and what is wrong with it.
-    fn wanted(&mut self, before: &str) -> (WantedEntries, Option<String>) {
+    fn wanted(&mut self, before: &str) -> (AuditFilter, Option<String>) {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut fault = None;
         let mut moment = |name: &str, text: &mut String, after_ms: i64| {
@@ -72,7 +72,7 @@ impl Filter {
             *text = shown(std::mem::take(text));
             found.map(|at| at.plus_ms(after_ms))
         };
-        let wanted = WantedEntries {
+        let wanted = AuditFilter {
             before: given(before),
             event: given(&self.event),
             actor: given(&self.actor),
@@ -98,19 +98,19 @@ pub struct Row {
     pub what: String,
     pub to: String,
     pub who: String,
-    pub at: Moment,
+    pub at: TimeLabel,
     pub is_undone: bool,
     pub undoes: bool,
 }
 
 impl Row {
-    fn new(asked: &InWorkspace, entry: &StoredEntry, now: Timestamp) -> Self {
+    fn new(asked: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
         Self {
             path: asked.path(&format!("/audit/{}", entry.id)),
-            what: words::event(&entry.event).to_owned(),
+            what: labels::event(&entry.event).to_owned(),
             to: targets(entry).iter().map(name).collect::<Vec<_>>().join(", "),
             who: who(entry),
-            at: Moment::new(entry.at, now),
+            at: TimeLabel::new(entry.at, now),
             is_undone: entry.undone_by.is_some(),
             undoes: entry.undoes.is_some(),
         }
@@ -131,22 +131,22 @@ fn name(target: &Value) -> String {
     text("name").or_else(|| text("id")).unwrap_or_default().to_owned()
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let (app, query) = (&asked.visit.app, &asked.visit.query);
     let path = asked.path("/audit");
     let mut filter = Filter::read(query);
     let (wanted, fault) = filter.wanted(query.text("from-entry"));
-    let mut found = audit::page(app, &asked.caller, &wanted).await?;
+    let mut found = audit::list_for_caller(app, &asked.caller, &wanted).await?;
     let more = found.len() > PAGE;
     found.truncate(PAGE);
     let now = app.clock.now();
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
     page(&List {
-        shell: Shell::of(&asked, Section::Audit, "Audit log").await?,
+        shell: Layout::of(&asked, Section::Audit, "Audit log").await?,
         pages: Pages::by(&asked, &path, "from-entry", next.as_deref()),
         rows: found.iter().map(|entry| Row::new(&asked, entry, now)).collect(),
         path,
-        events: words::EVENTS
+        events: labels::EVENTS
             .iter()
             .map(|(name, words)| (*name, *words, *name == filter.event))
             .collect(),

@@ -5,13 +5,13 @@ use axum::extract::Path;
 use serde_json::Value;
 
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
-use super::super::words::{Moment, utc};
-use super::super::{Answer, page, refused_page, see};
-use super::{Row, name, targets, who, words};
-use crate::domain::audit::{self, Fields, StoredEntry, WantedEntries};
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::format::{TimeLabel, utc};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
+use super::{Row, labels, name, targets, who};
+use crate::domain::audit::{self, AuditFilter, Fields, StoredEntry};
 use crate::domain::undo;
 use crate::error::Error;
 use crate::id::AuditId;
@@ -23,13 +23,13 @@ const LATER_MAX: i64 = 10;
 #[derive(Template)]
 #[template(path = "audit/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     list: String,
     path: String,
     what: String,
     who: String,
     actor: String,
-    at: Moment,
+    at: TimeLabel,
     exact: String,
     address: Option<String>,
     user_agent: Option<String>,
@@ -47,7 +47,7 @@ struct Show {
     /// What undoing it would come to, or why it cannot be undone.
     promise: Result<&'static str, &'static str>,
     may_undo: bool,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 /// What it was done to.
@@ -68,21 +68,25 @@ struct Field {
     after: String,
 }
 
-pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&shown(&asked, &AuditId::from(id), Faults::default()).await?)
+pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&shown(&asked, &AuditId::from(id), FormErrors::default()).await?)
 }
 
-pub async fn undo(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn undo(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let id = AuditId::from(id);
-    match tried(undo::undo(&asked.visit.app, &asked.caller, &id).await)? {
-        Ok(_) => see(&asked.path(&format!("/audit/{id}?told=undone"))),
+    match split_form_errors(undo::undo(&asked.visit.app, &asked.caller, &id).await)? {
+        Ok(_) => redirect_to(&asked.path(&format!("/audit/{id}?notice=undone"))),
         Err(faults) => refused_page(&shown(&asked, &id, faults).await?),
     }
 }
 
-async fn shown(asked: &InWorkspace, id: &AuditId, faults: Faults) -> Result<Show, Failure> {
+async fn shown(
+    asked: &WorkspaceRequest,
+    id: &AuditId,
+    faults: FormErrors,
+) -> Result<Show, Failure> {
     let app = &asked.visit.app;
-    let (entry, act) = audit::act(app, &asked.caller, id).await?;
+    let (entry, act) = audit::get_with_group(app, &asked.caller, id).await?;
     let now = app.clock.now();
     let row = |entry: &StoredEntry| Row::new(asked, entry, now);
     let later = later(asked, &entry, &act).await?;
@@ -90,17 +94,17 @@ async fn shown(asked: &InWorkspace, id: &AuditId, faults: Faults) -> Result<Show
     let (before, after) = (fields(&entry.before)?, fields(&entry.after)?);
     let link = |id: &String| asked.path(&format!("/audit/{id}"));
     Ok(Show {
-        shell: Shell::of(asked, Section::Audit, "Entry of the audit log").await?,
+        shell: Layout::of(asked, Section::Audit, "Entry of the audit log").await?,
         list: asked.path("/audit"),
         path: asked.path(&format!("/audit/{id}")),
-        what: words::event(&entry.event).to_owned(),
+        what: labels::event(&entry.event).to_owned(),
         who: who(&entry),
         actor: match entry.actor_type.as_str() {
             "rootkey" => format!("root key {}", entry.actor_id),
             "user" => format!("person {}", entry.actor_id),
             _ => "a command, or the server itself".to_owned(),
         },
-        at: Moment::new(entry.at, now),
+        at: TimeLabel::new(entry.at, now),
         exact: utc(entry.at),
         address: entry.remote_address.clone(),
         user_agent: entry.user_agent.clone(),
@@ -112,7 +116,7 @@ async fn shown(asked: &InWorkspace, id: &AuditId, faults: Faults) -> Result<Show
         later: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
-        promise: undo::way(&entry).map(|way| words::promise(&way)),
+        promise: undo::plan_undo(&entry).map(|way| labels::undo_description(&way)),
         may_undo: asked.membership.role != MemberRole::Viewer,
         event: entry.event,
         id: entry.id,
@@ -122,25 +126,25 @@ async fn shown(asked: &InWorkspace, id: &AuditId, faults: Faults) -> Result<Show
 
 /// What was done to the same thing afterwards, the latest first.
 async fn later(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     entry: &StoredEntry,
     act: &[StoredEntry],
 ) -> Result<Vec<StoredEntry>, Error> {
     let about = targets(entry).first().and_then(|target| target["id"].as_str().map(str::to_owned));
     let Some(about) = about else { return Ok(Vec::new()) };
-    let wanted = WantedEntries {
+    let wanted = AuditFilter {
         about: Some(about),
         from: Some(entry.at),
         limit: LATER_MAX,
-        ..WantedEntries::default()
+        ..AuditFilter::default()
     };
-    let mut found = audit::page(&asked.visit.app, &asked.caller, &wanted).await?;
+    let mut found = audit::list_for_caller(&asked.visit.app, &asked.caller, &wanted).await?;
     let is_later = |other: &StoredEntry| (other.at, &other.id) > (entry.at, &entry.id);
     found.retain(|other| is_later(other) && !act.iter().any(|of_act| of_act.id == other.id));
     Ok(found)
 }
 
-fn target(asked: &InWorkspace, entry: &StoredEntry, told: &Value) -> Target {
+fn target(asked: &WorkspaceRequest, entry: &StoredEntry, told: &Value) -> Target {
     let id = told["id"].as_str().unwrap_or_default().to_owned();
     let is_root_key = entry.event.starts_with("rootKey.");
     let (kind, section) = match told["type"].as_str().unwrap_or_default() {
@@ -174,7 +178,7 @@ fn changed(before: &Fields, after: &Fields) -> Vec<Field> {
     let mut names: Vec<_> = before.keys().collect();
     names.extend(after.keys().filter(|name| !before.contains_key(*name)));
     let field = |name: &String| {
-        let value = |fields: &Fields| words::value(name, fields.get(name).map(|value| &**value));
+        let value = |fields: &Fields| labels::value(name, fields.get(name).map(|value| &**value));
         Field { name: name.clone(), before: value(before), after: value(after) }
     };
     let is_same = |name: &&String| {

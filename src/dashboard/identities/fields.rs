@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::form::{Faults, Form};
+use super::super::form::{Form, FormErrors};
 use super::super::limit_rows::LimitRows;
 use crate::model::{Identity, Meta};
 
@@ -66,13 +66,13 @@ impl Fields {
         (fields, is_step)
     }
 
-    fn raw(text: &str) -> Result<Box<RawValue>, Faults> {
+    fn raw(text: &str) -> Result<Box<RawValue>, FormErrors> {
         RawValue::from_string(text.to_owned())
-            .map_err(|e| Faults::one("meta", format!("meta is not JSON: {e}")))
+            .map_err(|e| FormErrors::one("meta", format!("meta is not JSON: {e}")))
     }
 
     /// The request that makes it.
-    pub fn to_create(&self) -> Result<Request<'_>, Faults> {
+    pub fn to_create(&self) -> Result<Request<'_>, FormErrors> {
         let meta = match self.meta.trim() {
             "" => None,
             text => Some(Self::raw(text)?),
@@ -82,7 +82,7 @@ impl Fields {
     }
 
     /// The request that changes it. A meta that nobody touched is left as it was written.
-    pub fn to_update<'a>(&self, identity: &'a Identity) -> Result<Request<'a>, Faults> {
+    pub fn to_update<'a>(&self, identity: &'a Identity) -> Result<Request<'a>, FormErrors> {
         let before = identity.meta.as_ref().map_or("", |meta| meta.as_str());
         let meta = match self.meta.trim() {
             _ if self.keeps_meta => None,

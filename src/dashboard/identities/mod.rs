@@ -12,19 +12,19 @@ use axum::routing::get;
 
 use super::confirm::Confirm;
 use super::failure::Failure;
-use super::form::{Faults, tried};
+use super::form::{FormErrors, split_form_errors};
+use super::format::count;
 use super::key_row::KeyRow;
-use super::pages::{Pages, paging};
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{Pages, paging};
 use super::ratelimits::rate;
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::count;
-use super::{Answer, page, refused_page, see};
-use crate::domain::identities::{self, Called};
+use super::{Answer, page, redirect_to, refused_page};
+use crate::domain::identities::{self, IdentityRef};
 use crate::domain::keys;
 use crate::domain::page::Paging;
-use crate::domain::people::SIZE_MAX;
 use crate::domain::permission::Action;
+use crate::domain::users::SIZE_MAX;
 use crate::error::Error;
 use crate::id::IdentityId;
 use crate::model::{Identity, Ratelimit};
@@ -48,7 +48,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "identities/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     rows: Vec<Identity>,
@@ -60,10 +60,10 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "identities/form.html")]
 struct Form {
-    shell: Shell,
+    shell: Layout,
     is_new: bool,
     fields: Fields,
-    faults: Faults,
+    faults: FormErrors,
     act: String,
     back: String,
 }
@@ -71,7 +71,7 @@ struct Form {
 #[derive(Template)]
 #[template(path = "identities/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     id: IdentityId,
@@ -99,12 +99,12 @@ impl LimitRow {
     }
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let path = asked.path("/identities");
     let (app, caller) = (&asked.visit.app, &asked.caller);
     let found = identities::list(app, caller, None, &paging(&asked)).await?;
     page(&List {
-        shell: Shell::of(&asked, Section::Identities, "Identities").await?,
+        shell: Layout::of(&asked, Section::Identities, "Identities").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(&asked, &path, found.next.as_deref()),
         path,
@@ -114,35 +114,35 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn found(asked: &InWorkspace, called: Called) -> Result<Identity, Error> {
+async fn found(asked: &WorkspaceRequest, called: IdentityRef) -> Result<Identity, Error> {
     identities::get(&asked.visit.app, &asked.caller, &called).await
 }
 
 /// The page of an identity.
-fn path(asked: &InWorkspace, id: &IdentityId) -> String {
+fn path(asked: &WorkspaceRequest, id: &IdentityId) -> String {
     asked.path(&format!("/identities/{id}"))
 }
 
 /// Sends on to the identity of an externalId, whatever characters that has.
-async fn named(asked: InWorkspace) -> Answer {
+async fn named(asked: WorkspaceRequest) -> Answer {
     let external_id = asked.visit.query.text("externalId").to_owned();
-    let identity = found(&asked, Called::ExternalId(external_id)).await?;
-    see(&path(&asked, &identity.id))
+    let identity = found(&asked, IdentityRef::ExternalId(external_id)).await?;
+    redirect_to(&path(&asked, &identity.id))
 }
 
-async fn show(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
     let (app, caller) = (&asked.visit.app, &asked.caller);
-    let identity = found(&asked, Called::Either(name.clone())).await?;
+    let identity = found(&asked, IdentityRef::Either(name.clone())).await?;
     let path = path(&asked, &identity.id);
     if identity.id.as_str() != name {
-        return see(&path);
+        return redirect_to(&path);
     }
     let number = keys::count_of_identity(app, caller, &identity.id).await?;
     let paging = Paging { search: String::new(), ..paging(&asked) };
     let listed = keys::of_identity(app, caller, &identity.id, &paging).await?;
     let now = app.clock.now();
     page(&Show {
-        shell: Shell::of(&asked, Section::Identities, "Identity").await?,
+        shell: Layout::of(&asked, Section::Identities, "Identity").await?,
         workspace: asked.membership.workspace_id.to_string(),
         keys: count(number, SIZE_MAX),
         meta: fields::shown(identity.meta.as_ref()),
@@ -157,9 +157,13 @@ async fn show(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> An
     })
 }
 
-async fn making(asked: &InWorkspace, fields: Fields, faults: Faults) -> Result<Form, Failure> {
+async fn making(
+    asked: &WorkspaceRequest,
+    fields: Fields,
+    faults: FormErrors,
+) -> Result<Form, Failure> {
     Ok(Form {
-        shell: Shell::of(asked, Section::Identities, "New identity").await?,
+        shell: Layout::of(asked, Section::Identities, "New identity").await?,
         is_new: true,
         fields,
         faults,
@@ -168,40 +172,42 @@ async fn making(asked: &InWorkspace, fields: Fields, faults: Faults) -> Result<F
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateIdentity)?;
     let (fields, _) = Fields::filled_in(&asked.visit.form);
-    page(&making(&asked, fields, Faults::default()).await?)
+    page(&making(&asked, fields, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateIdentity)?;
     let (fields, is_step) = Fields::filled_in(&asked.visit.form);
     if is_step {
-        return page(&making(&asked, fields, Faults::default()).await?);
+        return page(&making(&asked, fields, FormErrors::default()).await?);
     }
     let made = match fields.to_create() {
         Ok(request) => {
             let made = v2::call::<CreateIdentity>(&asked.visit.app, &asked.caller, &request).await;
-            tried(made)?
+            split_form_errors(made)?
         }
         Err(faults) => Err(faults),
     };
     match made {
-        Ok(made) => see(&format!("{}?told=identity-made", path(&asked, &made.identity_id))),
+        Ok(made) => {
+            redirect_to(&format!("{}?notice=identity-created", path(&asked, &made.identity_id)))
+        }
         Err(faults) => refused_page(&making(&asked, fields, faults).await?),
     }
 }
 
 async fn changing(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     identity: &Identity,
     fields: Fields,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<Form, Failure> {
     let path = path(asked, &identity.id);
     Ok(Form {
-        shell: Shell::of(asked, Section::Identities, "Change an identity").await?,
+        shell: Layout::of(asked, Section::Identities, "Change an identity").await?,
         is_new: false,
         fields: Fields { external_id: identity.external_id.clone(), ..fields },
         faults,
@@ -210,35 +216,35 @@ async fn changing(
     })
 }
 
-async fn edit(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> Answer {
+async fn edit(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::UpdateIdentity)?;
-    let identity = found(&asked, Called::Either(name)).await?;
+    let identity = found(&asked, IdentityRef::Either(name)).await?;
     let fields = Fields::of(&identity);
-    page(&changing(&asked, &identity, fields, Faults::default()).await?)
+    page(&changing(&asked, &identity, fields, FormErrors::default()).await?)
 }
 
-async fn update(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> Answer {
+async fn update(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::UpdateIdentity)?;
-    let identity = found(&asked, Called::Either(name)).await?;
+    let identity = found(&asked, IdentityRef::Either(name)).await?;
     let (fields, is_step) = Fields::filled_in(&asked.visit.form);
     if is_step {
-        return page(&changing(&asked, &identity, fields, Faults::default()).await?);
+        return page(&changing(&asked, &identity, fields, FormErrors::default()).await?);
     }
     let set = match fields.to_update(&identity) {
-        Ok(request) => {
-            tried(v2::call::<UpdateIdentity>(&asked.visit.app, &asked.caller, &request).await)?
-        }
+        Ok(request) => split_form_errors(
+            v2::call::<UpdateIdentity>(&asked.visit.app, &asked.caller, &request).await,
+        )?,
         Err(faults) => Err(faults),
     };
     match set {
-        Ok(_) => see(&format!("{}?told=identity-set", path(&asked, &identity.id))),
+        Ok(_) => redirect_to(&format!("{}?notice=identity-updated", path(&asked, &identity.id))),
         Err(faults) => refused_page(&changing(&asked, &identity, fields, faults).await?),
     }
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::DeleteIdentity)?;
-    let identity = found(&asked, Called::Either(name)).await?;
+    let identity = found(&asked, IdentityRef::Either(name)).await?;
     let number = keys::count_of_identity(&asked.visit.app, &asked.caller, &identity.id).await?;
     let path = path(&asked, &identity.id);
     let keys = match number {
@@ -253,7 +259,7 @@ async fn ask_delete(asked: InWorkspace, Path((_, name)): Path<(String, String)>)
         ),
     };
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Identities, "Delete an identity").await?,
+        shell: Layout::of(&asked, Section::Identities, "Delete an identity").await?,
         question: format!("Delete {}?", identity.external_id),
         told: vec![
             keys,
@@ -266,8 +272,8 @@ async fn ask_delete(asked: InWorkspace, Path((_, name)): Path<(String, String)>)
     })
 }
 
-async fn delete(asked: InWorkspace, Path((_, name)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
     let request = serde_json::json!({ "identity": name });
     v2::call::<DeleteIdentity>(&asked.visit.app, &asked.caller, &request).await?;
-    see(&asked.path("/identities?told=identity-deleted"))
+    redirect_to(&asked.path("/identities?notice=identity-deleted"))
 }

@@ -9,15 +9,15 @@ use axum::routing::get;
 use serde_json::json;
 
 use super::failure::Failure;
-use super::form::{Faults, tried};
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, count, curl};
 use super::keys::{Choice, choices};
-use super::pages::{Pages, paging};
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::{Moment, count, curl};
-use super::{Answer, page, refused_page, see};
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{Pages, paging};
+use super::{Answer, page, redirect_to, refused_page};
 use crate::clock::Timestamp;
-use crate::domain::keys::NotTaken;
+use crate::domain::keys::ImportRejection;
 use crate::domain::migrations::{self, StoredMigration};
 use crate::domain::permission::Action;
 use crate::error::{Error, Subject};
@@ -52,7 +52,7 @@ pub fn form_bytes_max(path: &str) -> Option<usize> {
 #[derive(Template)]
 #[template(path = "imports/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     rows: Vec<Row>,
@@ -64,17 +64,17 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "imports/new.html")]
 struct New<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     name: &'a str,
     is_prefixed: bool,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "imports/show.html")]
 struct Show<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     import: Row,
@@ -83,14 +83,14 @@ struct Show<'a> {
     verify_example: String,
     apis: Vec<Choice>,
     pasted: &'a str,
-    faults: Faults,
+    faults: FormErrors,
     may_take_in: bool,
 }
 
 #[derive(Template)]
-#[template(path = "imports/taken.html")]
+#[template(path = "imports/imported.html")]
 struct Taken {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     name: String,
@@ -107,7 +107,7 @@ struct Row {
     is_prefixed: bool,
     algorithm: &'static str,
     came: String,
-    created: Moment,
+    created: TimeLabel,
 }
 
 impl Row {
@@ -119,18 +119,18 @@ impl Row {
             is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
             algorithm: migration.algorithm.as_str(),
             came: count(stored.came, i64::MAX),
-            created: Moment::new(migration.created_at, now),
+            created: TimeLabel::new(migration.created_at, now),
         }
     }
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let path = asked.path("/imports");
     let found = migrations::page(app, &asked.caller, &paging(&asked)).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Shell::of(&asked, Section::Imports, "Imports").await?,
+        shell: Layout::of(&asked, Section::Imports, "Imports").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(&asked, &path, found.next.as_deref()),
         path,
@@ -140,10 +140,10 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, Failure> {
+async fn filled_in(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
     let form = &asked.visit.form;
     Ok(New {
-        shell: Shell::of(asked, Section::Imports, "New import").await?,
+        shell: Layout::of(asked, Section::Imports, "New import").await?,
         workspace: asked.membership.workspace_id.to_string(),
         name: form.text("name"),
         is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),
@@ -151,12 +151,12 @@ async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, Failu
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateKey)?;
-    page(&filled_in(&asked, Faults::default()).await?)
+    page(&filled_in(&asked, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateKey)?;
     let form = &asked.visit.form;
     let name = form.text("name").trim();
@@ -166,16 +166,18 @@ async fn create(asked: InWorkspace) -> Answer {
         Ok(algorithm) => migrations::make(&asked.visit.app, &asked.caller, algorithm, name).await,
         Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
     };
-    match tried(made)? {
-        Ok(made) => see(&asked.path(&format!("/imports/{}?told=import-made", made.id))),
+    match split_form_errors(made)? {
+        Ok(made) => {
+            redirect_to(&asked.path(&format!("/imports/{}?notice=import-created", made.id)))
+        }
         Err(faults) => refused_page(&filled_in(&asked, faults).await?),
     }
 }
 
 async fn showing<'a>(
-    asked: &'a InWorkspace,
+    asked: &'a WorkspaceRequest,
     id: &MigrationId,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<Show<'a>, Failure> {
     let (app, form) = (&asked.visit.app, &asked.visit.form);
     let (stored, waiting) = migrations::get(app, &asked.caller, id, WAITING_MAX).await?;
@@ -197,7 +199,7 @@ async fn showing<'a>(
     let verify_example = json!({ "key": "…", "migrationId": id });
     let base = &asked.visit.base_url;
     Ok(Show {
-        shell: Shell::of(asked, Section::Imports, "Import").await?,
+        shell: Layout::of(asked, Section::Imports, "Import").await?,
         workspace: asked.membership.workspace_id.to_string(),
         path: asked.path(&format!("/imports/{id}")),
         import: Row::new(stored, app.clock.now()),
@@ -211,11 +213,11 @@ async fn showing<'a>(
     })
 }
 
-async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&showing(&asked, &MigrationId::from(id), Faults::default()).await?)
+async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&showing(&asked, &MigrationId::from(id), FormErrors::default()).await?)
 }
 
-async fn take_in(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn take_in(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::CreateKey)?;
     let (app, caller, form) = (&asked.visit.app, &asked.caller, &asked.visit.form);
     let id = MigrationId::from(id);
@@ -227,14 +229,14 @@ async fn take_in(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> A
         Ok(request) => call::<MigrateKeys>(app, caller, &request).await.map_err(without_api),
         Err(error) => Err(error),
     };
-    let outcome = match tried(done)? {
+    let outcome = match split_form_errors(done)? {
         Ok(outcome) => outcome,
         Err(faults) => return refused_page(&showing(&asked, &id, faults).await?),
     };
     let (stored, _) = migrations::get(app, caller, &id, 0).await?;
     let rows = outcome.refused.iter().take(REFUSED_SHOWN);
     page(&Taken {
-        shell: Shell::of(&asked, Section::Imports, "Taken in").await?,
+        shell: Layout::of(&asked, Section::Imports, "Taken in").await?,
         workspace: asked.membership.workspace_id.to_string(),
         path: asked.path(&format!("/imports/{id}")),
         name: stored.migration.name.unwrap_or_else(|| "without a name".into()),
@@ -246,7 +248,7 @@ async fn take_in(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> A
             .take(TAKEN_SHOWN)
             .map(|taken| (start(&taken.hash), taken.key_id.clone()))
             .collect(),
-        refused_rows: rows.map(|(hash, why)| (start(hash), told(*why))).collect(),
+        refused_rows: rows.map(|(hash, why)| (start(hash), rejection_text(*why))).collect(),
     })
 }
 
@@ -260,10 +262,10 @@ fn without_api(error: Error) -> Error {
     }
 }
 
-fn told(why: NotTaken) -> &'static str {
+fn rejection_text(why: ImportRejection) -> &'static str {
     match why {
-        NotTaken::Known => "a key with this hash is here already",
-        NotTaken::Twice => "it stands there twice",
+        ImportRejection::Known => "a key with this hash is here already",
+        ImportRejection::Twice => "it stands there twice",
     }
 }
 

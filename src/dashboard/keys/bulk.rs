@@ -4,10 +4,10 @@ use askama::Template;
 use serde_json::json;
 
 use super::super::failure::Failure;
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
-use super::super::{Answer, page, refused_page, see};
-use crate::domain::keys::{Plaintexts, get};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
+use crate::domain::keys::{DecryptMode, get};
 use crate::domain::permission::Action;
 use crate::error::Error;
 use crate::id::KeyId;
@@ -20,13 +20,13 @@ const KEYS_MAX: usize = 100;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+enum BulkAction {
     Enable,
     Disable,
     Delete,
 }
 
-impl Act {
+impl BulkAction {
     fn named(name: &str) -> Result<Self, Error> {
         let known = [Self::Enable, Self::Disable, Self::Delete];
         let act = known.into_iter().find(|act| act.as_str() == name);
@@ -49,7 +49,7 @@ impl Act {
     }
 
     /// What it comes to.
-    fn told(self) -> &'static str {
+    fn consequence(self) -> &'static str {
         match self {
             Self::Enable => "Whoever shows them is let in again, within their limits.",
             Self::Disable => "Whoever shows them is refused until somebody enables them.",
@@ -71,9 +71,9 @@ impl Act {
 #[derive(Template)]
 #[template(path = "keys/bulk.html")]
 struct Ask {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
-    act: Act,
+    act: BulkAction,
     keys: Vec<Named>,
     /// Absent: it can be done.
     fault: Option<String>,
@@ -82,9 +82,9 @@ struct Ask {
 #[derive(Template)]
 #[template(path = "keys/bulk_done.html")]
 struct Done {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
-    act: Act,
+    act: BulkAction,
     done: usize,
     refused: Vec<(Named, String)>,
 }
@@ -97,7 +97,7 @@ struct Named {
 }
 
 /// The chosen ones, each once.
-fn chosen(asked: &InWorkspace) -> Vec<KeyId> {
+fn chosen(asked: &WorkspaceRequest) -> Vec<KeyId> {
     let mut ids: Vec<KeyId> = Vec::new();
     for id in asked.visit.form.all("key").map(KeyId::from) {
         if !ids.contains(&id) && ids.len() <= KEYS_MAX {
@@ -108,8 +108,8 @@ fn chosen(asked: &InWorkspace) -> Vec<KeyId> {
 }
 
 /// A key that is not there has its id for a name.
-async fn named(asked: &InWorkspace, id: KeyId) -> Result<Named, Error> {
-    match get(&asked.visit.app, &asked.caller, &id, Plaintexts::None).await {
+async fn named(asked: &WorkspaceRequest, id: KeyId) -> Result<Named, Error> {
+    match get(&asked.visit.app, &asked.caller, &id, DecryptMode::None).await {
         Ok(found) => {
             let key = &found.view.stored().key;
             let name = key.name.clone().unwrap_or_else(|| "without a name".into());
@@ -120,7 +120,11 @@ async fn named(asked: &InWorkspace, id: KeyId) -> Result<Named, Error> {
     }
 }
 
-async fn asking(asked: &InWorkspace, act: Act, ids: Vec<KeyId>) -> Result<Ask, Failure> {
+async fn asking(
+    asked: &WorkspaceRequest,
+    act: BulkAction,
+    ids: Vec<KeyId>,
+) -> Result<Ask, Failure> {
     let fault = match ids.len() {
         0 => Some("Choose one key at least, with the boxes in front of them.".to_owned()),
         many if many > KEYS_MAX => Some(format!("At most {KEYS_MAX} keys go at once.")),
@@ -133,7 +137,7 @@ async fn asking(asked: &InWorkspace, act: Act, ids: Vec<KeyId>) -> Result<Ask, F
         }
     }
     Ok(Ask {
-        shell: Shell::of(asked, Section::Keys, "Several keys").await?,
+        shell: Layout::of(asked, Section::Keys, "Several keys").await?,
         workspace: asked.membership.workspace_id.to_string(),
         act,
         keys,
@@ -142,9 +146,9 @@ async fn asking(asked: &InWorkspace, act: Act, ids: Vec<KeyId>) -> Result<Ask, F
 }
 
 /// Asks before anything is done.
-pub async fn ask(asked: InWorkspace) -> Answer {
+pub async fn ask(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::UpdateKey)?;
-    let act = Act::named(asked.visit.form.text("act"))?;
+    let act = BulkAction::named(asked.visit.form.text("act"))?;
     asked.caller.require(act.action())?;
     let asking = asking(&asked, act, chosen(&asked)).await?;
     match asking.fault {
@@ -154,13 +158,13 @@ pub async fn ask(asked: InWorkspace) -> Answer {
 }
 
 /// Does it, and tells what came of each.
-pub async fn run(asked: InWorkspace) -> Answer {
+pub async fn run(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::UpdateKey)?;
-    let act = Act::named(asked.visit.form.text("act"))?;
+    let act = BulkAction::named(asked.visit.form.text("act"))?;
     asked.caller.require(act.action())?;
     let ids = chosen(&asked);
     if ids.is_empty() {
-        return see(&asked.path("/keys"));
+        return redirect_to(&asked.path("/keys"));
     }
     if ids.len() > KEYS_MAX {
         return refused_page(&asking(&asked, act, ids).await?);
@@ -176,7 +180,7 @@ pub async fn run(asked: InWorkspace) -> Answer {
         }
     }
     page(&Done {
-        shell: Shell::of(&asked, Section::Keys, "Several keys").await?,
+        shell: Layout::of(&asked, Section::Keys, "Several keys").await?,
         workspace: asked.membership.workspace_id.to_string(),
         act,
         done,
@@ -184,13 +188,15 @@ pub async fn run(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn run_one(asked: &InWorkspace, act: Act, id: &KeyId) -> Result<(), Error> {
+async fn run_one(asked: &WorkspaceRequest, act: BulkAction, id: &KeyId) -> Result<(), Error> {
     let (app, caller) = (&asked.visit.app, &asked.caller);
     match act {
-        Act::Enable | Act::Disable => {
-            let request = json!({ "keyId": id, "enabled": act == Act::Enable });
+        BulkAction::Enable | BulkAction::Disable => {
+            let request = json!({ "keyId": id, "enabled": act == BulkAction::Enable });
             call::<UpdateKey>(app, caller, &request).await.map(drop)
         }
-        Act::Delete => call::<DeleteKey>(app, caller, &json!({ "keyId": id })).await.map(drop),
+        BulkAction::Delete => {
+            call::<DeleteKey>(app, caller, &json!({ "keyId": id })).await.map(drop)
+        }
     }
 }

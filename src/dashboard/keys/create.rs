@@ -3,9 +3,9 @@
 use askama::Template;
 
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page, refused_page};
 use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{Choice, choices, made, misnamed};
@@ -21,7 +21,7 @@ use crate::rpc::v2::keys::create_key::CreateKey;
 #[derive(Template)]
 #[template(path = "keys/pick_api.html")]
 struct PickApi {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     apis: Vec<Choice>,
 }
@@ -29,7 +29,7 @@ struct PickApi {
 #[derive(Template)]
 #[template(path = "keys/new.html")]
 struct New {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     api: ApiId,
     api_name: String,
@@ -38,19 +38,19 @@ struct New {
     bytes: String,
     may_be_recovered: bool,
     fields: Fields,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 async fn making(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     api: Api,
     mut fields: Fields,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<New, Failure> {
     fields.limits = fields.limits.or_blank();
     let settings = api.settings;
     Ok(New {
-        shell: Shell::of(asked, Section::Keys, "New key").await?,
+        shell: Layout::of(asked, Section::Keys, "New key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         may_be_recovered: settings.recoverable_keys
             && asked.caller.may_on(Action::EncryptKey, &api.id),
@@ -63,12 +63,12 @@ async fn making(
     })
 }
 
-pub async fn new(asked: InWorkspace) -> Answer {
+pub async fn new(asked: WorkspaceRequest) -> Answer {
     let id = asked.visit.query.text("api");
     if id.is_empty() {
         asked.caller.require(Action::CreateKey)?;
         return page(&PickApi {
-            shell: Shell::of(&asked, Section::Keys, "New key").await?,
+            shell: Layout::of(&asked, Section::Keys, "New key").await?,
             workspace: asked.membership.workspace_id.to_string(),
             apis: choices(&asked, "").await?,
         });
@@ -77,25 +77,29 @@ pub async fn new(asked: InWorkspace) -> Answer {
     asked.caller.require_on(Action::CreateKey, &id)?;
     let api = apis::get(&asked.visit.app, &asked.caller, &id).await?;
     let fields = Fields { is_enabled: true, ..Fields::default() };
-    page(&making(&asked, api, fields, Faults::default()).await?)
+    page(&making(&asked, api, fields, FormErrors::default()).await?)
 }
 
-pub async fn create(asked: InWorkspace) -> Answer {
+pub async fn create(asked: WorkspaceRequest) -> Answer {
     let (app, form) = (&asked.visit.app, &asked.visit.form);
     let id = ApiId::from(form.text("api"));
     asked.caller.require_on(Action::CreateKey, &id)?;
     let api = apis::get(app, &asked.caller, &id).await?;
     let (fields, is_step) = Fields::read(form);
     if is_step {
-        return page(&making(&asked, api, fields, Faults::default()).await?);
+        return page(&making(&asked, api, fields, FormErrors::default()).await?);
     }
-    match tried(issued(&asked, &id, &fields).await)? {
+    match split_form_errors(issued(&asked, &id, &fields).await)? {
         Ok(issued) => made(&asked, &issued, &fields.name, None).await,
         Err(faults) => refused_page(&making(&asked, api, fields, faults).await?),
     }
 }
 
-async fn issued(asked: &InWorkspace, api: &ApiId, fields: &Fields) -> Result<IssuedReply, Error> {
+async fn issued(
+    asked: &WorkspaceRequest,
+    api: &ApiId,
+    fields: &Fields,
+) -> Result<IssuedReply, Error> {
     let app = &asked.visit.app;
     let request = fields.to_create(api.as_str(), app.clock.now())?;
     call::<CreateKey>(app, &asked.caller, &request).await.map_err(misnamed)

@@ -4,15 +4,15 @@ use askama::Template;
 use axum::extract::Path;
 use serde_json::json;
 
+use super::super::duration_field::number;
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::shell::{Section, Shell};
-use super::super::span::number;
-use super::super::visit::InWorkspace;
-use super::super::{Answer, page, refused_page, see};
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
 use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{misnamed, path};
-use crate::domain::keys::look::{self, Looked};
+use crate::domain::keys::details::{self, KeyDetails};
 use crate::domain::permission::Action;
 use crate::error::Error;
 use crate::id::KeyId;
@@ -23,7 +23,7 @@ use crate::rpc::v2::keys::update_key::UpdateKey;
 #[derive(Template)]
 #[template(path = "keys/edit.html")]
 struct Edit {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     id: KeyId,
     title: String,
@@ -35,20 +35,20 @@ struct Edit {
     /// What is to be done with the credits, as it was filled in.
     operation: String,
     value: String,
-    faults: Faults,
-    credit_faults: Faults,
+    faults: FormErrors,
+    credit_faults: FormErrors,
 }
 
-async fn found(asked: &InWorkspace, id: &str) -> Result<Looked, Error> {
+async fn found(asked: &WorkspaceRequest, id: &str) -> Result<KeyDetails, Error> {
     asked.caller.require(Action::UpdateKey)?;
-    look::look(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
+    details::get_details(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
 }
 
 async fn editing(
-    asked: &InWorkspace,
-    looked: &Looked,
+    asked: &WorkspaceRequest,
+    looked: &KeyDetails,
     filled: Option<(Fields, String)>,
-    [faults, credit_faults]: [Faults; 2],
+    [faults, credit_faults]: [FormErrors; 2],
 ) -> Result<Edit, Failure> {
     let key = &looked.found.view.stored().key;
     let (mut fields, was) = match filled {
@@ -62,7 +62,7 @@ async fn editing(
     fields.limits = fields.limits.or_blank();
     let form = &asked.visit.form;
     Ok(Edit {
-        shell: Shell::of(asked, Section::Keys, "Change a key").await?,
+        shell: Layout::of(asked, Section::Keys, "Change a key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         id: key.id.clone(),
         title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
@@ -76,31 +76,31 @@ async fn editing(
     })
 }
 
-pub async fn ask(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn ask(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let looked = found(&asked, &id).await?;
-    page(&editing(&asked, &looked, None, [Faults::default(), Faults::default()]).await?)
+    page(&editing(&asked, &looked, None, [FormErrors::default(), FormErrors::default()]).await?)
 }
 
-pub async fn save(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn save(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let looked = found(&asked, &id).await?;
     let form = &asked.visit.form;
     let ((fields, is_step), was) = (Fields::read(form), form.text("was").to_owned());
     if is_step {
         let filled = Some((fields, was));
-        let none = [Faults::default(), Faults::default()];
+        let none = [FormErrors::default(), FormErrors::default()];
         return page(&editing(&asked, &looked, filled, none).await?);
     }
-    match tried(saved(&asked, &id, &fields, &was).await)? {
-        Ok(told) => see(&path(&asked, &id, told)),
+    match split_form_errors(saved(&asked, &id, &fields, &was).await)? {
+        Ok(told) => redirect_to(&path(&asked, &id, told)),
         Err(faults) => {
             let filled = Some((fields, was));
-            refused_page(&editing(&asked, &looked, filled, [faults, Faults::default()]).await?)
+            refused_page(&editing(&asked, &looked, filled, [faults, FormErrors::default()]).await?)
         }
     }
 }
 
 async fn saved(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     id: &str,
     fields: &Fields,
     was: &str,
@@ -110,16 +110,16 @@ async fn saved(
         .map_err(|_| Error::invalid("", "The page was not whole: load it again."))?;
     let mut request = fields.to_update(&was, app.clock.now())?;
     if request.is_empty() {
-        return Ok("?told=key-same");
+        return Ok("?notice=key-unchanged");
     }
     let id = serde_json::value::to_raw_value(id).map_err(|e| Error::Internal(e.to_string()))?;
     request.insert("keyId", id);
     call::<UpdateKey>(app, &asked.caller, &request).await.map_err(misnamed)?;
-    Ok("?told=key-set")
+    Ok("?notice=key-updated")
 }
 
 /// Sets the credits, adds some or takes some away.
-pub async fn credits(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn credits(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let looked = found(&asked, &id).await?;
     let form = &asked.visit.form;
     let value = form.text("value").trim();
@@ -127,10 +127,11 @@ pub async fn credits(asked: InWorkspace, Path((_, id)): Path<(String, String)>) 
         "unlimited" => json!({ "keyId": id, "operation": "set", "value": null }),
         operation => json!({ "keyId": id, "operation": operation, "value": number(value) }),
     };
-    match tried(call::<UpdateCredits>(&asked.visit.app, &asked.caller, &request).await)? {
-        Ok(_) => see(&path(&asked, &id, "?told=key-credits")),
+    match split_form_errors(call::<UpdateCredits>(&asked.visit.app, &asked.caller, &request).await)?
+    {
+        Ok(_) => redirect_to(&path(&asked, &id, "?notice=key-credits")),
         Err(faults) => {
-            refused_page(&editing(&asked, &looked, None, [Faults::default(), faults]).await?)
+            refused_page(&editing(&asked, &looked, None, [FormErrors::default(), faults]).await?)
         }
     }
 }

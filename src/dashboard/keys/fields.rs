@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::super::duration_field::number;
 use super::super::form::Form;
+use super::super::format;
 use super::super::limit_rows::LimitRows;
-use super::super::span::number;
-use super::super::words;
 use crate::clock::Timestamp;
-use crate::domain::keys::look::Looked;
+use crate::domain::keys::details::KeyDetails;
 use crate::error::{Error, Result};
 use crate::model::{Key, Meta, RefillInterval};
 use crate::secret::KeyHash;
@@ -91,7 +91,7 @@ impl Fields {
     }
 
     /// Of a key as it is.
-    pub fn of(looked: &Looked) -> Self {
+    pub fn of(looked: &KeyDetails) -> Self {
         let stored = looked.found.view.stored();
         let key = &stored.key;
         let refill = stored.refill;
@@ -263,7 +263,7 @@ fn minute(at: Timestamp) -> String {
 
 /// The meta of a key over lines.
 pub fn meta(key: &Key) -> Option<String> {
-    key.meta.as_ref().map(Meta::as_str).map(words::json)
+    key.meta.as_ref().map(Meta::as_str).map(format::json)
 }
 
 #[cfg(test)]

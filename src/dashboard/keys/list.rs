@@ -3,14 +3,14 @@
 use askama::Template;
 
 use super::super::failure::Failure;
-use super::super::pages::Pages;
-use super::super::shell::{Section, Shell, may};
-use super::super::visit::InWorkspace;
-use super::super::words::Moment;
-use super::super::{Answer, page, refused_page, see};
+use super::super::format::TimeLabel;
+use super::super::layout::{Layout, Section, may};
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::Pages;
+use super::super::{Answer, page, redirect_to, refused_page};
 use super::{Choice, May, choices, path, spoken};
 use crate::clock::Timestamp;
-use crate::domain::keys::look::{self, State};
+use crate::domain::keys::details::{self, KeyStatus};
 use crate::domain::keys::whoami;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
@@ -23,7 +23,7 @@ const PAGE: usize = 25;
 #[derive(Template)]
 #[template(path = "keys/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     rows: Vec<Row>,
     /// Whether the page has fewer than it could.
@@ -48,12 +48,12 @@ struct Row {
     state: &'static str,
     is_good: bool,
     external_id: String,
-    created: Moment,
-    used: Option<Moment>,
+    created: TimeLabel,
+    used: Option<TimeLabel>,
 }
 
 impl Row {
-    fn new(row: look::Row, now: Timestamp) -> Self {
+    fn new(row: details::KeyListItem, now: Timestamp) -> Self {
         let key = row.stored.key;
         Self {
             name: key.name.unwrap_or_else(|| "without a name".into()),
@@ -62,38 +62,38 @@ impl Row {
             api_id: key.api_id,
             api_name: row.api_name,
             state: spoken(row.state),
-            is_good: row.state == State::Active,
+            is_good: row.state == KeyStatus::Active,
             external_id: key.owner_id.unwrap_or_default(),
-            created: Moment::new(key.created_at, now),
-            used: row.stored.last_used_at.map(|at| Moment::new(at, now)),
+            created: TimeLabel::new(key.created_at, now),
+            used: row.stored.last_used_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 }
 
-async fn listed(asked: &InWorkspace, is_unknown: bool) -> Result<List<'_>, Failure> {
+async fn listed(asked: &WorkspaceRequest, is_unknown: bool) -> Result<List<'_>, Failure> {
     let app = &asked.visit.app;
     let query = &asked.visit.query;
     let (api, search) = (query.text("api"), query.text("q"));
-    let state = State::named(query.text("state"));
+    let state = KeyStatus::named(query.text("state"));
     let paging =
         Paging { from: query.text("from").to_owned(), limit: PAGE, search: search.to_owned() };
     let of = (!api.is_empty()).then(|| ApiId::from(api));
-    let found = look::page(app, &asked.caller, of.as_ref(), state, &paging).await?;
+    let found = details::page(app, &asked.caller, of.as_ref(), state, &paging).await?;
     let now = app.clock.now();
-    let choice = |known: State| Choice {
+    let choice = |known: KeyStatus| Choice {
         value: known.as_str().to_owned(),
         label: spoken(known).to_owned(),
         is_chosen: state == Some(known),
     };
     Ok(List {
-        shell: Shell::of(asked, Section::Keys, "Keys").await?,
+        shell: Layout::of(asked, Section::Keys, "Keys").await?,
         workspace: asked.membership.workspace_id.to_string(),
         is_short: found.items.len() < PAGE,
         rows: found.items.into_iter().map(|row| Row::new(row, now)).collect(),
         search,
         api,
         apis: choices(asked, api).await?,
-        states: State::ALL.map(choice).into_iter().collect(),
+        states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !search.is_empty() || !api.is_empty() || state.is_some(),
         pages: Pages::new(asked, &asked.path("/keys"), found.next.as_deref()),
         may: May {
@@ -105,16 +105,16 @@ async fn listed(asked: &InWorkspace, is_unknown: bool) -> Result<List<'_>, Failu
     })
 }
 
-pub async fn list(asked: InWorkspace) -> Answer {
+pub async fn list(asked: WorkspaceRequest) -> Answer {
     page(&listed(&asked, false).await?)
 }
 
 /// Finds a key by itself. It comes in a form, and goes nowhere from here: not into the address of the next page, nor
 /// into this one.
-pub async fn find(asked: InWorkspace) -> Answer {
+pub async fn find(asked: WorkspaceRequest) -> Answer {
     let key = asked.visit.form.text("key").trim();
     match whoami(&asked.visit.app, &asked.caller, key).await {
-        Ok(found) => see(&path(&asked, &found.view.stored().key.id, "")),
+        Ok(found) => redirect_to(&path(&asked, &found.view.stored().key.id, "")),
         Err(Error::NotFound(_)) => refused_page(&listed(&asked, true).await?),
         Err(error) => Err(error.into()),
     }

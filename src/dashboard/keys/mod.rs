@@ -1,28 +1,28 @@
 //! Keys: looked for, looked at, made, changed and ended by people.
 
-mod acts;
+mod actions;
 mod bulk;
 mod create;
 mod edit;
+mod explain;
 mod fields;
 mod list;
 mod show;
-mod why;
 
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
 use serde_json::json;
 
-use super::shell::{Section, Shell};
-use super::visit::InWorkspace;
-use super::words::{Moment, curl};
+use super::format::{TimeLabel, curl};
+use super::layout::{Layout, Section};
+use super::page_request::WorkspaceRequest;
 use super::{Answer, page};
 use crate::clock::Timestamp;
 use crate::domain::apis;
-use crate::domain::keys::look::State;
+use crate::domain::keys::details::KeyStatus;
 use crate::domain::page::Paging;
-use crate::error::{Error, Fault, Result, Subject};
+use crate::error::{Error, FieldError, Result, Subject};
 use crate::id::{ApiId, KeyId};
 use crate::rpc::IssuedReply;
 
@@ -32,15 +32,15 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/keys", get(list::list).post(create::create))
         .route("/dashboard/{workspace}/keys/new", get(create::new))
         .route("/dashboard/{workspace}/keys/find", post(list::find))
-        .route("/dashboard/{workspace}/keys/why", get(why::page_of))
+        .route("/dashboard/{workspace}/keys/why", get(explain::page_of))
         .route("/dashboard/{workspace}/keys/bulk", post(bulk::ask))
         .route("/dashboard/{workspace}/keys/bulk/do", post(bulk::run))
         .route(&of_key(""), get(show::show))
         .route(&of_key("/edit"), get(edit::ask).post(edit::save))
         .route(&of_key("/credits"), post(edit::credits))
-        .route(&of_key("/enabled"), post(acts::set_enabled))
-        .route(&of_key("/reroll"), get(acts::ask_reroll).post(acts::reroll))
-        .route(&of_key("/delete"), get(acts::ask_delete).post(acts::delete))
+        .route(&of_key("/enabled"), post(actions::set_enabled))
+        .route(&of_key("/reroll"), get(actions::ask_reroll).post(actions::reroll))
+        .route(&of_key("/delete"), get(actions::ask_delete).post(actions::delete))
 }
 
 /// What the person may do with keys.
@@ -56,21 +56,21 @@ const APIS: usize = 100;
 
 /// A key that has just been issued.
 #[derive(Template)]
-#[template(path = "keys/made.html")]
+#[template(path = "keys/created.html")]
 struct Made {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     id: KeyId,
     name: String,
     secret: String,
     example: String,
     /// When the one that it replaces ends.
-    old_ends: Option<Moment>,
+    old_ends: Option<TimeLabel>,
 }
 
 /// Shows a new key, this once.
 async fn made(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     issued: &IssuedReply,
     name: &str,
     old_ends: Option<Timestamp>,
@@ -79,23 +79,23 @@ async fn made(
     let secret = issued.key.expose().to_owned();
     let body = json!({ "key": secret }).to_string();
     page(&Made {
-        shell: Shell::of(asked, Section::Keys, "Your new key").await?,
+        shell: Layout::of(asked, Section::Keys, "Your new key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         id: issued.key_id.clone(),
         name: name.to_owned(),
         example: curl(&asked.visit.base_url, "keys.verifyKey", &body),
         secret,
-        old_ends: old_ends.map(|at| Moment::new(at, now)),
+        old_ends: old_ends.map(|at| TimeLabel::new(at, now)),
     })
 }
 
 /// A state as people say it.
-fn spoken(state: State) -> &'static str {
+fn spoken(state: KeyStatus) -> &'static str {
     match state {
-        State::Active => "active",
-        State::Disabled => "disabled",
-        State::Expired => "expired",
-        State::Spent => "no credits left",
+        KeyStatus::Active => "active",
+        KeyStatus::Disabled => "disabled",
+        KeyStatus::Expired => "expired",
+        KeyStatus::Exhausted => "no credits left",
     }
 }
 
@@ -107,7 +107,7 @@ pub struct Choice {
 }
 
 /// The APIs that can be chosen, and the one that has been, wherever it stands.
-pub async fn choices(asked: &InWorkspace, chosen: &str) -> Result<Vec<Choice>> {
+pub async fn choices(asked: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choice>> {
     let (app, caller) = (&asked.visit.app, &asked.caller);
     let paging = Paging { limit: APIS, ..Paging::default() };
     let mut apis = apis::page(app, caller, &paging).await?.items;
@@ -129,7 +129,7 @@ fn misnamed(error: Error) -> Error {
         |subject: &Subject| is_role(subject) || matches!(subject, Subject::Permission(_));
     match error {
         Error::NotFound(subjects) if subjects.iter().all(is_named) => {
-            let fault = |subject: &Subject| Fault {
+            let fault = |subject: &Subject| FieldError {
                 location: if is_role(subject) { "roles" } else { "permissions" }.to_owned(),
                 message: format!("{subject} does not exist: make it first"),
                 fix: None,
@@ -141,6 +141,6 @@ fn misnamed(error: Error) -> Error {
 }
 
 /// Where a key has its page.
-fn path(asked: &InWorkspace, id: &impl std::fmt::Display, rest: &str) -> String {
+fn path(asked: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
     asked.path(&format!("/keys/{id}{rest}"))
 }

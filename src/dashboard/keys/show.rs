@@ -5,14 +5,14 @@ mod parts;
 use askama::Template;
 use axum::extract::Path;
 
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
-use super::super::words::{Moment, count};
+use super::super::format::{TimeLabel, count};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page};
 use super::{May, fields, spoken};
 use crate::clock::Timestamp;
 use crate::domain::analytics::recent;
-use crate::domain::keys::look::{self, Deed, Looked, State};
+use crate::domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
 use crate::domain::permission::Action;
 use crate::id::{ApiId, KeyId};
 use crate::model::RefillInterval;
@@ -21,7 +21,7 @@ use parts::{Done, Event, Gauge, Permission, Role};
 #[derive(Template)]
 #[template(path = "keys/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     id: KeyId,
     name: String,
@@ -46,10 +46,10 @@ struct Show {
 }
 
 struct Facts {
-    created: Moment,
-    updated: Option<Moment>,
-    used: Option<Moment>,
-    expires: Option<Moment>,
+    created: TimeLabel,
+    updated: Option<TimeLabel>,
+    used: Option<TimeLabel>,
+    expires: Option<TimeLabel>,
     environment: Option<String>,
     is_recoverable: bool,
 }
@@ -59,14 +59,14 @@ struct Credits {
     /// Where they are.
     told: Vec<String>,
     refill: Option<String>,
-    refills_at: Option<Moment>,
-    refilled_at: Option<Moment>,
+    refills_at: Option<TimeLabel>,
+    refilled_at: Option<TimeLabel>,
 }
 
-pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let (app, caller) = (&asked.visit.app, &asked.caller);
-    let looked = look::look(app, caller, &KeyId::from(id)).await?;
-    let deeds = look::deeds(app, caller, &looked).await?;
+    let looked = details::get_details(app, caller, &KeyId::from(id)).await?;
+    let deeds = details::list_activity(app, caller, &looked).await?;
     let stored = looked.found.view.stored();
     let key = &stored.key;
     // Events are kept apart from the rest, and are away alone.
@@ -78,16 +78,16 @@ pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> 
         }
     };
     let now = app.clock.now();
-    let moment = |at: Timestamp| Moment::new(at, now);
+    let moment = |at: Timestamp| TimeLabel::new(at, now);
     let may_on = |action| caller.may_on(action, &key.api_id);
     page(&Show {
-        shell: Shell::of(&asked, Section::Keys, "Key").await?,
+        shell: Layout::of(&asked, Section::Keys, "Key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         id: key.id.clone(),
         name: key.name.clone().unwrap_or_else(|| "Key without a name".into()),
         start: key.start.clone(),
         state: spoken(looked.state),
-        is_good: looked.state == State::Active,
+        is_good: looked.state == KeyStatus::Active,
         why: why(&looked, now),
         api_id: looked.api.id.clone(),
         api_name: looked.api.name.clone(),
@@ -102,7 +102,7 @@ pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> 
         },
         gauges: looked.gauges.iter().map(|gauge| Gauge::new(gauge, now)).collect(),
         credits: credits(&looked, now),
-        deeds: deeds.iter().map(|deed: &Deed| Done::new(deed, now)).collect(),
+        deeds: deeds.iter().map(|deed: &KeyActivity| Done::new(deed, now)).collect(),
         roles: looked.roles.iter().map(Role::new).collect(),
         permissions: Permission::all(&looked),
         meta: fields::meta(key),
@@ -117,24 +117,27 @@ pub async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> 
 }
 
 /// What a verification of the key comes to, as far as the key alone decides.
-fn why(looked: &Looked, now: Timestamp) -> Vec<String> {
+fn why(looked: &KeyDetails, now: Timestamp) -> Vec<String> {
     let stored = looked.found.view.stored();
     let key = &stored.key;
     let state = match looked.state {
-        State::Active => "It verifies, within its limits.".to_owned(),
-        State::Disabled => {
+        KeyStatus::Active => "It verifies, within its limits.".to_owned(),
+        KeyStatus::Disabled => {
             "It is disabled: whoever shows it is refused until somebody enables it.".to_owned()
         }
-        State::Expired => match key.expires_at {
+        KeyStatus::Expired => match key.expires_at {
             Some(at) => format!(
                 "It expired {}: whoever shows it is refused. Give it another end to use it again.",
-                Moment::new(at, now).words
+                TimeLabel::new(at, now).words
             ),
             None => "It has expired.".to_owned(),
         },
-        State::Spent => match looked.refills_at {
+        KeyStatus::Exhausted => match looked.refills_at {
             Some(at) => {
-                format!("Its credits are used up. They come back {}.", Moment::new(at, now).words)
+                format!(
+                    "Its credits are used up. They come back {}.",
+                    TimeLabel::new(at, now).words
+                )
             }
             None => {
                 "Its credits are used up, and none come back by themselves: add some.".to_owned()
@@ -153,7 +156,7 @@ fn why(looked: &Looked, now: Timestamp) -> Vec<String> {
     told
 }
 
-fn credits(looked: &Looked, now: Timestamp) -> Option<Credits> {
+fn credits(looked: &KeyDetails, now: Timestamp) -> Option<Credits> {
     let (left, refill) = looked.found.credits?;
     let number = |number: i64| count(number, i64::MAX);
     let mut told = Vec::new();
@@ -181,7 +184,7 @@ fn credits(looked: &Looked, now: Timestamp) -> Option<Credits> {
         left: number(left),
         told,
         refill: refill_words,
-        refills_at: looked.refills_at.map(|at| Moment::new(at, now)),
-        refilled_at: looked.found.refilled_at.map(|at| Moment::new(at, now)),
+        refills_at: looked.refills_at.map(|at| TimeLabel::new(at, now)),
+        refilled_at: looked.found.refilled_at.map(|at| TimeLabel::new(at, now)),
     })
 }

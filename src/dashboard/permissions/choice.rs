@@ -1,7 +1,7 @@
 //! Choosing the permissions of a role: by boxes for those that there are, as slugs for others.
 
 use super::super::form::Form;
-use super::super::visit::InWorkspace;
+use super::super::page_request::WorkspaceRequest;
 use crate::domain::page::Paging;
 use crate::domain::rbac;
 use crate::error::Result;
@@ -38,7 +38,7 @@ pub fn chosen(form: &Form) -> Vec<String> {
 impl Choice {
     /// With these checked.
     pub async fn of<'a>(
-        asked: &InWorkspace,
+        asked: &WorkspaceRequest,
         checked: impl Iterator<Item = &'a str>,
         more: &str,
     ) -> Result<Self> {
@@ -56,7 +56,7 @@ impl Choice {
     }
 
     /// As a form was filled in.
-    pub async fn again(asked: &InWorkspace) -> Result<Self> {
+    pub async fn again(asked: &WorkspaceRequest) -> Result<Self> {
         let form = &asked.visit.form;
         Self::of(asked, form.all("permission"), form.text("more")).await
     }

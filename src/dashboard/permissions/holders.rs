@@ -5,9 +5,9 @@ use axum::Router;
 use axum::routing::get;
 
 use super::super::key_row::KeyRow;
-use super::super::pages::{Pages, paging};
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::{Pages, paging};
 use super::super::{Answer, page};
 use crate::domain::rbac;
 use crate::error::Error;
@@ -19,7 +19,7 @@ pub fn routes() -> Router {
 }
 
 /// Where the holders of a permission are listed.
-pub fn path(asked: &InWorkspace, slug: &str) -> String {
+pub fn path(asked: &WorkspaceRequest, slug: &str) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("slug", slug);
     asked.path(&format!("/which-keys?{}", query.finish()))
@@ -28,7 +28,7 @@ pub fn path(asked: &InWorkspace, slug: &str) -> String {
 #[derive(Template)]
 #[template(path = "permissions/holders.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     slug: &'a str,
     /// Absent: there is none of this slug.
@@ -43,25 +43,25 @@ struct Row {
     roles: Vec<(RoleId, String)>,
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let slug = asked.visit.query.text("slug").trim();
     let (permission, rows, next) = match slug {
         "" => (None, Vec::new(), None),
-        slug => match rbac::holders(app, &asked.caller, slug, &paging(&asked)).await {
+        slug => match rbac::list_holders(app, &asked.caller, slug, &paging(&asked)).await {
             Ok((permission, found)) => (Some(permission), found.items, found.next),
             Err(Error::NotFound(_)) => (None, Vec::new(), None),
             Err(error) => return Err(error.into()),
         },
     };
     let now = app.clock.now();
-    let row = |holder: rbac::Holder| Row {
+    let row = |holder: rbac::PermissionHolder| Row {
         key: KeyRow::new(holder.key, now),
         is_direct: holder.is_direct,
         roles: holder.roles,
     };
     page(&List {
-        shell: Shell::of(&asked, Section::Permissions, "Which keys can…?").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Which keys can…?").await?,
         workspace: asked.membership.workspace_id.to_string(),
         slug,
         permission,

@@ -12,16 +12,16 @@ use axum::routing::get;
 use serde_json::json;
 
 use super::confirm::Confirm;
-use super::form::{Faults, tried};
-use super::pages::{Pages, paging};
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::count;
-use super::{Answer, page, refused_page, see};
+use super::form::{FormErrors, split_form_errors};
+use super::format::count;
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{Pages, paging};
+use super::{Answer, page, redirect_to, refused_page};
 use crate::domain::page::Paging;
-use crate::domain::people::SIZE_MAX;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
+use crate::domain::users::SIZE_MAX;
 use crate::error::Error;
 use crate::model::{Permission, Role};
 use crate::rpc::v2;
@@ -45,7 +45,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "permissions/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     rows: Vec<Permission>,
@@ -57,18 +57,18 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "permissions/new.html")]
 struct New<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     slug: &'a str,
     name: &'a str,
     description: &'a str,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "permissions/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     permission: Permission,
     in_roles: String,
@@ -85,11 +85,11 @@ fn counted(number: i64, one: &str) -> String {
     format!("{} {one}{}", count(number, SIZE_MAX), if number == 1 { "" } else { "s" })
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let path = asked.path("/permissions");
     let found = rbac::list_permissions(&asked.visit.app, &asked.caller, &paging(&asked)).await?;
     page(&List {
-        shell: Shell::of(&asked, Section::Permissions, "Permissions").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Permissions").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(&asked, &path, found.next.as_deref()),
         path,
@@ -99,10 +99,13 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, super::Failure> {
+async fn filled_in(
+    asked: &WorkspaceRequest,
+    faults: FormErrors,
+) -> Result<New<'_>, super::Failure> {
     let form = &asked.visit.form;
     Ok(New {
-        shell: Shell::of(asked, Section::Permissions, "New permission").await?,
+        shell: Layout::of(asked, Section::Permissions, "New permission").await?,
         workspace: asked.membership.workspace_id.to_string(),
         slug: form.text("slug"),
         name: form.text("name"),
@@ -111,12 +114,12 @@ async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, super
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreatePermission)?;
-    page(&filled_in(&asked, Faults::default()).await?)
+    page(&filled_in(&asked, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     let form = &asked.visit.form;
     let (slug, name) = (form.text("slug").trim(), form.text("name").trim());
     let request = json!({
@@ -125,29 +128,29 @@ async fn create(asked: InWorkspace) -> Answer {
         "description": form.text("description").trim(),
     });
     let made = v2::call::<CreatePermission>(&asked.visit.app, &asked.caller, &request).await;
-    match tried(made)? {
+    match split_form_errors(made)? {
         Ok(made) => {
-            let path = format!("/permissions/{}?told=permission-made", made.permission_id);
-            see(&asked.path(&path))
+            let path = format!("/permissions/{}?notice=permission-created", made.permission_id);
+            redirect_to(&asked.path(&path))
         }
         Err(faults) => refused_page(&filled_in(&asked, faults).await?),
     }
 }
 
 /// The permission of a page, by its id or its slug.
-async fn found(asked: &InWorkspace, named: &str) -> Result<Permission, Error> {
+async fn found(asked: &WorkspaceRequest, named: &str) -> Result<Permission, Error> {
     rbac::get_permission(&asked.visit.app, &asked.caller, named).await
 }
 
-async fn show(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     let app = &asked.visit.app;
     let permission = found(&asked, &named).await?;
-    let held = rbac::held(app, &asked.caller, &permission.id).await?;
+    let held = rbac::count_holders(app, &asked.caller, &permission.id).await?;
     let paging = Paging { search: String::new(), ..paging(&asked) };
     let roles = rbac::roles_holding(app, &asked.caller, &permission.id, &paging).await?;
     let path = asked.path(&format!("/permissions/{}", permission.id));
     page(&Show {
-        shell: Shell::of(&asked, Section::Permissions, "Permission").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Permission").await?,
         workspace: asked.membership.workspace_id.to_string(),
         in_roles: count(held.roles, SIZE_MAX),
         on_keys: count(held.keys, SIZE_MAX),
@@ -159,13 +162,13 @@ async fn show(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> A
     })
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::DeletePermission)?;
     let permission = found(&asked, &named).await?;
-    let held = rbac::held(&asked.visit.app, &asked.caller, &permission.id).await?;
+    let held = rbac::count_holders(&asked.visit.app, &asked.caller, &permission.id).await?;
     let path = asked.path(&format!("/permissions/{}", permission.id));
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Permissions, "Delete a permission").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Delete a permission").await?,
         question: format!("Delete {}?", permission.slug),
         told: vec![
             format!(
@@ -183,8 +186,8 @@ async fn ask_delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>
     })
 }
 
-async fn delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     let request = json!({ "permission": named });
     v2::call::<DeletePermission>(&asked.visit.app, &asked.caller, &request).await?;
-    see(&asked.path("/permissions?told=permission-deleted"))
+    redirect_to(&asked.path("/permissions?notice=permission-deleted"))
 }

@@ -6,10 +6,10 @@ use axum::extract::Path;
 use axum::routing::get;
 
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::shell::{Section, Shell};
-use super::super::visit::InWorkspace;
-use super::super::{Answer, page, refused_page, see};
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
 use super::roles::found;
 use crate::domain::permission::Action;
 use crate::domain::rbac::{self, RoleChange};
@@ -22,27 +22,27 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "permissions/role_settings.html")]
 struct Settings {
-    shell: Shell,
+    shell: Layout,
     path: String,
     title: String,
     name: String,
     description: String,
     /// What was there when the form was made: who leaves a field alone sets nothing back.
     was: (String, String),
-    faults: Faults,
+    faults: FormErrors,
 }
 
 async fn shown(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     role: Role,
     filled: Option<(String, String)>,
     was: Option<(String, String)>,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<Settings, Failure> {
     let there = (role.name.clone(), role.description.unwrap_or_default());
     let (name, description) = filled.unwrap_or_else(|| there.clone());
     Ok(Settings {
-        shell: Shell::of(asked, Section::Permissions, "Settings of a role").await?,
+        shell: Layout::of(asked, Section::Permissions, "Settings of a role").await?,
         path: asked.path(&format!("/roles/{}", role.id)),
         title: role.name,
         name,
@@ -52,13 +52,13 @@ async fn shown(
     })
 }
 
-async fn ask(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn ask(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::UpdateRole)?;
     let role = found(&asked, &named).await?;
-    page(&shown(&asked, role, None, None, Faults::default()).await?)
+    page(&shown(&asked, role, None, None, FormErrors::default()).await?)
 }
 
-async fn set(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn set(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     let form = &asked.visit.form;
     let text = |name: &str| form.text(name).trim().to_owned();
     let (filled, was) =
@@ -68,8 +68,8 @@ async fn set(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> An
     let change =
         RoleChange { name: changed(&filled.0, &was.0), description: changed(&filled.1, &was.1) };
     let set = rbac::change_role(&asked.visit.app, &asked.caller, &role.id, change).await;
-    match tried(set)? {
-        Ok(_) => see(&asked.path(&format!("/roles/{}?told=role", role.id))),
+    match split_form_errors(set)? {
+        Ok(_) => redirect_to(&asked.path(&format!("/roles/{}?notice=role", role.id))),
         Err(faults) => refused_page(&shown(&asked, role, Some(filled), Some(was), faults).await?),
     }
 }

@@ -8,17 +8,17 @@ use serde_json::json;
 
 use super::super::confirm::Confirm;
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::pages::{Pages, paging};
-use super::super::shell::{Section, Shell, may};
-use super::super::visit::InWorkspace;
-use super::super::words::count;
-use super::super::{Answer, page, refused_page, see};
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::format::count;
+use super::super::layout::{Layout, Section, may};
+use super::super::page_request::WorkspaceRequest;
+use super::super::pagination::{Pages, paging};
+use super::super::{Answer, page, redirect_to, refused_page};
 use super::choice::{self, Choice};
 use super::counted;
-use crate::domain::people::SIZE_MAX;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
+use crate::domain::users::SIZE_MAX;
 use crate::error::Error;
 use crate::model::Role;
 use crate::rpc::v2;
@@ -38,7 +38,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "permissions/roles.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     rows: Vec<Role>,
@@ -50,7 +50,7 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "permissions/role.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     role: Role,
     keys: String,
@@ -63,21 +63,21 @@ struct Show {
 #[derive(Template)]
 #[template(path = "permissions/role_form.html")]
 struct RoleForm {
-    shell: Shell,
+    shell: Layout,
     is_new: bool,
     name: String,
     description: String,
     choice: Choice,
-    faults: Faults,
+    faults: FormErrors,
     act: String,
     back: String,
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let path = asked.path("/roles");
     let found = rbac::list_roles(&asked.visit.app, &asked.caller, &paging(&asked)).await?;
     page(&List {
-        shell: Shell::of(&asked, Section::Permissions, "Roles").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Roles").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(&asked, &path, found.next.as_deref()),
         path,
@@ -88,15 +88,15 @@ async fn list(asked: InWorkspace) -> Answer {
 }
 
 /// The role of a page, by its id or its name.
-pub async fn found(asked: &InWorkspace, named: &str) -> Result<Role, Error> {
+pub async fn found(asked: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
     rbac::get_role(&asked.visit.app, &asked.caller, named).await
 }
 
-async fn show(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     let role = found(&asked, &named).await?;
     let keys = rbac::keys_with(&asked.visit.app, &asked.caller, &role.id).await?;
     page(&Show {
-        shell: Shell::of(&asked, Section::Permissions, "Role").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Role").await?,
         workspace: asked.membership.workspace_id.to_string(),
         keys: count(keys, SIZE_MAX),
         may_describe: may(&asked, Action::UpdateRole),
@@ -107,10 +107,10 @@ async fn show(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> A
     })
 }
 
-async fn making(asked: &InWorkspace, faults: Faults) -> Result<RoleForm, Failure> {
+async fn making(asked: &WorkspaceRequest, faults: FormErrors) -> Result<RoleForm, Failure> {
     let form = &asked.visit.form;
     Ok(RoleForm {
-        shell: Shell::of(asked, Section::Permissions, "New role").await?,
+        shell: Layout::of(asked, Section::Permissions, "New role").await?,
         is_new: true,
         name: form.text("name").to_owned(),
         description: form.text("description").to_owned(),
@@ -121,33 +121,37 @@ async fn making(asked: &InWorkspace, faults: Faults) -> Result<RoleForm, Failure
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateRole)?;
-    page(&making(&asked, Faults::default()).await?)
+    page(&making(&asked, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     let form = &asked.visit.form;
     let request = json!({
         "name": form.text("name").trim(),
         "description": form.text("description").trim(),
         "permissions": choice::chosen(form),
     });
-    match tried(v2::call::<CreateRole>(&asked.visit.app, &asked.caller, &request).await)? {
-        Ok(made) => see(&asked.path(&format!("/roles/{}?told=role-made", made.role_id))),
+    match split_form_errors(
+        v2::call::<CreateRole>(&asked.visit.app, &asked.caller, &request).await,
+    )? {
+        Ok(made) => {
+            redirect_to(&asked.path(&format!("/roles/{}?notice=role-created", made.role_id)))
+        }
         Err(faults) => refused_page(&making(&asked, faults).await?),
     }
 }
 
 async fn changing(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     role: Role,
     choice: Choice,
-    faults: Faults,
+    faults: FormErrors,
 ) -> Result<RoleForm, Failure> {
     let path = asked.path(&format!("/roles/{}", role.id));
     Ok(RoleForm {
-        shell: Shell::of(asked, Section::Permissions, "Permissions of a role").await?,
+        shell: Layout::of(asked, Section::Permissions, "Permissions of a role").await?,
         is_new: false,
         name: role.name,
         description: String::new(),
@@ -158,22 +162,22 @@ async fn changing(
     })
 }
 
-async fn change(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn change(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::AddPermissionToRole)?;
     asked.caller.require(Action::RemovePermissionFromRole)?;
     let role = found(&asked, &named).await?;
     let slugs = role.permissions.iter().map(|permission| permission.slug.as_str());
     let choice = Choice::of(&asked, slugs, "").await?;
-    page(&changing(&asked, role, choice, Faults::default()).await?)
+    page(&changing(&asked, role, choice, FormErrors::default()).await?)
 }
 
-async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let request = json!({ "roleId": id, "permissions": choice::chosen(&asked.visit.form) });
     let set = v2::call::<SetRolePermissions>(&asked.visit.app, &asked.caller, &request).await;
-    match tried(set)? {
+    match split_form_errors(set)? {
         Ok(_) => {
             let role = found(&asked, &id).await?;
-            see(&asked.path(&format!("/roles/{}?told=role-set", role.id)))
+            redirect_to(&asked.path(&format!("/roles/{}?notice=role-updated", role.id)))
         }
         Err(faults) => {
             let role = found(&asked, &id).await?;
@@ -183,13 +187,13 @@ async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answe
     }
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::DeleteRole)?;
     let role = found(&asked, &named).await?;
     let keys = rbac::keys_with(&asked.visit.app, &asked.caller, &role.id).await?;
     let path = asked.path(&format!("/roles/{}", role.id));
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Permissions, "Delete a role").await?,
+        shell: Layout::of(&asked, Section::Permissions, "Delete a role").await?,
         question: format!("Delete {}?", role.name),
         told: vec![format!(
             "It is on {}, which lose it at once, and with it the {} that they have through no other role and not of \
@@ -204,7 +208,7 @@ async fn ask_delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>
     })
 }
 
-async fn delete(asked: InWorkspace, Path((_, named)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
     v2::call::<DeleteRole>(&asked.visit.app, &asked.caller, &json!({ "role": named })).await?;
-    see(&asked.path("/roles?told=role-deleted"))
+    redirect_to(&asked.path("/roles?notice=role-deleted"))
 }

@@ -1,6 +1,6 @@
 //! Namespaces of the standalone limiter, their overrides, and what a check would come to.
 
-mod outage;
+mod outage_policy;
 mod overrides;
 mod simulator;
 
@@ -13,18 +13,18 @@ use axum::routing::get;
 
 use super::confirm::Confirm;
 use super::failure::Failure;
-use super::form::{Faults, tried};
-use super::pages::{Pages, paging};
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::{Moment, count};
-use super::{Answer, page, refused_page, see};
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, count};
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::{Pages, paging};
+use super::{Answer, page, redirect_to, refused_page};
 use crate::clock::Timestamp;
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::{namespaces, overrides as domain_overrides};
 use crate::error::Error;
 use crate::id::NamespaceId;
-use crate::model::{Namespace, OnOutage};
+use crate::model::{Namespace, OutagePolicy};
 
 pub fn routes() -> Router {
     Router::new()
@@ -32,7 +32,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/ratelimits/new", get(new))
         .route("/dashboard/{workspace}/ratelimits/{namespace}", get(show))
         .route("/dashboard/{workspace}/ratelimits/{namespace}/delete", get(ask_delete).post(delete))
-        .merge(outage::routes())
+        .merge(outage_policy::routes())
         .merge(overrides::routes())
         .merge(simulator::routes())
 }
@@ -40,7 +40,7 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "ratelimits/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     rows: Vec<Row>,
@@ -52,16 +52,16 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "ratelimits/new.html")]
 struct New<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     name: &'a str,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 #[derive(Template)]
 #[template(path = "ratelimits/show.html")]
 struct Show<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     path: String,
     namespace: Row,
@@ -80,7 +80,7 @@ struct Show<'a> {
 struct Row {
     id: NamespaceId,
     name: String,
-    created: Moment,
+    created: TimeLabel,
     on_outage: &'static str,
 }
 
@@ -89,23 +89,23 @@ impl Row {
         Self {
             id: namespace.id,
             name: namespace.name,
-            created: Moment::new(namespace.created_at, now),
+            created: TimeLabel::new(namespace.created_at, now),
             on_outage: match namespace.on_outage {
-                OnOutage::Local => "each replica enforces its share",
-                OnOutage::Open => "all checks pass",
-                OnOutage::Closed => "no check passes",
+                OutagePolicy::Local => "each replica enforces its share",
+                OutagePolicy::Open => "all checks pass",
+                OutagePolicy::Closed => "no check passes",
             },
         }
     }
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let path = asked.path("/ratelimits");
     let found = namespaces::page(app, &asked.caller, &paging(&asked)).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Shell::of(&asked, Section::Ratelimits, "Rate limits").await?,
+        shell: Layout::of(&asked, Section::Ratelimits, "Rate limits").await?,
         workspace: asked.membership.workspace_id.to_string(),
         pages: Pages::new(&asked, &path, found.next.as_deref()),
         path,
@@ -115,39 +115,41 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn filled_in(asked: &InWorkspace, faults: Faults) -> Result<New<'_>, Failure> {
+async fn filled_in(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
     Ok(New {
-        shell: Shell::of(asked, Section::Ratelimits, "New namespace").await?,
+        shell: Layout::of(asked, Section::Ratelimits, "New namespace").await?,
         workspace: asked.membership.workspace_id.to_string(),
         name: asked.visit.form.text("name"),
         faults,
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateNamespace)?;
-    page(&filled_in(&asked, Faults::default()).await?)
+    page(&filled_in(&asked, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     let name = asked.visit.form.text("name").trim();
-    match tried(namespaces::create(&asked.visit.app, &asked.caller, name).await)? {
-        Ok(made) => see(&asked.path(&format!("/ratelimits/{}?told=namespace-made", made.id))),
+    match split_form_errors(namespaces::create(&asked.visit.app, &asked.caller, name).await)? {
+        Ok(made) => {
+            redirect_to(&asked.path(&format!("/ratelimits/{}?notice=namespace-created", made.id)))
+        }
         Err(faults) => refused_page(&filled_in(&asked, faults).await?),
     }
 }
 
 /// The namespace of a page, by its id.
-async fn found(asked: &InWorkspace, id: &str) -> Result<Namespace, Error> {
+async fn found(asked: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
     namespaces::get(&asked.visit.app, &asked.caller, id).await
 }
 
 /// The page of a namespace.
-fn path(asked: &InWorkspace, id: &NamespaceId) -> String {
+fn path(asked: &WorkspaceRequest, id: &NamespaceId) -> String {
     asked.path(&format!("/ratelimits/{id}"))
 }
 
-async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let app = &asked.visit.app;
     let namespace = found(&asked, &id).await?;
     let path = path(&asked, &namespace.id);
@@ -156,7 +158,7 @@ async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answ
     let now = app.clock.now();
     let row = |known| overrides::Row::new(known, &path, now);
     page(&Show {
-        shell: Shell::of(&asked, Section::Ratelimits, "Namespace").await?,
+        shell: Layout::of(&asked, Section::Ratelimits, "Namespace").await?,
         workspace: asked.membership.workspace_id.to_string(),
         overrides: count(number, i64::MAX),
         pages: Pages::new(&asked, &path, listed.next.as_deref()),
@@ -174,13 +176,13 @@ async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answ
     })
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::DeleteNamespace, &id)?;
     let namespace = found(&asked, &id).await?;
     let number = domain_overrides::count(&asked.visit.app, &asked.caller, &id).await?;
     let path = path(&asked, &namespace.id);
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Ratelimits, "Delete a namespace").await?,
+        shell: Layout::of(&asked, Section::Ratelimits, "Delete a namespace").await?,
         question: format!("Delete {}?", namespace.name),
         told: vec![
             "Every check in it is refused from then on, as an error that callers see.".into(),
@@ -199,7 +201,7 @@ async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
     })
 }
 
-async fn delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     namespaces::delete_by(&asked.visit.app, &asked.caller, &NamespaceId::from(id)).await?;
-    see(&asked.path("/ratelimits?told=namespace-deleted"))
+    redirect_to(&asked.path("/ratelimits?notice=namespace-deleted"))
 }

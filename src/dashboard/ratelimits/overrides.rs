@@ -9,13 +9,13 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::super::confirm::Confirm;
+use super::super::duration_field::{self, DurationField};
 use super::super::failure::Failure;
-use super::super::form::{Faults, Form, tried};
-use super::super::shell::{Section, Shell};
-use super::super::span::{self, Span};
-use super::super::visit::InWorkspace;
-use super::super::words::{Moment, count};
-use super::super::{Answer, page, refused_page, see};
+use super::super::form::{Form, FormErrors, split_form_errors};
+use super::super::format::{TimeLabel, count};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
 use super::{found, path};
 use crate::clock::Timestamp;
 use crate::domain::permission::Action;
@@ -38,7 +38,7 @@ pub struct Row {
     pub is_pattern: bool,
     pub is_over: bool,
     pub rate: String,
-    pub ends: Option<Moment>,
+    pub ends: Option<TimeLabel>,
     /// Where it is changed and deleted.
     pub change: String,
     pub delete: String,
@@ -53,7 +53,7 @@ impl Row {
             is_pattern: known.identifier.contains('*'),
             is_over: !known.is_live(now),
             rate: rate(known.limit, known.duration_ms),
-            ends: known.expires_at.map(|at| Moment::new(at, now)),
+            ends: known.expires_at.map(|at| TimeLabel::new(at, now)),
             change: format!("{path}/override?{query}"),
             delete: format!("{path}/override/delete?{query}"),
             identifier: known.identifier,
@@ -63,7 +63,7 @@ impl Row {
 
 /// A limit as people say it: `10 per minute`.
 pub fn rate(limit: i64, duration_ms: i64) -> String {
-    let window = span::words(duration_ms);
+    let window = duration_field::words(duration_ms);
     match limit {
         0 => "nothing at all".to_owned(),
         limit => format!("{} per {}", count(limit, i64::MAX), window.trim_start_matches("1 ")),
@@ -73,15 +73,15 @@ pub fn rate(limit: i64, duration_ms: i64) -> String {
 #[derive(Template)]
 #[template(path = "ratelimits/override.html")]
 struct Edit {
-    shell: Shell,
+    shell: Layout,
     namespace: String,
     path: String,
     is_new: bool,
     identifier: String,
     limit: String,
-    span: Span,
+    span: DurationField,
     ends: String,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 /// What an override has until something else is filled in.
@@ -111,7 +111,7 @@ fn expires(form: &Form, known: Option<&Override>) -> Option<Value> {
 }
 
 async fn frame(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     namespace: Namespace,
     known: Option<Override>,
 ) -> Result<Edit, Failure> {
@@ -120,19 +120,19 @@ async fn frame(
     let (limit, duration_ms) =
         known.as_ref().map_or((LIMIT, DURATION_MS), |known| (known.limit, known.duration_ms));
     Ok(Edit {
-        shell: Shell::of(asked, Section::Ratelimits, title).await?,
+        shell: Layout::of(asked, Section::Ratelimits, title).await?,
         path: path(asked, &namespace.id),
         namespace: namespace.name,
         is_new,
         limit: limit.to_string(),
-        span: Span::of_ms(duration_ms),
+        span: DurationField::of_ms(duration_ms),
         ends: known.as_ref().and_then(|known| known.expires_at).map(shown).unwrap_or_default(),
         identifier: known.map(|known| known.identifier).unwrap_or_default(),
-        faults: Faults::default(),
+        faults: FormErrors::default(),
     })
 }
 
-async fn edit(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn edit(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::SetOverride, &id)?;
     let namespace = found(&asked, &id).await?;
     let known = match asked.visit.query.text("identifier") {
@@ -144,7 +144,7 @@ async fn edit(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answ
     page(&frame(&asked, namespace, known).await?)
 }
 
-async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::SetOverride, &id)?;
     let (app, form) = (&asked.visit.app, &asked.visit.form);
     let namespace = found(&asked, &id).await?;
@@ -153,18 +153,18 @@ async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answe
         "" => None,
         _ => Some(overrides::get_exact(app, &asked.caller, &id, identifier).await?),
     };
-    let span = Span::filled_in(form, "duration", 0);
+    let span = DurationField::filled_in(form, "duration", 0);
     let mut request = json!({
         "namespace": id,
         "identifier": identifier,
-        "limit": span::number(form.text("limit")),
+        "limit": duration_field::number(form.text("limit")),
         "duration": span.ms(),
     });
     if let Some(expires) = expires(form, known.as_ref()) {
         request["expires"] = expires;
     }
-    match tried(v2::call::<SetOverride>(app, &asked.caller, &request).await)? {
-        Ok(_) => see(&format!("{}?told=override-set", path(&asked, &namespace.id))),
+    match split_form_errors(v2::call::<SetOverride>(app, &asked.caller, &request).await)? {
+        Ok(_) => redirect_to(&format!("{}?notice=override-updated", path(&asked, &namespace.id))),
         Err(faults) => refused_page(&Edit {
             identifier: identifier.to_owned(),
             limit: form.text("limit").to_owned(),
@@ -176,14 +176,14 @@ async fn set(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answe
     }
 }
 
-async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::DeleteOverride, &id)?;
     let namespace = found(&asked, &id).await?;
     let identifier = asked.visit.query.text("identifier");
     let known = overrides::get_exact(&asked.visit.app, &asked.caller, &id, identifier).await?;
     let path = path(&asked, &namespace.id);
     page(&Confirm {
-        shell: Shell::of(&asked, Section::Ratelimits, "Delete an override").await?,
+        shell: Layout::of(&asked, Section::Ratelimits, "Delete an override").await?,
         question: format!("Delete the override for {}?", known.identifier),
         told: vec![format!(
             "It allows {}. Once it is gone, checks count with another override that matches, or with what they ask for.",
@@ -196,10 +196,10 @@ async fn ask_delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -
     })
 }
 
-async fn delete(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require_on(Action::DeleteOverride, &id)?;
     let request = json!({ "namespace": id, "identifier": asked.visit.form.text("identifier") });
     v2::call::<DeleteOverride>(&asked.visit.app, &asked.caller, &request).await?;
     let namespace = found(&asked, &id).await?;
-    see(&format!("{}?told=override-deleted", path(&asked, &namespace.id)))
+    redirect_to(&format!("{}?notice=override-deleted", path(&asked, &namespace.id)))
 }

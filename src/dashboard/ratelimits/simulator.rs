@@ -6,17 +6,17 @@ use axum::extract::Path;
 use axum::routing::get;
 use serde_json::json;
 
+use super::super::duration_field::{self, DurationField};
 use super::super::failure::Failure;
-use super::super::form::{Faults, tried};
-use super::super::shell::{Section, Shell};
-use super::super::span::{self, Span};
-use super::super::visit::InWorkspace;
-use super::super::words::{Moment, count};
+use super::super::form::{FormErrors, split_form_errors};
+use super::super::format::{TimeLabel, count};
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page, refused_page};
 use super::overrides::rate;
 use super::{found, path};
 use crate::clock::Timestamp;
-use crate::domain::ratelimits::{self, Simulated, Tried};
+use crate::domain::ratelimits::{self, CandidateOverride, SimulationResult};
 use crate::model::Namespace;
 use crate::rpc::v2;
 use crate::rpc::v2::ratelimit::limit::Limit;
@@ -28,14 +28,14 @@ pub fn routes() -> Router {
 #[derive(Template)]
 #[template(path = "ratelimits/simulator.html")]
 struct Simulator {
-    shell: Shell,
+    shell: Layout,
     namespace: String,
     path: String,
     identifier: String,
     limit: String,
-    span: Span,
+    span: DurationField,
     cost: String,
-    faults: Faults,
+    faults: FormErrors,
     /// Absent: nothing was asked yet.
     outcome: Option<Outcome>,
 }
@@ -45,7 +45,7 @@ struct Outcome {
     rate: String,
     why: String,
     left: String,
-    ends: Moment,
+    ends: TimeLabel,
     degraded: bool,
     tried: Vec<Row>,
     has_more: bool,
@@ -61,20 +61,20 @@ struct Row {
 }
 
 impl Outcome {
-    fn new(simulated: Simulated, identifier: &str, now: Timestamp) -> Self {
+    fn new(simulated: SimulationResult, identifier: &str, now: Timestamp) -> Self {
         let winner = simulated.tried.iter().find(|tried| tried.wins);
         let why = match winner {
             None => {
                 "no override that is live matches: the check counts with what it asks for".into()
             }
-            Some(Tried { known, .. }) if known.identifier == identifier => {
+            Some(CandidateOverride { known, .. }) if known.identifier == identifier => {
                 "an override is set for exactly this identifier".to_owned()
             }
-            Some(Tried { known, .. }) => {
+            Some(CandidateOverride { known, .. }) => {
                 format!("the override for {} is the first that matches", known.identifier)
             }
         };
-        let row = |tried: Tried| {
+        let row = |tried: CandidateOverride| {
             let fate = match (tried.wins, tried.is_live) {
                 (true, _) => "counts",
                 (false, false) => "expired, passed over",
@@ -93,7 +93,7 @@ impl Outcome {
             rate: rate(simulated.limit, simulated.duration_ms),
             why,
             left: count(simulated.standing.remaining, i64::MAX),
-            ends: Moment::new(simulated.standing.reset, now),
+            ends: TimeLabel::new(simulated.standing.reset, now),
             degraded: simulated.degraded,
             tried: simulated.tried.into_iter().map(row).collect(),
             has_more: simulated.has_more,
@@ -107,29 +107,29 @@ fn literal(pattern: &str) -> String {
     format!("as a pattern, {literal} characters beside its stars")
 }
 
-async fn frame(asked: &InWorkspace, namespace: Namespace) -> Result<Simulator, Failure> {
+async fn frame(asked: &WorkspaceRequest, namespace: Namespace) -> Result<Simulator, Failure> {
     let query = &asked.visit.query;
     let or = |field: &str, default: &str| match query.text(field) {
         "" => default.to_owned(),
         text => text.to_owned(),
     };
     Ok(Simulator {
-        shell: Shell::of(asked, Section::Ratelimits, "Simulator").await?,
+        shell: Layout::of(asked, Section::Ratelimits, "Simulator").await?,
         path: path(asked, &namespace.id),
         namespace: namespace.name,
         identifier: query.text("identifier").to_owned(),
         limit: or("limit", "10"),
         span: match query.text("duration") {
-            "" => Span::of_ms(60_000),
-            _ => Span::filled_in(query, "duration", 0),
+            "" => DurationField::of_ms(60_000),
+            _ => DurationField::filled_in(query, "duration", 0),
         },
         cost: or("cost", "1"),
-        faults: Faults::default(),
+        faults: FormErrors::default(),
         outcome: None,
     })
 }
 
-async fn simulate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn simulate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let (app, query) = (&asked.visit.app, &asked.visit.query);
     let namespace = found(&asked, &id).await?;
     let mut shown = frame(&asked, namespace).await?;
@@ -140,11 +140,11 @@ async fn simulate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> 
     let request = json!({
         "namespace": id,
         "identifier": shown.identifier,
-        "limit": span::number(&shown.limit),
+        "limit": duration_field::number(&shown.limit),
         "duration": shown.span.ms(),
-        "cost": span::number(&shown.cost),
+        "cost": duration_field::number(&shown.cost),
     });
-    match tried(v2::read::<Limit>(&request))? {
+    match split_form_errors(v2::read::<Limit>(&request))? {
         Ok(check) => {
             let simulated = ratelimits::simulate(app, &asked.caller, &check.into()).await?;
             shown.outcome = Some(Outcome::new(simulated, &shown.identifier, app.clock.now()));

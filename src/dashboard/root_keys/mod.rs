@@ -8,12 +8,12 @@ use axum::extract::Path;
 use axum::routing::get;
 
 use super::failure::Failure;
-use super::form::{Faults, tried};
-use super::pages::Pages;
-use super::shell::{Section, Shell, may};
-use super::visit::InWorkspace;
-use super::words::{Moment, curl, spoken};
-use super::{Answer, page, refused_page, see};
+use super::form::{FormErrors, split_form_errors};
+use super::format::{TimeLabel, curl, humanize};
+use super::layout::{Layout, Section, may};
+use super::page_request::WorkspaceRequest;
+use super::pagination::Pages;
+use super::{Answer, page, redirect_to, refused_page};
 use crate::clock::Timestamp;
 use crate::domain::page::Paging;
 use crate::domain::permission::{self, Action};
@@ -47,7 +47,7 @@ const GRACES: [(i64, &str); 5] = [
 #[derive(Template)]
 #[template(path = "root_keys/list.html")]
 struct List<'a> {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     rows: Vec<Row>,
     search: &'a str,
@@ -59,7 +59,7 @@ struct List<'a> {
 #[derive(Template)]
 #[template(path = "root_keys/show.html")]
 struct Show {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     key: Row,
     groups: Vec<Granted>,
@@ -70,29 +70,29 @@ struct Show {
 #[derive(Template)]
 #[template(path = "root_keys/new.html")]
 struct New {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     picker: Picker,
-    faults: Faults,
+    faults: FormErrors,
 }
 
 #[derive(Template)]
-#[template(path = "root_keys/made.html")]
+#[template(path = "root_keys/created.html")]
 struct Made {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     id: KeyId,
     name: String,
     secret: String,
     example: String,
     /// When the one that it replaces ends.
-    old_ends: Option<Moment>,
+    old_ends: Option<TimeLabel>,
 }
 
 #[derive(Template)]
 #[template(path = "root_keys/revoke.html")]
 struct AskRevoke {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     key: Row,
 }
@@ -100,7 +100,7 @@ struct AskRevoke {
 #[derive(Template)]
 #[template(path = "root_keys/rotate.html")]
 struct AskRotate {
-    shell: Shell,
+    shell: Layout,
     workspace: String,
     key: Row,
     graces: [(i64, &'static str); 5],
@@ -113,9 +113,9 @@ struct Row {
     start: String,
     permissions: usize,
     state: State,
-    created: Moment,
-    used: Option<Moment>,
-    expires: Option<Moment>,
+    created: TimeLabel,
+    used: Option<TimeLabel>,
+    expires: Option<TimeLabel>,
 }
 
 /// Whether a root key is good.
@@ -157,9 +157,9 @@ impl Row {
             start: key.start,
             permissions: key.permissions.len(),
             state,
-            created: Moment::new(key.created_at, now),
-            used: stored.last_used_at.map(|at| Moment::new(at, now)),
-            expires: key.expires_at.map(|at| Moment::new(at, now)),
+            created: TimeLabel::new(key.created_at, now),
+            used: stored.last_used_at.map(|at| TimeLabel::new(at, now)),
+            expires: key.expires_at.map(|at| TimeLabel::new(at, now)),
         }
     }
 
@@ -168,7 +168,7 @@ impl Row {
     }
 }
 
-async fn list(asked: InWorkspace) -> Answer {
+async fn list(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let query = &asked.visit.query;
     let shows_all = query.text("show") == "all";
@@ -180,7 +180,7 @@ async fn list(asked: InWorkspace) -> Answer {
     let found = root_keys::page(app, &asked.caller, !shows_all, &paging).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Shell::of(&asked, Section::RootKeys, "Root keys").await?,
+        shell: Layout::of(&asked, Section::RootKeys, "Root keys").await?,
         workspace: asked.membership.workspace_id.to_string(),
         rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
         search: query.text("q"),
@@ -190,16 +190,16 @@ async fn list(asked: InWorkspace) -> Answer {
     })
 }
 
-async fn found(asked: &InWorkspace, id: String) -> Result<Stored, Error> {
+async fn found(asked: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
     root_keys::get(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
 }
 
-async fn show(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let stored = found(&asked, id).await?;
     let groups = granted(&stored.key.permissions);
     let key = Row::new(stored, asked.visit.app.clock.now());
     page(&Show {
-        shell: Shell::of(&asked, Section::RootKeys, "Root key").await?,
+        shell: Layout::of(&asked, Section::RootKeys, "Root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         groups,
         may_revoke: key.state != State::Revoked && may(&asked, Action::RevokeRootKey),
@@ -219,7 +219,7 @@ fn granted(tuples: &[String]) -> Vec<Granted> {
             "*" => format!("All {}", picker::plural(action.resource())),
             id => format!("Only {id}"),
         };
-        let spoken = spoken(action.action());
+        let spoken = humanize(action.action());
         match groups.iter_mut().find(|group| group.title == title) {
             Some(group) => group.actions.push(spoken),
             None => groups.push(Granted { title, actions: vec![spoken] }),
@@ -228,22 +228,26 @@ fn granted(tuples: &[String]) -> Vec<Granted> {
     groups
 }
 
-async fn picking(asked: &InWorkspace, picker: Picker, faults: Faults) -> Result<New, Failure> {
+async fn picking(
+    asked: &WorkspaceRequest,
+    picker: Picker,
+    faults: FormErrors,
+) -> Result<New, Failure> {
     Ok(New {
-        shell: Shell::of(asked, Section::RootKeys, "New root key").await?,
+        shell: Layout::of(asked, Section::RootKeys, "New root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         picker,
         faults,
     })
 }
 
-async fn new(asked: InWorkspace) -> Answer {
+async fn new(asked: WorkspaceRequest) -> Answer {
     asked.caller.require(Action::CreateRootKey)?;
     let picker = Picker::of(&asked, &asked.visit.query).await?;
-    page(&picking(&asked, picker, Faults::default()).await?)
+    page(&picking(&asked, picker, FormErrors::default()).await?)
 }
 
-async fn create(asked: InWorkspace) -> Answer {
+async fn create(asked: WorkspaceRequest) -> Answer {
     let app = &asked.visit.app;
     let form = &asked.visit.form;
     let name = form.text("name").trim();
@@ -252,9 +256,9 @@ async fn create(asked: InWorkspace) -> Answer {
         permissions: picker::chosen(form),
         expires_at: picker::lasts_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
     };
-    match tried(root_keys::issue(app, &asked.caller, new).await)? {
+    match split_form_errors(root_keys::issue(app, &asked.caller, new).await)? {
         Ok((key, secret)) => page(&Made {
-            shell: Shell::of(&asked, Section::RootKeys, "Your new root key").await?,
+            shell: Layout::of(&asked, Section::RootKeys, "Your new root key").await?,
             workspace: asked.membership.workspace_id.to_string(),
             id: key.id,
             name: key.name.unwrap_or_default(),
@@ -269,38 +273,38 @@ async fn create(asked: InWorkspace) -> Answer {
     }
 }
 
-fn example(asked: &InWorkspace) -> String {
+fn example(asked: &WorkspaceRequest) -> String {
     curl(&asked.visit.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
 }
 
-async fn ask_revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_revoke(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::RevokeRootKey)?;
     let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
     page(&AskRevoke {
-        shell: Shell::of(&asked, Section::RootKeys, "Revoke a root key").await?,
+        shell: Layout::of(&asked, Section::RootKeys, "Revoke a root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         key,
     })
 }
 
-async fn revoke(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn revoke(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     root_keys::end(&asked.visit.app, &asked.caller, &KeyId::from(id)).await?;
-    see(&asked.path("/root-keys?told=revoked"))
+    redirect_to(&asked.path("/root-keys?notice=revoked"))
 }
 
-async fn ask_rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn ask_rotate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     asked.caller.require(Action::CreateRootKey)?;
     asked.caller.require(Action::RevokeRootKey)?;
     let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
     page(&AskRotate {
-        shell: Shell::of(&asked, Section::RootKeys, "Rotate a root key").await?,
+        shell: Layout::of(&asked, Section::RootKeys, "Rotate a root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         key,
         graces: GRACES,
     })
 }
 
-async fn rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn rotate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let app = &asked.visit.app;
     let grace = asked.visit.form.text("grace").parse().ok();
     let grace = grace.filter(|ms| GRACES.iter().any(|(known, _)| known == ms));
@@ -308,12 +312,12 @@ async fn rotate(asked: InWorkspace, Path((_, id)): Path<(String, String)>) -> An
         grace.ok_or_else(|| Error::invalid("grace", "choose when the old root key ends"))?;
     let rotated = root_keys::rotate(app, &asked.caller, &KeyId::from(id), grace).await?;
     page(&Made {
-        shell: Shell::of(&asked, Section::RootKeys, "Your new root key").await?,
+        shell: Layout::of(&asked, Section::RootKeys, "Your new root key").await?,
         workspace: asked.membership.workspace_id.to_string(),
         id: rotated.key.id,
         name: rotated.key.name.unwrap_or_default(),
         secret: rotated.secret.expose().to_owned(),
         example: example(&asked),
-        old_ends: Some(Moment::new(rotated.old_ends, app.clock.now())),
+        old_ends: Some(TimeLabel::new(rotated.old_ends, app.clock.now())),
     })
 }

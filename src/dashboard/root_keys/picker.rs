@@ -4,12 +4,12 @@
 //! that shows the page again, and nothing has to be remembered.
 
 use super::super::form::Form;
-use super::super::visit::InWorkspace;
-use super::super::words::spoken;
+use super::super::format::humanize;
+use super::super::page_request::WorkspaceRequest;
 use crate::domain::page::Paging;
 use crate::domain::permission::{self, Action};
 use crate::domain::ratelimits::namespaces;
-use crate::domain::{apis, people};
+use crate::domain::{apis, users};
 use crate::error::{Error, Result};
 use crate::id::ApiId;
 use crate::model::MemberRole;
@@ -90,7 +90,7 @@ const TEMPLATES: [Template; 5] = [
 fn template(name: &str) -> Option<Vec<String>> {
     let is_meant = |action: &&Action| match name {
         "verify" => **action == Action::VerifyKey,
-        "read" => people::grants(MemberRole::Viewer).allow(**action),
+        "read" => users::grants(MemberRole::Viewer).allow(**action),
         "keys" => matches!(
             **action,
             Action::ReadApi
@@ -143,7 +143,7 @@ pub fn plural(resource: &str) -> &'static str {
 }
 
 impl Picker {
-    pub async fn of(asked: &InWorkspace, form: &Form) -> Result<Self> {
+    pub async fn of(asked: &WorkspaceRequest, form: &Form) -> Result<Self> {
         let tuples = template(form.text("template")).unwrap_or_else(|| chosen(form));
         let lasts = form.text("lasts").parse::<i64>().unwrap_or(0);
         let choice = |(value, label)| Choice { value, label, is_chosen: value == lasts };
@@ -172,7 +172,7 @@ fn capital(text: &str) -> String {
 }
 
 /// The permissions of a type on an instance that the person could grant.
-fn offers(asked: &InWorkspace, tuples: &[String], resource: &str, id: &str) -> Vec<Offer> {
+fn offers(asked: &WorkspaceRequest, tuples: &[String], resource: &str, id: &str) -> Vec<Offer> {
     let is_offered = |action: &&Action| {
         let makes_new = matches!(action, Action::CreateApi | Action::CreateNamespace);
         action.resource() == resource && asked.caller.may(**action) && !(makes_new && id != "*")
@@ -180,13 +180,13 @@ fn offers(asked: &InWorkspace, tuples: &[String], resource: &str, id: &str) -> V
     let offered = |action: &Action| {
         let value = action.on(id);
         let is_checked = tuples.contains(&value);
-        Offer { label: spoken(action.action()), value, is_checked }
+        Offer { label: humanize(action.action()), value, is_checked }
     };
     Action::ALL.iter().filter(is_offered).map(offered).collect()
 }
 
 async fn finder(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     form: &Form,
     tuples: &[String],
     resource: &'static str,
@@ -228,7 +228,7 @@ async fn finder(
 }
 
 async fn found(
-    asked: &InWorkspace,
+    asked: &WorkspaceRequest,
     resource: &str,
     paging: &Paging,
 ) -> Result<(Vec<(String, String)>, bool)> {
@@ -247,7 +247,7 @@ async fn found(
     })
 }
 
-async fn name_of(asked: &InWorkspace, resource: &str, id: &str) -> Result<Option<String>> {
+async fn name_of(asked: &WorkspaceRequest, resource: &str, id: &str) -> Result<Option<String>> {
     let (app, caller) = (&asked.visit.app, &asked.caller);
     let name = match resource {
         "api" => apis::get(app, caller, &ApiId::from(id)).await.map(|api| api.name),

@@ -3,15 +3,15 @@
 //! Whoever answers a request only puts an event into a buffer and never waits. The buffer is bounded: an event that
 //! finds it full, by number or by bytes, is dropped, and counted. [`writer`] empties it in batches.
 
-pub mod delivering;
-mod gather;
-mod parcel;
-pub mod questions;
+mod batch_builder;
+pub mod clickhouse_delivery;
+pub mod event_space;
+mod outbox_encoding;
 pub mod recent;
-pub mod room;
+mod rollup;
+pub mod rollup_query;
 pub mod sql;
-mod summing;
-pub mod sums;
+pub mod sql_query;
 pub mod traffic;
 pub mod writer;
 
@@ -21,15 +21,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::keys::{Code, View};
+use super::keys::{ResolvedKey, VerificationCode};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::id::{OverrideId, RequestId};
 use crate::metrics::EventCounts;
 use crate::store::StoredNamespace;
 use crate::store::cache::Cached;
-use gather::Gatherer;
-use summing::Unsummed;
+use batch_builder::BatchBuilder;
+use rollup::PendingRollups;
 
 /// What is to be remembered of a request.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub enum Event {
 pub struct Verification {
     pub request: RequestId,
     pub at: Timestamp,
-    pub view: Arc<Cached<View>>,
-    pub outcome: Code,
+    pub view: Arc<Cached<ResolvedKey>>,
+    pub outcome: VerificationCode,
     pub tags: Vec<String>,
     pub spent_credits: i64,
     pub latency_us: i64,
@@ -69,7 +69,7 @@ pub struct Ratelimit {
 }
 
 /// The buffer, from both of its ends.
-pub struct Buffer {
+pub struct EventBuffer {
     sender: Sender<Event>,
     /// How many bytes of the callers' own the events hold that wait, and how many they may hold.
     bytes: AtomicUsize,
@@ -84,13 +84,13 @@ struct Waiting {
     events: Vec<Event>,
     /// The number of that batch.
     number: u64,
-    gatherer: Gatherer,
-    unsummed: Unsummed,
+    gatherer: BatchBuilder,
+    unsummed: PendingRollups,
     /// Whether events are left out because the disk has too little room.
     is_short: bool,
 }
 
-impl Buffer {
+impl EventBuffer {
     /// With room for so many events, and so many bytes in them.
     pub fn new(waiting_max: usize, bytes_max: usize) -> Self {
         let (sender, receiver) = mpsc::channel(waiting_max);
@@ -98,8 +98,8 @@ impl Buffer {
             receiver,
             events: Vec::new(),
             number: 1,
-            gatherer: Gatherer::default(),
-            unsummed: Unsummed::default(),
+            gatherer: BatchBuilder::default(),
+            unsummed: PendingRollups::default(),
             is_short: false,
         };
         Self { sender, bytes: AtomicUsize::new(0), bytes_max, waiting: Mutex::new(waiting) }
@@ -136,7 +136,7 @@ impl Buffer {
 /// Remembers an event, unless too many wait already.
 pub fn record(app: &App, event: Event) {
     let counts = event.counts(app);
-    if !app.happened.add(event) {
+    if !app.event_buffer.add(event) {
         counts.dropped.inc();
     }
 }

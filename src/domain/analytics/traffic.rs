@@ -7,16 +7,16 @@ use super::super::permission::Action;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::model::{EventKind, Unit};
-use crate::store::events::{LATENCY_BUCKETS_US, TotalRow, WantedTotals};
+use crate::model::{EventKind, RollupUnit};
+use crate::store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
 
 /// Which requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct TrafficFilter<'a> {
     pub kind: EventKind,
     /// Only those of this API, or of this namespace.
     pub only: Option<&'a str>,
-    pub unit: Unit,
+    pub unit: RollupUnit,
     /// Told from the beginning of the unit in which this lies.
     pub from: Timestamp,
     pub until: Timestamp,
@@ -91,7 +91,7 @@ impl Latencies {
 pub async fn by_time(
     app: &App,
     caller: &Caller,
-    asked: &Asked<'_>,
+    asked: &TrafficFilter<'_>,
 ) -> Result<Vec<(Timestamp, Traffic)>> {
     let mut found: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
     let begin = asked.unit.beginning(asked.from);
@@ -109,7 +109,7 @@ pub async fn by_time(
 pub async fn by_id(
     app: &App,
     caller: &Caller,
-    asked: &Asked<'_>,
+    asked: &TrafficFilter<'_>,
 ) -> Result<Vec<(String, Traffic)>> {
     let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
     for row in rows(app, caller, asked, true).await? {
@@ -120,7 +120,12 @@ pub async fn by_id(
     Ok(found)
 }
 
-async fn rows(app: &App, caller: &Caller, asked: &Asked<'_>, by_id: bool) -> Result<Vec<TotalRow>> {
+async fn rows(
+    app: &App,
+    caller: &Caller,
+    asked: &TrafficFilter<'_>,
+    by_id: bool,
+) -> Result<Vec<TotalRow>> {
     let action = match asked.kind {
         EventKind::Verifications => Action::ReadApiAnalytics,
         EventKind::Ratelimits => Action::ReadRatelimitAnalytics,
@@ -129,7 +134,7 @@ async fn rows(app: &App, caller: &Caller, asked: &Asked<'_>, by_id: bool) -> Res
         Some(id) => caller.require_on(action, &id)?,
         None => caller.require(action)?,
     }
-    let wanted = WantedTotals {
+    let wanted = TotalsFilter {
         workspace: caller.workspace(),
         kind: asked.kind,
         only: asked.only,

@@ -2,9 +2,9 @@
 
 use std::mem::take;
 
-use super::room::{self, Shortage};
-use super::summing::sum_up_late;
-use super::{Waiting, delivering, parcel};
+use super::event_space::{self, Shortage};
+use super::rollup::roll_up_overdue;
+use super::{Waiting, clickhouse_delivery, outbox_encoding};
 use crate::app::App;
 use crate::error::Result;
 use crate::model::EventKind;
@@ -18,8 +18,8 @@ const DAY_MS: i64 = 86_400_000;
 
 /// Writes what waits; how many events that were. What cannot be written stays for the next time.
 pub async fn write(app: &App) -> Result<usize> {
-    let mut waiting = app.happened.waiting().await;
-    if waiting.leave_out(app, room::shortage(&app.settings)) {
+    let mut waiting = app.event_buffer.waiting().await;
+    if waiting.leave_out(app, event_space::shortage(&app.settings)) {
         return Ok(0);
     }
     let mut written = 0;
@@ -29,11 +29,11 @@ pub async fn write(app: &App) -> Result<usize> {
             return Ok(written);
         }
         let Waiting { events, gatherer, number, unsummed, .. } = &mut *waiting;
-        let (name, region) = (format!("{} {number}", app.replica), &app.settings.region);
+        let (name, region) = (format!("{} {number}", app.replica_id), &app.settings.region);
         let mut tx = app.events.begin().await?;
         if app.events.clickhouse().is_some() {
-            let parcel = parcel::of(name, region, events)?;
-            tx.put(&parcel, app.clock.now()).await?;
+            let parcel = outbox_encoding::of(name, region, events)?;
+            tx.enqueue_batch(&parcel, app.clock.now()).await?;
             tx.commit().await?;
         } else {
             let batch = Batch { name, region: region.clone(), ..gatherer.batch(events) };
@@ -47,7 +47,7 @@ pub async fn write(app: &App) -> Result<usize> {
             event.counts(app).written.inc();
         }
         written += events.len();
-        app.happened.wrote(events);
+        app.event_buffer.wrote(events);
         events.clear();
         if unsummed.len() >= SUMS_MAX {
             take(unsummed).sum_up(app).await?;
@@ -80,7 +80,7 @@ impl Waiting {
             for event in &self.events {
                 event.counts(app).dropped.inc();
             }
-            app.happened.wrote(&self.events);
+            app.event_buffer.wrote(&self.events);
             self.events.clear();
             self.fill();
             if self.events.is_empty() {
@@ -104,9 +104,9 @@ impl Waiting {
 
 /// Sums up what has been written, here or by whoever did not come to it.
 pub async fn sum_up(app: &App) -> Result<()> {
-    let unsummed = take(&mut app.happened.waiting().await.unsummed);
+    let unsummed = take(&mut app.event_buffer.waiting().await.unsummed);
     unsummed.sum_up(app).await?;
-    sum_up_late(app).await
+    roll_up_overdue(app).await
 }
 
 /// Makes room for what is to come, and forgets what is no longer kept.
@@ -124,5 +124,5 @@ pub async fn keep(app: &App) -> Result<()> {
     let mut tx = app.events.begin().await?;
     tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest + 2) * DAY_MS)).await?;
     tx.commit().await?;
-    delivering::keep(app).await
+    clickhouse_delivery::keep(app).await
 }

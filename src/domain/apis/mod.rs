@@ -2,16 +2,16 @@
 
 mod restore;
 mod settings;
-mod state;
+mod snapshot;
 
 use std::collections::HashMap;
 
 pub use restore::restore;
 pub use settings::{ApiChange, PREFIX_MAX, is_prefix};
-use state::State;
-pub use state::back;
+use snapshot::ApiSnapshot;
+pub use snapshot::change_from_snapshot;
 
-use super::audit::{self, Actor, Change, Entries, Target};
+use super::audit::{self, Actor, AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::keys::Deletion;
 use super::page::{Page, Paging};
@@ -39,7 +39,7 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 
     let mut tx = app.store.begin().await?;
     tx.insert_api(&api).await?;
-    let change = Change::made(&State::of(&api))?;
+    let change = FieldChanges::created(&ApiSnapshot::of(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.create", change, now).await?;
     app.commit(tx).await?;
 
@@ -49,7 +49,7 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
 /// An API that is there and not deleted.
 pub async fn get(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require_on(Action::ReadApi, id)?;
-    live(app.store.read().await?.api(caller.workspace(), id).await?, id)
+    require_not_deleted(app.store.read().await?.api(caller.workspace(), id).await?, id)
 }
 
 /// Deletes an API. Its keys stop verifying at once; they stay in the database.
@@ -58,16 +58,16 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let api = live(tx.lock_api(caller.workspace(), id).await?, id)?;
+    let api = require_not_deleted(tx.lock_api(caller.workspace(), id).await?, id)?;
     if api.settings.delete_protection {
         return Err(Error::Refused(Refusal::Protected(id.clone())));
     }
     if !tx.delete_api(caller.workspace(), id, now).await? {
         return Err(Error::not_found(Subject::Api(id.clone())));
     }
-    let change = Change::gone(&State::of(&api))?;
+    let change = FieldChanges::deleted(&ApiSnapshot::of(&api))?;
     record(&mut tx, Actor::Caller(caller), &api, "api.delete", change, now).await?;
-    tx.changed(freshness::Subject::Api(id.clone()));
+    tx.changed(freshness::CacheTag::Api(id.clone()));
     app.commit(tx).await
 }
 
@@ -87,7 +87,7 @@ pub async fn delete_keys(
     loop {
         let now = app.clock.now();
         let mut tx = app.store.begin().await?;
-        live(tx.api(caller.workspace(), id).await?, id)?;
+        require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
         let keys = match deletion {
             Deletion::Soft => tx.delete_keys(id, now, KEYS_AT_ONCE).await?,
             Deletion::Permanent => tx.purge_keys(id, KEYS_AT_ONCE).await?,
@@ -95,12 +95,15 @@ pub async fn delete_keys(
         if keys.is_empty() {
             return Ok(deleted);
         }
-        let mut entries = Entries::of(caller, now);
+        let mut entries = AuditBatch::for_caller(caller, now);
         for key in &keys {
-            entries.add("key.delete", &[Target::new("key", key.as_str()).told(deletion.told())]);
+            entries.add(
+                "key.delete",
+                &[Target::new("key", key.as_str()).with_meta(deletion.audit_meta())],
+            );
         }
         entries.write(&mut tx).await?;
-        tx.changed(freshness::Subject::Api(id.clone()));
+        tx.changed(freshness::CacheTag::Api(id.clone()));
         app.commit(tx).await?;
         deleted += keys.len();
     }
@@ -120,10 +123,15 @@ pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
 }
 
 /// An API, and how many keys it has, counted up to a bound.
-pub type Counted = (Api, i64);
+pub type ApiWithKeyCount = (Api, i64);
 
 /// How many keys each of these APIs has, none of which is counted further than `max`.
-pub async fn counted(app: &App, caller: &Caller, apis: Vec<Api>, max: i64) -> Result<Vec<Counted>> {
+pub async fn counted(
+    app: &App,
+    caller: &Caller,
+    apis: Vec<Api>,
+    max: i64,
+) -> Result<Vec<ApiWithKeyCount>> {
     caller.require(Action::ReadApi)?;
     let ids: Vec<_> = apis.iter().map(|api| api.id.clone()).collect();
     let mut reader = app.store.read().await?;
@@ -163,19 +171,19 @@ async fn set(
 ) -> Result<Api> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let mut api = live(tx.lock_api(workspace, id).await?, id)?;
-    let before = State::of(&api);
+    let mut api = require_not_deleted(tx.lock_api(workspace, id).await?, id)?;
+    let before = ApiSnapshot::of(&api);
     change(&mut api);
     tx.set_api(&api).await?;
-    let change = Change::between(&before, &State::of(&api))?;
+    let change = FieldChanges::updated(&before, &ApiSnapshot::of(&api))?;
     record(&mut tx, actor, &api, "api.update", change, now).await?;
-    tx.changed(freshness::Subject::Api(id.clone()));
+    tx.changed(freshness::CacheTag::Api(id.clone()));
     app.commit(tx).await?;
     Ok(api)
 }
 
 /// What has been deleted is as good as never there.
-pub fn live(found: Option<Api>, id: &ApiId) -> Result<Api> {
+pub fn require_not_deleted(found: Option<Api>, id: &ApiId) -> Result<Api> {
     found
         .filter(|api| api.deleted_at.is_none())
         .ok_or_else(|| Error::not_found(Subject::Api(id.clone())))
@@ -186,7 +194,7 @@ async fn record(
     actor: Actor<'_>,
     api: &Api,
     event: &'static str,
-    change: Change,
+    change: FieldChanges,
     now: Timestamp,
 ) -> Result<()> {
     let target = Target::new("api", api.id.as_str()).named(Some(&api.name));

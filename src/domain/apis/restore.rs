@@ -1,9 +1,9 @@
 //! Bringing back an API that was deleted.
 
-use super::super::audit::{Actor, Change};
+use super::super::audit::{Actor, FieldChanges};
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::{live, record};
+use super::{record, require_not_deleted};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::ApiId;
@@ -18,10 +18,11 @@ pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     if !tx.restore_api(caller.workspace(), id).await? {
         return Err(Error::not_found(Subject::Api(id.clone())));
     }
-    let api = live(tx.api(caller.workspace(), id).await?, id)?;
-    record(&mut tx, Actor::Caller(caller), &api, "api.restore", Change::default(), now).await?;
+    let api = require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
+    record(&mut tx, Actor::Caller(caller), &api, "api.restore", FieldChanges::default(), now)
+        .await?;
     // Whoever has asked for one of its keys in vain may remember that there is none.
-    tx.changed(freshness::Subject::All);
+    tx.changed(freshness::CacheTag::All);
     app.commit(tx).await?;
     Ok(api)
 }

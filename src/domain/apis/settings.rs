@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::super::keys::Patch;
 use super::super::names;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, FieldError, Result};
 use crate::model::{Api, Networks};
 
 /// The longest prefix of a key.
@@ -28,7 +28,7 @@ pub struct ApiChange {
 }
 
 /// A change that is known to be right.
-pub struct Checked {
+pub struct ValidatedApiChange {
     change: ApiChange,
     networks: Patch<Networks>,
 }
@@ -40,10 +40,10 @@ pub fn is_prefix(text: &str) -> bool {
 
 impl ApiChange {
     /// Fails with all that is wrong with it.
-    pub fn checked(self) -> Result<Checked> {
+    pub fn checked(self) -> Result<ValidatedApiChange> {
         let mut faults = Vec::new();
         let mut fault = |location: &str, message: String| {
-            faults.push(Fault { location: location.to_owned(), message, fix: None });
+            faults.push(FieldError { location: location.to_owned(), message, fix: None });
         };
         let is_name = |name: &String| NAME_LENGTHS.contains(&name.chars().count());
         if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
@@ -75,13 +75,13 @@ impl ApiChange {
             }
         };
         if faults.is_empty() {
-            return Ok(Checked { change: self, networks });
+            return Ok(ValidatedApiChange { change: self, networks });
         }
         Err(Error::Invalid(faults))
     }
 }
 
-impl Checked {
+impl ValidatedApiChange {
     pub fn apply(self, api: &mut Api) {
         let ApiChange { name, default_prefix, default_byte_length, .. } = self.change;
         let settings = &mut api.settings;

@@ -12,31 +12,31 @@ pub type Fields = IndexMap<String, Box<RawValue>>;
 
 /// Of a thing that was changed, only the fields that differ.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct FieldChanges {
     /// Absent: there was no such thing.
     pub before: Option<String>,
     /// Absent: there is no such thing any more.
     pub after: Option<String>,
 }
 
-impl Change {
+impl FieldChanges {
     /// Of a thing that was made.
-    pub fn made(state: &impl Serialize) -> Result<Self> {
+    pub fn created(state: &impl Serialize) -> Result<Self> {
         Ok(Self { before: None, after: Some(text(state)?) })
     }
 
     /// Of a thing that is no more.
-    pub fn gone(state: &impl Serialize) -> Result<Self> {
+    pub fn deleted(state: &impl Serialize) -> Result<Self> {
         Ok(Self { before: Some(text(state)?), after: None })
     }
 
     /// Of a thing that took the place of another one, if there was one: both whole.
-    pub fn put(before: Option<&impl Serialize>, after: &impl Serialize) -> Result<Self> {
+    pub fn replaced(before: Option<&impl Serialize>, after: &impl Serialize) -> Result<Self> {
         Ok(Self { before: before.map(text).transpose()?, after: Some(text(after)?) })
     }
 
     /// Of a thing that was one way, and is another.
-    pub fn between(before: &impl Serialize, after: &impl Serialize) -> Result<Self> {
+    pub fn updated(before: &impl Serialize, after: &impl Serialize) -> Result<Self> {
         let (mut before, mut after) = (fields(&text(before)?)?, fields(&text(after)?)?);
         let is_same = |name: &String, these: &Fields, those: &Fields| {
             these.get(name).map(|value| value.get()) == those.get(name).map(|value| value.get())
@@ -52,18 +52,18 @@ impl Change {
 }
 
 /// What an entry keeps, as it was written.
-pub fn kept<T: DeserializeOwned>(text: &str) -> Result<T> {
+pub fn parse_snapshot<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|e| no_state(&e))
 }
 
 /// The fields of what an entry keeps.
 pub fn fields(text: &str) -> Result<Fields> {
-    kept(text)
+    parse_snapshot(text)
 }
 
 /// The value of a field of what an entry keeps.
 pub fn read<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
-    kept(value.get())
+    parse_snapshot(value.get())
 }
 
 fn text(state: &impl Serialize) -> Result<String> {
@@ -87,7 +87,7 @@ mod tests {
         let before = raw(r#"{"name":"a","meta":{"n":1.50},"enabled":true,"gone":1}"#);
         let after = raw(r#"{"name":"a","meta":{"n":1.5},"enabled":true,"new":null}"#);
 
-        let change = Change::between(&before, &after).expect("a change");
+        let change = FieldChanges::updated(&before, &after).expect("a change");
 
         assert_eq!(change.before.as_deref(), Some(r#"{"meta":{"n":1.50},"gone":1}"#));
         assert_eq!(change.after.as_deref(), Some(r#"{"meta":{"n":1.5},"new":null}"#));
@@ -97,7 +97,7 @@ mod tests {
     fn what_is_made_was_nothing_and_what_is_gone_becomes_nothing() {
         let state = raw(r#"{"name":"a"}"#);
 
-        let (made, gone) = (Change::made(&state), Change::gone(&state));
+        let (made, gone) = (FieldChanges::created(&state), FieldChanges::deleted(&state));
 
         let (made, gone) = (made.expect("a change"), gone.expect("a change"));
         assert_eq!((made.before, made.after.as_deref()), (None, Some(r#"{"name":"a"}"#)));

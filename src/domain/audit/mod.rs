@@ -2,20 +2,20 @@
 
 mod change;
 
-pub use crate::store::{StoredEntry, WantedEntries};
-pub use change::{Change, Fields, fields, kept, read};
+pub use crate::store::{AuditFilter, StoredEntry};
+pub use change::{FieldChanges, Fields, fields, parse_snapshot, read};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::caller::{Caller, Origin, Who};
+use super::caller::{Caller, ClientInfo, PrincipalKind};
 use super::permission::Action;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{AuditId, CorrelationId, WorkspaceId};
-use crate::model::Person;
-use crate::store::{AuditAct, AuditEntry, Tx};
+use crate::model::User;
+use crate::store::{AuditContext, AuditEntry, Tx};
 
 /// How a root key without a name is called.
 const ROOT_KEY: &str = "root key";
@@ -25,7 +25,7 @@ const ROOT_KEY: &str = "root key";
 pub enum Actor<'a> {
     Caller(&'a Caller),
     /// A person, whatever the workspace.
-    Person(&'a Person, &'a Origin),
+    Person(&'a User, &'a ClientInfo),
     /// Somebody with a shell on the server, by the name of the command.
     Command(&'static str),
 }
@@ -52,33 +52,33 @@ impl<'a> Target<'a> {
     }
 
     /// With what else there is to say of it.
-    pub fn told(self, meta: impl Into<Option<Value>>) -> Self {
+    pub fn with_meta(self, meta: impl Into<Option<Value>>) -> Self {
         Self { meta: meta.into(), ..self }
     }
 }
 
 /// The entries of one act, which are written together.
 #[derive(Debug)]
-pub struct Entries<'a> {
+pub struct AuditBatch<'a> {
     actor: Actor<'a>,
     workspace: &'a WorkspaceId,
     at: Timestamp,
     entries: Vec<AuditEntry>,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> AuditBatch<'a> {
     pub fn new(actor: Actor<'a>, workspace: &'a WorkspaceId, at: Timestamp) -> Self {
         Self { actor, workspace, at, entries: Vec::new() }
     }
 
     /// Those of an act of a caller in its own workspace.
-    pub fn of(caller: &'a Caller, at: Timestamp) -> Self {
+    pub fn for_caller(caller: &'a Caller, at: Timestamp) -> Self {
         Self::new(Actor::Caller(caller), caller.workspace(), at)
     }
 
     /// Adds an entry. `event` is a name of the public service's audit log, such as `key.create`.
     pub fn add(&mut self, event: &'static str, targets: &[Target<'_>]) {
-        self.add_change(event, targets, Change::default());
+        self.add_change(event, targets, FieldChanges::default());
     }
 
     /// Adds an entry that tells what became of what. At which place it stands among the others.
@@ -86,16 +86,16 @@ impl<'a> Entries<'a> {
         &mut self,
         event: &'static str,
         targets: &[Target<'_>],
-        change: Change,
+        change: FieldChanges,
     ) -> usize {
         let (id, targets) = (AuditId::random(), json!(targets));
-        let Change { before, after } = change;
+        let FieldChanges { before, after } = change;
         self.entries.push(AuditEntry { id, event, targets, before, after, undoes: None });
         self.entries.len() - 1
     }
 
     /// What became of what, where that is known only now.
-    pub fn set_change(&mut self, place: usize, change: Change) {
+    pub fn set_change(&mut self, place: usize, change: FieldChanges) {
         if let Some(entry) = self.entries.get_mut(place) {
             (entry.before, entry.after) = (change.before, change.after);
         }
@@ -115,17 +115,17 @@ impl<'a> Entries<'a> {
         }
         let (actor_type, actor_id, actor_name, origin) = match self.actor {
             Actor::Caller(caller) => match &caller.authority.value.who {
-                Who::RootKey(key) => {
+                PrincipalKind::RootKey(key) => {
                     let name = key.name.as_deref().unwrap_or(ROOT_KEY);
                     ("rootkey", key.id.as_str(), name, Some(&caller.origin))
                 }
-                Who::Person(person) => of_person(person, &caller.origin),
+                PrincipalKind::Person(person) => of_person(person, &caller.origin),
             },
             Actor::Person(person, origin) => of_person(person, origin),
             Actor::Command(name) => ("system", name, name, None),
         };
         let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
-        let act = AuditAct {
+        let act = AuditContext {
             workspace_id: self.workspace,
             at: self.at,
             correlation_id: &CorrelationId::random(),
@@ -145,9 +145,9 @@ impl<'a> Entries<'a> {
 }
 
 fn of_person<'a>(
-    person: &'a Person,
-    origin: &'a Origin,
-) -> (&'static str, &'a str, &'a str, Option<&'a Origin>) {
+    person: &'a User,
+    origin: &'a ClientInfo,
+) -> (&'static str, &'a str, &'a str, Option<&'a ClientInfo>) {
     ("user", person.id.as_str(), &person.email, Some(origin))
 }
 
@@ -155,19 +155,23 @@ fn of_person<'a>(
 pub async fn list(
     app: &App,
     workspace: &WorkspaceId,
-    wanted: &WantedEntries,
+    wanted: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
     app.store.read().await?.audit_entries(workspace, wanted).await
 }
 
 /// As [`list`], for a caller who may read the log.
-pub async fn page(app: &App, caller: &Caller, wanted: &WantedEntries) -> Result<Vec<StoredEntry>> {
+pub async fn list_for_caller(
+    app: &App,
+    caller: &Caller,
+    wanted: &AuditFilter,
+) -> Result<Vec<StoredEntry>> {
     caller.require(Action::ReadAudit)?;
     list(app, caller.workspace(), wanted).await
 }
 
 /// An entry, and all of the act that it is part of, itself too.
-pub async fn act(
+pub async fn get_with_group(
     app: &App,
     caller: &Caller,
     id: &AuditId,
@@ -177,7 +181,9 @@ pub async fn act(
     let entry = reader.audit_entry(caller.workspace(), id).await?;
     let entry = entry.ok_or_else(|| Error::not_found(Subject::AuditEntry(id.clone())))?;
     let act = match &entry.correlation_id {
-        Some(correlation) => reader.audit_act(caller.workspace(), entry.at, correlation).await?,
+        Some(correlation) => {
+            reader.list_audit_group(caller.workspace(), entry.at, correlation).await?
+        }
         None => Vec::new(),
     };
     Ok((entry, act))
@@ -192,7 +198,7 @@ pub async fn record(
     event: &'static str,
     targets: &[Target<'_>],
 ) -> Result<()> {
-    record_change(tx, actor, workspace, at, event, targets, Change::default()).await
+    record_change(tx, actor, workspace, at, event, targets, FieldChanges::default()).await
 }
 
 /// As [`record`], of an entry that tells what became of what.
@@ -203,9 +209,9 @@ pub async fn record_change(
     at: Timestamp,
     event: &'static str,
     targets: &[Target<'_>],
-    change: Change,
+    change: FieldChanges,
 ) -> Result<()> {
-    let mut entries = Entries::new(actor, workspace, at);
+    let mut entries = AuditBatch::new(actor, workspace, at);
     entries.add_change(event, targets, change);
     entries.write(tx).await
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 
-use super::bank::{self, refill_if_due};
+use super::leases::{self, refill_if_due};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::fault_injection::Safeguard;
 use crate::id::KeyId;
-use crate::limiter::Closed;
+use crate::limiter::CloseResult;
 use crate::limiter::redis::RedisCounters;
-use crate::model::{Account, Purse};
-use crate::sabotage::Safeguard;
+use crate::model::{CreditAccount, Lease};
 use crate::store::Tx;
 
 /// How many purses are settled at once by a task in the background.
@@ -27,7 +27,7 @@ const LOOKED_AT_ONCE: usize = 100;
 
 /// Which purses are settled.
 #[derive(Debug, Clone, Copy)]
-pub enum Settling {
+pub enum CloseScope {
     /// Those that nobody has spent from for so long.
     Idle(Duration),
     All,
@@ -48,10 +48,10 @@ pub struct Closing {
 
 impl Closing {
     /// Counts it in the account.
-    pub fn apply(&self, account: &mut Account) {
+    pub fn apply(&self, account: &mut CreditAccount) {
         let credits = &mut account.credits;
         credits.balance = credits.balance.saturating_add(self.returned);
-        credits.version += i64::from(self.withholds);
+        credits.last_lease_number += i64::from(self.withholds);
     }
 }
 
@@ -61,8 +61,8 @@ pub async fn close_one(
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
-    lease: &mut Purse,
-    (now, settling): (Timestamp, Settling),
+    lease: &mut Lease,
+    (now, settling): (Timestamp, CloseScope),
 ) -> Result<Closing> {
     let mut closing = Closing::default();
     if lease.closed {
@@ -70,16 +70,16 @@ pub async fn close_one(
     }
     let was_withheld = lease.withheld_at.is_some();
     let idle = match settling {
-        Settling::Idle(idle) if !was_withheld => idle,
-        Settling::Idle(_) | Settling::All | Settling::OrWithhold => Duration::ZERO,
+        CloseScope::Idle(idle) if !was_withheld => idle,
+        CloseScope::Idle(_) | CloseScope::All | CloseScope::OrWithhold => Duration::ZERO,
     };
-    let name = app.keyspace.purse(key.as_str(), lease.epoch);
-    let closed = redis.close(&name, lease.life, idle, app.clock.fixed()).await?;
+    let name = app.keyspace.lease(key.as_str(), lease.epoch);
+    let closed = redis.close_lease(&name, lease.life, idle, app.clock.fixed_time()).await?;
     match closed {
-        Closed::Busy => lease.asked_at = now,
-        Closed::Elsewhere => {}
-        Closed::Missing => lease.closed = true,
-        Closed::Settled { spent } => {
+        CloseResult::InUse => lease.topped_up_at = now,
+        CloseResult::WrongGeneration => {}
+        CloseResult::NotFound => lease.closed = true,
+        CloseResult::Closed { spent } => {
             // Nothing of one that is forfeited: it grants no more than was spent.
             closing.returned = (lease.granted - spent).max(0);
             let returned = u64::try_from(closing.returned).unwrap_or(0);
@@ -87,9 +87,9 @@ pub async fn close_one(
             (lease.granted, lease.closed) = (lease.spent, true);
         }
     }
-    if closed != Closed::Busy {
+    if closed != CloseResult::InUse {
         lease.withheld_at.get_or_insert(now);
-        let is_settled = matches!(closed, Closed::Settled { .. });
+        let is_settled = matches!(closed, CloseResult::Closed { .. });
         closing.withholds = !was_withheld && !is_settled;
     }
     closing.leaves_open = !lease.closed;
@@ -98,10 +98,10 @@ pub async fn close_one(
 }
 
 /// Writes a lease down, unless it is closed and nothing of it is missing.
-pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Purse) -> Result<()> {
+pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
     match lease.closed && lease.unspent() == 0 {
-        true => tx.drop_purse(key, lease.epoch).await,
-        false => tx.put_purse(key, lease).await,
+        true => tx.delete_lease(key, lease.epoch).await,
+        false => tx.upsert_lease(key, lease).await,
     }
 }
 
@@ -110,15 +110,15 @@ async fn close_all(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
-    leases: &mut [Purse],
-    (now, settling): (Timestamp, Settling),
+    leases: &mut [Lease],
+    (now, settling): (Timestamp, CloseScope),
 ) -> Result<Closing> {
     let mut all = Closing::default();
     let Some(redis) = &app.redis else { return Ok(all) };
     for at in 0..leases.len() {
         match close_one(app, redis, tx, key, &mut leases[at], (now, settling)).await {
             Err(cause) if cause.is_counters_outage() => {
-                if matches!(settling, Settling::OrWithhold) {
+                if matches!(settling, CloseScope::OrWithhold) {
                     all.withholds |= withhold(tx, key, &mut leases[at..], now).await?;
                 }
                 return Ok(Closing { leaves_open: true, ..all });
@@ -135,11 +135,11 @@ async fn close_all(
 }
 
 /// Withholds leases that are neither withheld nor closed. Returns whether there was one.
-async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Purse], now: Timestamp) -> Result<bool> {
+async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp) -> Result<bool> {
     let mut withholds = false;
     for lease in leases.iter_mut().filter(|lease| !lease.is_ended()) {
         lease.withheld_at = Some(now);
-        tx.put_purse(key, lease).await?;
+        tx.upsert_lease(key, lease).await?;
         withholds = true;
     }
     Ok(withholds)
@@ -151,15 +151,15 @@ pub async fn settle_account(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
-    account: &mut Account,
-    settling: Settling,
+    account: &mut CreditAccount,
+    settling: CloseScope,
 ) -> Result<bool> {
     if app.redis.is_none() {
         return Ok(true);
     }
-    let now = bank::now(app, account.now);
+    let now = leases::refill_time(app, account.database_time);
     refill_if_due(tx, key, account, now).await?;
-    let at = (account.now, settling);
+    let at = (account.database_time, settling);
     let closing = close_all(app, tx, key, &mut account.purses, at).await?;
     closing.apply(account);
     Ok(!closing.leaves_open)
@@ -170,17 +170,17 @@ pub async fn settle_for_change(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
-    account: Option<&mut Account>,
+    account: Option<&mut CreditAccount>,
 ) -> Result<bool> {
     match account {
-        _ if Safeguard::ClosePurse.is_off() => Ok(true),
-        Some(account) => settle_account(app, tx, key, account, Settling::All).await,
+        _ if Safeguard::CloseLease.is_disabled() => Ok(true),
+        Some(account) => settle_account(app, tx, key, account, CloseScope::All).await,
         None => {
             let mut leases = tx.leases(key).await?;
             if leases.is_empty() {
                 return Ok(true);
             }
-            let at = (tx.now().await?, Settling::All);
+            let at = (tx.now().await?, CloseScope::All);
             Ok(!close_all(app, tx, key, &mut leases, at).await?.leaves_open)
         }
     }
@@ -191,7 +191,7 @@ pub async fn settle_for_change(
 /// closed in Redis alone: it is looked after soon.
 pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
     match &outcome {
-        Err(Error::LeaseNotClosed) => drop(settle(app, key, Settling::OrWithhold).await?),
+        Err(Error::LeaseNotClosed) => drop(settle(app, key, CloseScope::OrWithhold).await?),
         Err(cause) if cause.is_outage() && app.redis.is_some() => {
             app.debits.note_debited([key.clone()]);
         }
@@ -201,13 +201,13 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
 }
 
 /// Settles the purses of one key. Whether none is left that others learn of: each is closed or withheld.
-async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<bool> {
+async fn settle(app: &App, key: &KeyId, settling: CloseScope) -> Result<bool> {
     let mut tx = app.store.begin().await?;
     let is_over = match tx.lock_account_of_any(key).await? {
         Some(mut account) => {
             settle_account(app, &mut tx, key, &mut account, settling).await?;
-            tx.move_credits(key, &account.credits).await?;
-            account.purses.iter().all(Purse::is_ended)
+            tx.update_balance(key, &account.credits).await?;
+            account.purses.iter().all(Lease::is_ended)
         }
         // Without end, or gone for good: nobody is owed anything.
         None => {
@@ -223,11 +223,11 @@ async fn settle(app: &App, key: &KeyId, settling: Settling) -> Result<bool> {
 /// Closes the leases of accounts that this replica has debited while Redis was unreachable: what they tell of the balance
 /// is out of date.
 pub async fn close_outdated(app: &App) -> Result<()> {
-    if app.redis.as_ref().is_none_or(RedisCounters::is_away) {
+    if app.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
     }
     let closing = stream::iter(app.debits.debited()).map(|(key, number)| async move {
-        if settle(app, &key, Settling::All).await? {
+        if settle(app, &key, CloseScope::All).await? {
             app.debits.forget_debited(&key, number);
         }
         Ok(())
@@ -239,12 +239,12 @@ pub async fn close_outdated(app: &App) -> Result<()> {
 /// Settles what nobody has spent from for a while, whichever replica it was that did.
 pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-    settle_all(app, idle_ms, None, Settling::Idle(idle)).await
+    settle_all(app, idle_ms, None, CloseScope::Idle(idle)).await
 }
 
 /// Those of some purses that rest. The others are left alone until they may rest again: many are found at once,
 /// while to lock the account of each would cost more than what its key does.
-async fn resting(
+async fn filter_idle(
     app: &App,
     purses: Vec<(KeyId, i64)>,
     idle: Duration,
@@ -252,10 +252,10 @@ async fn resting(
     let Some(redis) = &app.redis else { return Ok(purses) };
     let (mut resting, mut busy) = (Vec::new(), Vec::new());
     for some in purses.chunks(LOOKED_AT_ONCE) {
-        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.purse(key.as_str(), *epoch);
+        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.lease(key.as_str(), *epoch);
         let names: Vec<_> = some.iter().map(name).collect();
         for ((key, epoch), spent) in
-            some.iter().zip(redis.busy(&names, idle, app.clock.fixed()).await?)
+            some.iter().zip(redis.list_active_leases(&names, idle, app.clock.fixed_time()).await?)
         {
             match spent {
                 Some(spent) => busy.push((key.clone(), *epoch, spent)),
@@ -265,34 +265,34 @@ async fn resting(
     }
     if !busy.is_empty() {
         let mut tx = app.store.begin().await?;
-        tx.look_after_purses(&busy).await?;
+        tx.touch_leases(&busy).await?;
         tx.commit().await?;
     }
     Ok(resting)
 }
 
 /// Settles the purses that this replica filled last: it is about to stop.
-pub async fn go_back(app: &App) -> Result<()> {
-    settle_all(app, i64::MAX / 2, Some(&app.replica), Settling::All).await
+pub async fn close_own_leases(app: &App) -> Result<()> {
+    settle_all(app, i64::MAX / 2, Some(&app.replica_id), CloseScope::All).await
 }
 
 async fn settle_all(
     app: &App,
     idle_ms: i64,
     replica: Option<&str>,
-    settling: Settling,
+    settling: CloseScope,
 ) -> Result<()> {
     let mut before = Vec::new();
     loop {
-        let purses = app.store.read().await?.purses_to_settle(idle_ms, replica).await?;
+        let purses = app.store.read().await?.list_idle_leases(idle_ms, replica).await?;
         // Those that Redis could not be asked about are still there.
         if purses.is_empty() || purses == before {
             return Ok(());
         }
         before.clone_from(&purses);
         let purses = match settling {
-            Settling::Idle(idle) => resting(app, purses, idle).await?,
-            Settling::All | Settling::OrWithhold => purses,
+            CloseScope::Idle(idle) => filter_idle(app, purses, idle).await?,
+            CloseScope::All | CloseScope::OrWithhold => purses,
         };
         let mut settled = stream::iter(purses)
             .map(|(key, _)| async move { settle(app, &key, settling).await.map(drop) })

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::debits::Debit;
-use super::{Outcome, bank, straight};
+use super::debit_queue::Debit;
+use super::{ConsumeDecision, direct_debit, leases};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::domain::refill;
@@ -49,7 +49,7 @@ impl From<Credits> for Balance {
 }
 
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
-pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>> {
+pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
     let mut remembered = app.debits.balances.lock().await;
     // Where a transaction fails, nothing is remembered.
     let mut balances = std::mem::take(&mut *remembered);
@@ -59,7 +59,11 @@ pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcom
 }
 
 impl Balances {
-    async fn decide(&mut self, app: &App, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>> {
+    async fn decide(
+        &mut self,
+        app: &App,
+        debits: &mut [Debit],
+    ) -> Result<Vec<Option<ConsumeDecision>>> {
         let mut tx = app.store.store()?.begin_debits().await?;
         let number = tx.number();
         if self.next != number && debits.iter().all(|debit| debit.cost == 0) {
@@ -80,7 +84,7 @@ impl Balances {
             }
             let balance = &mut account.credits.balance;
             let before = *balance;
-            let outcome = straight::debit_one(app, debit, balance);
+            let outcome = direct_debit::debit_one(app, debit, balance);
             if *balance < before {
                 *spent.entry(&debit.key).or_default() += before - *balance;
                 self.keys += usize::from(account.waits_for <= self.folds);
@@ -117,13 +121,13 @@ impl Balances {
         let now = app.clock.now();
         for Debit { key, .. } in debits {
             let Some(Balance { credits, .. }) = self.accounts.get(key) else { continue };
-            if refill::refilled(*credits, now) == *credits {
+            if refill::apply_refill(*credits, now) == *credits {
                 continue;
             }
             self.fold(tx).await?;
             let Some(mut account) = tx.lock_account(key).await? else { continue };
-            bank::refill_if_due(tx, key, &mut account, now).await?;
-            tx.move_credits(key, &account.credits).await?;
+            leases::refill_if_due(tx, key, &mut account, now).await?;
+            tx.update_balance(key, &account.credits).await?;
             self.accounts.insert(key.clone(), account.credits.into());
         }
         Ok(())
@@ -131,20 +135,20 @@ impl Balances {
 }
 
 /// Decides debits that spend nothing, and writes nothing: balances are told although the disk may be full.
-async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<Outcome>>> {
+async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
     let keys = keys(debits.iter().map(|debit| &debit.key));
     let spent = tx.debits_of(&keys).await?;
     let now = app.clock.now();
     let balance = |(key, credits, _): (KeyId, Credits, Timestamp)| {
         let spent = spent.get(&key).copied().unwrap_or(0);
         let credits = Credits { balance: credits.balance - spent, ..credits };
-        (key, refill::refilled(credits, now).balance)
+        (key, refill::apply_refill(credits, now).balance)
     };
     let mut balances: HashMap<_, _> =
         tx.lock_credits(&keys).await?.into_iter().map(balance).collect();
     let outcomes = debits.iter_mut().map(|debit| {
         let balance = balances.get_mut(&debit.key)?;
-        Some(straight::debit_one(app, debit, balance))
+        Some(direct_debit::debit_one(app, debit, balance))
     });
     let outcomes = outcomes.collect();
     // What others have changed before it in the same commit is told once it is durable.

@@ -1,12 +1,12 @@
 //! Identities: the customer's own users, and the limits that all keys of one share.
 
 mod restore;
-mod state;
+mod snapshot;
 
 pub use restore::restore;
-pub use state::back;
+pub use snapshot::change_from_snapshot;
 
-use super::audit::{Change, Entries, Target};
+use super::audit::{AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::keys::{NewRatelimit, ratelimits};
 use super::page::{Page, Paging};
@@ -15,22 +15,22 @@ use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::IdentityId;
 use crate::model::{Identity, Meta, Ratelimit};
-use crate::store::{Owner, Tx, freshness};
-use state::State;
+use crate::store::{LimitOwner, Tx, freshness};
+use snapshot::IdentitySnapshot;
 
 /// How many bytes the meta of an identity may have, as it is written.
 pub const META_MAX_BYTES: usize = 1024 * 1024;
 
 /// How a request names an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Called {
+pub enum IdentityRef {
     Id(String),
     ExternalId(String),
     /// By its id; where none has it, by its external id.
     Either(String),
 }
 
-impl Called {
+impl IdentityRef {
     /// The id and the external id that it may have; neither is ever empty.
     fn names(&self) -> (&str, &str) {
         match self {
@@ -75,8 +75,8 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
         true => Error::Taken(Subject::Identity(identity.external_id.clone())),
         false => e,
     })?;
-    let mut entries = Entries::of(caller, now);
-    let change = Change::made(&State::of(&identity))?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let change = FieldChanges::created(&IdentitySnapshot::of(&identity))?;
     entries.add_change("identity.create", &[target(&identity)], change);
     set_limits(&mut tx, caller, &mut entries, &identity, &[], &identity.ratelimits).await?;
     entries.write(&mut tx).await?;
@@ -85,7 +85,7 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
     Ok(identity.id)
 }
 
-pub async fn get(app: &App, caller: &Caller, called: &Called) -> Result<Identity> {
+pub async fn get(app: &App, caller: &Caller, called: &IdentityRef) -> Result<Identity> {
     let (id, external_id) = called.names();
     let mut reader = app.store.read().await?;
     let found = reader.identity_named(caller.workspace(), id, external_id).await?;
@@ -132,36 +132,37 @@ pub async fn count(app: &App, caller: &Caller, environment: &str) -> Result<i64>
 pub async fn update(
     app: &App,
     caller: &Caller,
-    called: &Called,
+    called: &IdentityRef,
     change: IdentityChange,
 ) -> Result<Identity> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut identity = existing(&mut tx, caller, called, Action::UpdateIdentity).await?;
-    let mut entries = Entries::of(caller, now);
-    let entry = entries.add_change("identity.update", &[target(&identity)], Change::default());
-    let before = State::of(&identity);
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let entry =
+        entries.add_change("identity.update", &[target(&identity)], FieldChanges::default());
+    let before = IdentitySnapshot::of(&identity);
     if let Some(meta) = change.meta {
         is_kept(&meta)?;
         tx.set_identity_meta(&identity.id, &meta).await?;
         identity.meta = Some(meta);
     }
     if let Some(limits) = change.ratelimits {
-        let after = merged(&identity.ratelimits, ratelimits(limits));
+        let after = merge_limits(&identity.ratelimits, ratelimits(limits));
         let before = std::mem::take(&mut identity.ratelimits);
         set_limits(&mut tx, caller, &mut entries, &identity, &before, &after).await?;
         identity.ratelimits = after;
     }
-    entries.set_change(entry, Change::between(&before, &State::of(&identity))?);
+    entries.set_change(entry, FieldChanges::updated(&before, &IdentitySnapshot::of(&identity))?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Identity(identity.id.clone()));
+    tx.changed(freshness::CacheTag::Identity(identity.id.clone()));
     app.commit(tx).await?;
 
     Ok(identity)
 }
 
 /// Deletes an identity and its limits. Its keys go on, and are nobody's.
-pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
+pub async fn delete(app: &App, caller: &Caller, called: &IdentityRef) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let (id, external_id) = called.names();
     if let Some(known) = tx.identity_named(caller.workspace(), id, external_id).await? {
@@ -170,14 +171,14 @@ pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
     }
     let identity = existing(&mut tx, caller, called, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
-    let mut entries = Entries::of(caller, app.clock.now());
-    let change = Change::gone(&State::of(&identity))?;
+    let mut entries = AuditBatch::for_caller(caller, app.clock.now());
+    let change = FieldChanges::deleted(&IdentitySnapshot::of(&identity))?;
     entries.add_change("identity.delete", &[target(&identity)], change);
     for limit in &identity.ratelimits {
         entries.add("ratelimit.delete", &[target(&identity), limit_target(limit)]);
     }
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Identity(identity.id));
+    tx.changed(freshness::CacheTag::Identity(identity.id));
     app.commit(tx).await
 }
 
@@ -186,7 +187,7 @@ pub async fn delete(app: &App, caller: &Caller, called: &Called) -> Result<()> {
 async fn existing(
     tx: &mut Tx,
     caller: &Caller,
-    called: &Called,
+    called: &IdentityRef,
     action: Action,
 ) -> Result<Identity> {
     let may_all = caller.may(action);
@@ -212,15 +213,17 @@ fn is_kept(meta: &Meta) -> Result<()> {
     }
 }
 
-fn not_found(called: &Called) -> Error {
+fn not_found(called: &IdentityRef) -> Error {
     Error::not_found(match called {
-        Called::Id(id) => Subject::IdentityId(id.clone()),
-        Called::ExternalId(named) | Called::Either(named) => Subject::Identity(named.clone()),
+        IdentityRef::Id(id) => Subject::IdentityId(id.clone()),
+        IdentityRef::ExternalId(named) | IdentityRef::Either(named) => {
+            Subject::Identity(named.clone())
+        }
     })
 }
 
 /// The limits as they will be: those whose name is known keep their id.
-fn merged(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimit> {
+fn merge_limits(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimit> {
     for limit in &mut after {
         if let Some(known) = before.iter().find(|known| known.name == limit.name) {
             limit.id = known.id.clone();
@@ -234,7 +237,7 @@ fn merged(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimit> {
 async fn set_limits(
     tx: &mut Tx,
     caller: &Caller,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     identity: &Identity,
     before: &[Ratelimit],
     after: &[Ratelimit],
@@ -242,7 +245,7 @@ async fn set_limits(
     if before.is_empty() && after.is_empty() {
         return Ok(());
     }
-    tx.set_ratelimits(caller.workspace(), Owner::Identity(&identity.id), after).await?;
+    tx.set_ratelimits(caller.workspace(), LimitOwner::Identity(&identity.id), after).await?;
     for limit in after {
         let event = match before.iter().find(|known| known.id == limit.id) {
             None => "ratelimit.create",

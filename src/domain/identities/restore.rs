@@ -1,22 +1,22 @@
 //! Bringing back an identity that was deleted.
 
-use super::super::audit::{self, Entries};
+use super::super::audit::{self, AuditBatch};
 use super::super::caller::Caller;
 use super::super::keys::ratelimits;
 use super::super::permission::Action;
-use super::state::State;
+use super::snapshot::IdentitySnapshot;
 use super::target;
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::IdentityId;
 use crate::model::{Identity, Meta};
-use crate::store::{Owner, freshness};
+use crate::store::{LimitOwner, freshness};
 
 /// Brings back an identity as `kept` has it, with its id, its limits, and those of its keys that are nobody's now. Its
 /// external id must be free.
 pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, kept: &str) -> Result<()> {
     caller.require(Action::CreateIdentity)?;
-    let state: State = audit::kept(kept)?;
+    let state: IdentitySnapshot = audit::parse_snapshot(kept)?;
     let now = app.clock.now();
     let identity = Identity {
         id: id.clone(),
@@ -30,14 +30,14 @@ pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, kept: &str) ->
         true => Error::Taken(Subject::Identity(identity.external_id.clone())),
         false => e,
     })?;
-    tx.set_ratelimits(caller.workspace(), Owner::Identity(id), &identity.ratelimits).await?;
+    tx.set_ratelimits(caller.workspace(), LimitOwner::Identity(id), &identity.ratelimits).await?;
     let linked = tx.link_identity(caller.workspace(), id, &identity.external_id).await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("identity.restore", &[target(&identity)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Identity(identity.id));
+    tx.changed(freshness::CacheTag::Identity(identity.id));
     for key in linked {
-        tx.changed(freshness::Subject::Key(key));
+        tx.changed(freshness::CacheTag::Key(key));
     }
     app.commit(tx).await
 }

@@ -3,23 +3,23 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
-use super::super::once::{Kept, keep, once};
+use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
 use super::super::permission::Action;
-use super::super::rbac::{self, Pick};
+use super::super::rbac::{self, Selector};
 use super::super::{apis, credits, refill, vault};
-use super::links::require_to_give;
+use super::assignment_access::require_to_give;
 use super::metering::Metering;
-use super::state::State;
-use super::{ratelimits, set_permissions, set_roles, target, told};
+use super::snapshot::KeySnapshot;
+use super::{audit_meta, ratelimits, set_permissions, set_roles, target};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{ApiId, KeyId};
 use crate::model::{Api, Credits, Key, Meta, Refill};
 use crate::secret::Plaintext;
-use crate::store::{Owner, Tx, freshness};
+use crate::store::{LimitOwner, Tx, freshness};
 
 /// How many random bytes a key has, where nothing is said.
 const BYTE_LENGTH: u8 = 16;
@@ -41,7 +41,7 @@ pub struct NewKey {
     pub environment: Option<String>,
     /// Names; each must exist.
     pub roles: Vec<String>,
-    pub permissions: Vec<Pick>,
+    pub permissions: Vec<Selector>,
     pub expires_at: Option<Timestamp>,
     pub credits: Option<NewCredits>,
     pub ratelimits: Vec<NewRatelimit>,
@@ -59,7 +59,12 @@ impl NewCredits {
     /// As the bank opens the account: the next refill is that of the next period.
     pub fn open(self, now: Timestamp) -> Credits {
         let refilled = self.refill.map_or(0, |refill| refill::period(&refill, now));
-        Credits { balance: self.balance, version: 0, refill: self.refill, refilled }
+        Credits {
+            balance: self.balance,
+            last_lease_number: 0,
+            refill: self.refill,
+            refilled_period: refilled,
+        }
     }
 }
 
@@ -90,7 +95,7 @@ pub struct IssuedKey {
     pub plaintext: Plaintext,
 }
 
-impl Kept for IssuedKey {
+impl StoredReply for IssuedKey {
     fn write(&self) -> Value {
         json!([self.id, self.plaintext])
     }
@@ -104,7 +109,7 @@ impl Kept for IssuedKey {
 
 /// Issues a key. Who may not is told that the API does not exist.
 pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
-    once(app, caller, || issue(app, caller, new.clone())).await
+    run_idempotent(app, caller, || issue(app, caller, new.clone())).await
 }
 
 fn no_such_api(id: &ApiId) -> Error {
@@ -116,9 +121,10 @@ async fn api_of(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result
     if app.settings.security.strict_grants {
         require_to_give(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
     }
-    let api = apis::live(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
+    let api =
+        apis::require_not_deleted(tx.api(caller.workspace(), &new.api_id).await?, &new.api_id)?;
     if new.recoverable {
-        vault::masters(app)?;
+        vault::require_master_keys(app)?;
         if !caller.may_on(Action::EncryptKey, &new.api_id) {
             return Err(no_such_api(&new.api_id));
         }
@@ -140,7 +146,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
     let secret = Plaintext::random(prefix.as_deref(), byte_length);
     let hash = secret.hash();
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let (names, picks) = (new.roles, new.permissions);
     let found = rbac::existing_roles_and_picked(&mut tx, caller, names, picks, &mut entries, now);
     let (roles, permissions) = found.await?;
@@ -148,7 +154,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
         None => None,
     };
-    let bank_now = credits::now(app, tx.now().await?);
+    let bank_now = credits::refill_time(app, tx.now().await?);
     let key = Key {
         id: KeyId::random(),
         workspace_id: caller.workspace().clone(),
@@ -174,12 +180,12 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     }
     let limits = ratelimits(new.ratelimits);
     if !limits.is_empty() {
-        tx.set_ratelimits(caller.workspace(), Owner::Key(&key.id), &limits).await?;
+        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&key.id), &limits).await?;
     }
     let metering = Metering::at(key.credits, None, bank_now);
-    let state = State::of(&key, &limits).with_credits(metering);
-    let targets = [target(&key).told(told::of_new(new.credits.as_ref()))];
-    entries.add_change("key.create", &targets, Change::made(&state)?);
+    let state = KeySnapshot::of(&key, &limits).with_credits(metering);
+    let targets = [target(&key).with_meta(audit_meta::of_new(new.credits.as_ref()))];
+    entries.add_change("key.create", &targets, FieldChanges::created(&state)?);
     if !permissions.is_empty() {
         set_permissions(&mut tx, &mut entries, &key, &[], &permissions).await?;
     }
@@ -187,9 +193,9 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         set_roles(&mut tx, &mut entries, &key, &[], &roles).await?;
     }
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: key.id, plaintext: secret };
-    keep(&mut tx, caller, &issued).await?;
+    store_reply(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
 
     Ok(issued)

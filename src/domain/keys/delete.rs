@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
 use super::metering::Metering;
-use super::state::State;
-use super::{existing, target};
+use super::snapshot::KeySnapshot;
+use super::{require_existing, target};
 use crate::app::App;
 use crate::error::Result;
 use crate::id::KeyId;
@@ -26,7 +26,7 @@ pub enum Deletion {
 
 impl Deletion {
     /// As the audit log tells it.
-    pub fn told(self) -> Value {
+    pub fn audit_meta(self) -> Value {
         json!({ "permanent": self == Self::Permanent })
     }
 }
@@ -36,7 +36,7 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let stored = existing(&mut tx, caller, id).await?;
+    let stored = require_existing(&mut tx, caller, id).await?;
     let key = stored.key;
     caller.require_on(Action::DeleteKey, &key.api_id)?;
     let metering = close_account(app, &mut tx, id, stored.refill).await?;
@@ -44,12 +44,12 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
         Deletion::Soft => tx.delete_key(id, now).await?,
         Deletion::Permanent => tx.purge_key(id).await?,
     }
-    let state = State::of(&key, &stored.ratelimits).with_credits(metering);
-    let mut entries = Entries::of(caller, now);
-    let targets = [target(&key).told(deletion.told())];
-    entries.add_change("key.delete", &targets, Change::gone(&state)?);
+    let state = KeySnapshot::of(&key, &stored.ratelimits).with_credits(metering);
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let targets = [target(&key).with_meta(deletion.audit_meta())];
+    entries.add_change("key.delete", &targets, FieldChanges::deleted(&state)?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await
 }
 
@@ -67,8 +67,8 @@ async fn close_account(
     credits::settle_for_change(app, tx, id, Some(&mut account)).await?;
     tx.forfeit_leases(id).await?;
     // Another number, so that no replica goes back to a lease that was left open.
-    account.credits.version += 1;
-    tx.move_credits(id, &account.credits).await?;
-    let now = credits::now(app, account.now);
+    account.credits.last_lease_number += 1;
+    tx.update_balance(id, &account.credits).await?;
+    let now = credits::refill_time(app, account.database_time);
     Ok(Metering::at(Some(account.credits), idle, now))
 }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, vault};
-use super::named::{ImportedKey, Named, require_grants};
+use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{ApiId, KeyId};
@@ -20,7 +20,7 @@ const START_LENGTH: usize = 4;
 
 /// A key as it is brought, with what only whoever issued it can know.
 #[derive(Debug)]
-pub struct Brought {
+pub struct KeyImport {
     pub api_id: ApiId,
     /// The key itself. Absent: only its hash is known.
     pub plaintext: Option<Plaintext>,
@@ -29,16 +29,16 @@ pub struct Brought {
     /// The customer's own name for the user, of whom no identity is made.
     pub owner_id: Option<String>,
     pub environment: Option<String>,
-    pub key: ImportedKey,
+    pub key: ImportedKeyFields,
 }
 
 /// What is done about a key that is there already, or twice in the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubles {
+pub enum DuplicatePolicy {
     /// Nothing is taken in.
     Refused,
     /// The others are taken in.
-    PassedOver,
+    Skip,
 }
 
 /// Takes in keys; their ids, in the order of the request. A key that is brought itself is kept sealed too, where
@@ -47,8 +47,8 @@ pub async fn import(
     app: &App,
     caller: &Caller,
     api: Option<&ApiId>,
-    keys: Vec<Brought>,
-    doubles: Doubles,
+    keys: Vec<KeyImport>,
+    doubles: DuplicatePolicy,
 ) -> Result<Vec<KeyId>> {
     let apis: BTreeSet<_> = keys.iter().map(|key| &key.api_id).chain(api).collect();
     for id in &apis {
@@ -61,11 +61,11 @@ pub async fn import(
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let recoverable = recoverable(&mut tx, caller, apis).await?;
-    let bank_now = credits::now(app, tx.now().await?);
+    let bank_now = credits::refill_time(app, tx.now().await?);
     let count = keys.len();
     let (mut known, mut secrets, mut imported) = (Vec::new(), HashMap::new(), Vec::new());
     for brought in keys {
-        let Brought { api_id, plaintext, start, owner_id, environment, key } = brought;
+        let KeyImport { api_id, plaintext, start, owner_id, environment, key } = brought;
         let blank = Key {
             id: KeyId::random(),
             workspace_id: caller.workspace().clone(),
@@ -91,13 +91,13 @@ pub async fn import(
         known.push(blank);
         imported.push(key);
     }
-    let mut entries = Entries::of(caller, now);
-    let named = Named::existing(&mut tx, caller, &imported, &mut entries, now).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let named = ResolvedReferences::existing(&mut tx, caller, &imported, &mut entries, now).await?;
     let mut hashes = HashSet::new();
-    let keys = known.into_iter().zip(imported).map(|(key, from)| named.hang_on(key, from));
+    let keys = known.into_iter().zip(imported).map(|(key, from)| named.attach_to(key, from));
     let incoming: Vec<_> = keys.filter(|key| hashes.insert(key.key.hash.clone())).collect();
     let made = tx.insert_keys(caller.workspace(), None, &incoming).await?;
-    if made.len() < count && doubles == Doubles::Refused {
+    if made.len() < count && doubles == DuplicatePolicy::Refused {
         return Err(Error::Taken(Subject::Secret));
     }
     let made: HashSet<KeyId> = made.into_iter().collect();
@@ -106,7 +106,7 @@ pub async fn import(
     }
     if !made.is_empty() {
         // One row, however many there are.
-        tx.changed(freshness::Subject::NewKeys);
+        tx.changed(freshness::CacheTag::NewKeys);
     }
     let sealed: Vec<_> = secrets.iter().filter(|(id, _)| made.contains(*id)).collect();
     vault::seal(app, &mut tx, caller.workspace(), &sealed, now).await?;
@@ -120,7 +120,7 @@ pub async fn import(
 async fn recoverable(tx: &mut Tx, caller: &Caller, ids: BTreeSet<&ApiId>) -> Result<Vec<ApiId>> {
     let mut recoverable = Vec::new();
     for id in ids {
-        let api = apis::live(tx.api(caller.workspace(), id).await?, id)?;
+        let api = apis::require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
         if api.settings.recoverable_keys {
             recoverable.push(api.id);
         }

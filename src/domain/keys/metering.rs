@@ -29,7 +29,7 @@ impl Metering {
     /// As it stands at `now`: refilled where a period has begun since.
     pub fn at(account: Option<Credits>, idle: Option<Refill>, now: Timestamp) -> Self {
         match account {
-            Some(credits) => Self::Metered(refill::refilled(credits, now)),
+            Some(credits) => Self::Metered(refill::apply_refill(credits, now)),
             None => Self::Unlimited(idle),
         }
     }

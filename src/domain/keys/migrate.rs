@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits};
-use super::named::{ImportedKey, Named, require_grants};
+use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
 use super::target;
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -17,16 +17,16 @@ use crate::store::freshness;
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Migrated {
+pub struct MigrationResult {
     /// By hash, in the order of the request.
     pub migrated: Vec<(String, KeyId)>,
     /// Hashes that were not taken in, and why.
-    pub failed: Vec<(String, NotTaken)>,
+    pub failed: Vec<(String, ImportRejection)>,
 }
 
 /// Why a hash is not taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum ImportRejection {
     /// A key has it already, in whatever workspace.
     Known,
     /// It stands in the request before.
@@ -40,19 +40,20 @@ pub async fn migrate(
     caller: &Caller,
     migration: &MigrationId,
     api_id: &ApiId,
-    keys: Vec<ImportedKey>,
-) -> Result<Migrated> {
+    keys: Vec<ImportedKeyFields>,
+) -> Result<MigrationResult> {
     caller.require_on(Action::CreateKey, api_id)?;
     require_grants(app, caller, keys.iter())?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    apis::live(tx.api(caller.workspace(), api_id).await?, api_id)?;
+    apis::require_not_deleted(tx.api(caller.workspace(), api_id).await?, api_id)?;
     let known = tx.migration(caller.workspace(), migration).await?;
     let known = known.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let is_strict = app.settings.security.strict_grants;
-    let named = Named::ensure(&mut tx, caller, &keys, is_strict, &mut entries, now).await?;
-    let bank_now = credits::now(app, tx.now().await?);
+    let named =
+        ResolvedReferences::ensure(&mut tx, caller, &keys, is_strict, &mut entries, now).await?;
+    let bank_now = credits::refill_time(app, tx.now().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
     let mut told: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -82,7 +83,7 @@ pub async fn migrate(
             created_at: now,
             updated_at: None,
         };
-        incoming.push(named.hang_on(fixed, key));
+        incoming.push(named.attach_to(fixed, key));
     }
     let made = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
     let made: HashSet<KeyId> = made.into_iter().collect();
@@ -92,17 +93,17 @@ pub async fn migrate(
     }
     if !made.is_empty() {
         // One row, however many there are.
-        tx.changed(freshness::Subject::NewKeys);
+        tx.changed(freshness::CacheTag::NewKeys);
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
 
-    let mut outcome = Migrated::default();
+    let mut outcome = MigrationResult::default();
     for (hash, id) in told {
         match id {
             Some(id) if made.contains(&id) => outcome.migrated.push((hash, id)),
-            Some(_) => outcome.failed.push((hash, NotTaken::Known)),
-            None => outcome.failed.push((hash, NotTaken::Twice)),
+            Some(_) => outcome.failed.push((hash, ImportRejection::Known)),
+            None => outcome.failed.push((hash, ImportRejection::Twice)),
         }
     }
     Ok(outcome)
@@ -151,11 +152,11 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
         return was_adopted(app, &hash).await;
     }
     let Some(stored) = tx.key(caller.workspace(), &key_id).await? else { return Ok(false) };
-    let mut entries = Entries::of(caller, app.clock.now());
+    let mut entries = AuditBatch::for_caller(caller, app.clock.now());
     entries.add("key.migrate", &[target(&stored.key)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(key_id));
-    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    tx.changed(freshness::CacheTag::Key(key_id));
+    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     app.commit(tx).await?;
     Ok(true)
 }
@@ -164,7 +165,7 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
 async fn was_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
     let is_there = app.store.read().await?.key_by_hash(&hash.base64()).await?.is_some();
     if is_there {
-        app.freshness.changed(&freshness::Subject::NewKey(hash.fingerprint()));
+        app.freshness.record_invalidation(&freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     Ok(is_there)
 }

@@ -1,51 +1,52 @@
 //! Keys: issuing, finding, changing, deleting and verifying them.
 
+mod assignment_access;
+mod audit_meta;
 mod create;
 mod delete;
-mod find;
+pub mod details;
+mod get;
 mod import;
-mod links;
 mod list;
-pub mod look;
+mod list_by_identity;
 mod metering;
 mod migrate;
-mod named;
-mod of_identity;
+mod open_verification;
 pub mod permissions;
 mod reason;
+mod references;
 mod reroll;
+mod resolved;
 mod restore;
 pub mod roles;
-mod state;
-mod strangers;
-mod told;
+mod snapshot;
 mod update;
 mod update_credits;
 mod verify;
-mod view;
 
-pub use crate::limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, Standing};
+pub use crate::limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
+pub use assignment_access::AssignmentAccess;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
-pub use find::{Found, Plaintexts, get, whoami};
-pub use import::{Brought, Doubles, import};
-pub use links::Rights;
-pub use list::{Of, Wanted as WantedKeys, count, list};
+pub use get::{DecryptMode, FoundKey, get, whoami};
+pub use import::{DuplicatePolicy, KeyImport, import};
+pub use list::{KeyFilter as WantedKeys, KeyOwner, count, list};
+pub use list_by_identity::{count_of_identity, of_identity};
 pub use metering::IdleRefill;
-pub use migrate::{Migrated, NotTaken, migrate};
-pub use named::ImportedKey;
-pub use of_identity::{count_of_identity, of_identity};
+pub use migrate::{ImportRejection, MigrationResult, migrate};
+pub use references::ImportedKeyFields;
 pub use reroll::reroll;
+pub use resolved::{ResolvedKey, ResolvedLimit};
 pub use restore::restore;
-pub use state::{back, limits_of};
-pub use update::{CreditsChange, KeyChange, LinkRights, RatelimitsChange, update};
-pub use update_credits::{CreditsUpdate, Stamp, update_credits};
+pub use snapshot::{change_from_snapshot, limits_of};
+pub use update::{AssignmentPolicy, CreditsChange, KeyChange, RatelimitsChange, update};
+pub use update_credits::{CreditsUpdate, UpdatedAtPolicy, update_credits};
 pub use verify::{
-    Checked, Code, Verification, Verified, Wanted, WantedLimit, verify, verify_openly,
+    EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode, VerifyRequest, VerifyResult,
+    verify, verify_unauthenticated,
 };
-pub use view::{Limit, View};
 
-use super::audit::{Entries, Target};
+use super::audit::{AuditBatch, Target};
 use super::caller::Caller;
 use super::rbac;
 use crate::error::{Error, Result, Subject};
@@ -83,7 +84,7 @@ impl<T> Patch<T> {
 
 /// A key of the caller's workspace, whether or not it may do anything with it; nobody else changes
 /// it until the transaction ends.
-async fn existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
+async fn require_existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
     tx.lock_key(caller.workspace(), id)
         .await?
         .ok_or_else(|| Error::not_found(Subject::Key(id.clone())))
@@ -113,16 +114,16 @@ fn target(key: &Key) -> Target<'_> {
 /// Makes `after` the permissions that a key has of itself, and records what that changes.
 async fn set_permissions(
     tx: &mut Tx,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     key: &Key,
     before: &[Permission],
     after: &[Permission],
 ) -> Result<()> {
-    for permission in rbac::beyond(after, before, |permission| &permission.id) {
+    for permission in rbac::difference(after, before, |permission| &permission.id) {
         let targets = [target(key), rbac::permission_target(permission)];
         entries.add("authorization.connect_permission_and_key", &targets);
     }
-    for permission in rbac::beyond(before, after, |permission| &permission.id) {
+    for permission in rbac::difference(before, after, |permission| &permission.id) {
         let targets = [target(key), rbac::permission_target(permission)];
         entries.add("authorization.disconnect_permission_and_key", &targets);
     }
@@ -133,15 +134,15 @@ async fn set_permissions(
 /// Makes `after` the roles of a key, and records what that changes.
 async fn set_roles(
     tx: &mut Tx,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     key: &Key,
     before: &[Role],
     after: &[Role],
 ) -> Result<()> {
-    for role in rbac::beyond(after, before, |role| &role.id) {
+    for role in rbac::difference(after, before, |role| &role.id) {
         entries.add("authorization.connect_role_and_key", &[target(key), rbac::role_target(role)]);
     }
-    for role in rbac::beyond(before, after, |role| &role.id) {
+    for role in rbac::difference(before, after, |role| &role.id) {
         let targets = [target(key), rbac::role_target(role)];
         entries.add("authorization.disconnect_role_and_key", &targets);
     }

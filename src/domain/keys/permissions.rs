@@ -1,11 +1,11 @@
 //! The permissions that a key has of itself.
 
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::rbac::{self, Pick, beyond};
-use super::links::{Changed, Needed, Rights};
-use super::{existing, set_permissions};
+use super::super::rbac::{self, Selector, difference};
+use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
+use super::{require_existing, set_permissions};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::KeyId;
@@ -20,12 +20,12 @@ pub async fn add(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Permission>> {
-    let needed = Needed::new(rights, &[Action::AddPermissionToKey]);
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Permission>> {
+    let needed = RequiredActions::new(rights, &[Action::AddPermissionToKey]);
     change(app, caller, id, picks, needed, |before, picked| {
-        let new = beyond(picked, before, |permission| &permission.id);
+        let new = difference(picked, before, |permission| &permission.id);
         before.iter().chain(new).cloned().collect()
     })
     .await
@@ -36,12 +36,12 @@ pub async fn remove(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Permission>> {
-    let needed = Needed::new(rights, &[Action::RemovePermissionFromKey]);
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Permission>> {
+    let needed = RequiredActions::new(rights, &[Action::RemovePermissionFromKey]);
     change(app, caller, id, picks, needed, |before, picked| {
-        beyond(before, picked, |permission| &permission.id).into_iter().cloned().collect()
+        difference(before, picked, |permission| &permission.id).into_iter().cloned().collect()
     })
     .await
 }
@@ -51,12 +51,12 @@ pub async fn set(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Permission>> {
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Permission>> {
     let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
     let both = [give, take];
-    let needed = Needed::to_set(rights, &both, give, take);
+    let needed = RequiredActions::to_set(rights, &both, give, take);
     change(app, caller, id, picks, needed, |_, picked| picked.to_vec()).await
 }
 
@@ -65,15 +65,15 @@ async fn change(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    needed: Needed<'_>,
+    picks: Vec<Selector>,
+    needed: RequiredActions<'_>,
     after: impl FnOnce(&[Permission], &[Permission]) -> Vec<Permission> + Send,
-) -> Result<Changed<Permission>> {
+) -> Result<AssignmentResult<Permission>> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = existing(&mut tx, caller, id).await?;
+    let stored = require_existing(&mut tx, caller, id).await?;
     needed.check(caller, &stored.key)?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let picked = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
     let before = &stored.permissions;
     let after = after(before, &picked);
@@ -83,7 +83,7 @@ async fn change(
     needed.check_links(caller, before, &after, |permission| &permission.id)?;
     set_permissions(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(Changed { picked, after })
+    Ok(AssignmentResult { picked, after })
 }

@@ -1,20 +1,20 @@
 //! Why a verification was refused, in words, for the analytics event.
 
 use super::super::caller::Caller;
-use super::verify::{Checked, Code, Verification, Verified};
+use super::verify::{EvaluatedLimit, VerificationCode, VerifyRequest, VerifyResult};
 
 /// Explains a refusal, for the event that records it.
 pub fn of_refusal(
-    verified: &Verified,
-    request: &Verification,
+    verified: &VerifyResult,
+    request: &VerifyRequest,
     caller: &Caller,
 ) -> Option<Box<str>> {
     let view = &verified.view.as_ref()?.value;
     let reason = match verified.code {
-        Code::Valid | Code::NotFound => return None,
-        Code::Disabled => "the key is disabled".to_owned(),
-        Code::Expired => "the key has expired".to_owned(),
-        Code::Forbidden => match &request.api {
+        VerificationCode::Valid | VerificationCode::NotFound => return None,
+        VerificationCode::Disabled => "the key is disabled".to_owned(),
+        VerificationCode::Expired => "the key has expired".to_owned(),
+        VerificationCode::Forbidden => match &request.api {
             Some(api) if *api != view.stored().key.api_id => {
                 format!("the key was shown for another API, {}", api.as_str())
             }
@@ -26,18 +26,18 @@ pub fn of_refusal(
                 }
             },
         },
-        Code::InsufficientPermissions => match &request.permissions {
+        VerificationCode::InsufficientPermissions => match &request.permissions {
             Some(required) => format!("the key lacks what was required: {required}"),
             None => "the key lacks a permission".to_owned(),
         },
-        Code::RateLimited => {
+        VerificationCode::RateLimited => {
             let exceeded = verified.ratelimits.iter().filter(|checked| checked.standing.exceeded);
-            let told = exceeded.map(|Checked { limit, .. }| {
+            let told = exceeded.map(|EvaluatedLimit { limit, .. }| {
                 format!("{}: {} in {} ms", limit.name, limit.limit, limit.duration_ms)
             });
             format!("over the limit {}", told.collect::<Vec<_>>().join(", "))
         }
-        Code::UsageExceeded => {
+        VerificationCode::UsageExceeded => {
             let cost = request.cost.unwrap_or(1);
             format!("{} credits were left, and {cost} asked for", verified.credits.unwrap_or(0))
         }

@@ -1,20 +1,20 @@
 //! Re-rolling a key: another secret with the same configuration.
 
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
-use super::super::once::{keep, once};
+use super::super::idempotency::{run_idempotent, store_reply};
 use super::super::permission::Action;
 use super::super::{apis, credits, refill, vault};
+use super::assignment_access::require_to_give;
 use super::create::may_be_recovered;
-use super::links::require_to_give;
-use super::{IssuedKey, existing, target};
+use super::{IssuedKey, require_existing, target};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{KeyId, RatelimitId};
 use crate::model::{Credits, Key, Ratelimit};
 use crate::secret::Plaintext;
-use crate::store::{Owner, Tx, freshness};
+use crate::store::{LimitOwner, Tx, freshness};
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -22,14 +22,14 @@ const MINUTE_MS: i64 = 60_000;
 /// at once with 0, and never later than it would have. The new key has the same prefix, length, identity,
 /// limits, permissions and roles, and what is left of the credits; nothing that has been counted.
 pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
-    let issued = once(app, caller, || issue(app, caller, id, grace_ms)).await;
+    let issued = run_idempotent(app, caller, || issue(app, caller, id, grace_ms)).await;
     credits::withhold_unclosed(app, id, issued).await
 }
 
 async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = existing(&mut tx, caller, id).await?;
+    let stored = require_existing(&mut tx, caller, id).await?;
     let mut old = stored.key;
     caller.require_on(Action::CreateKey, &old.api_id)?;
     if app.settings.security.strict_grants {
@@ -38,9 +38,9 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     let is_recoverable =
         !tx.sealed_keys(caller.workspace(), std::slice::from_ref(id)).await?.is_empty();
     if is_recoverable {
-        vault::masters(app)?;
+        vault::require_master_keys(app)?;
         caller.require_on(Action::EncryptKey, &old.api_id)?;
-        may_be_recovered(&apis::live(
+        may_be_recovered(&apis::require_not_deleted(
             tx.api(caller.workspace(), &old.api_id).await?,
             &old.api_id,
         )?)?;
@@ -66,7 +66,7 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     let again = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
     let limits: Vec<_> = stored.ratelimits.into_iter().map(again).collect();
     if !limits.is_empty() {
-        tx.set_ratelimits(caller.workspace(), Owner::Key(&new.id), &limits).await?;
+        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&new.id), &limits).await?;
     }
     let permissions: Vec<_> = stored.permissions.into_iter().map(|p| p.id).collect();
     tx.set_key_permissions(&new.id, &permissions).await?;
@@ -75,13 +75,13 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     old.expires_at = Some(old.expires_at.map_or(ends, |expires| expires.min(ends)));
     old.updated_at = None;
     tx.update_key(&old).await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("key.reroll", &[target(&old), target(&new)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
-    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
+    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     let issued = IssuedKey { id: new.id, plaintext: secret };
-    keep(&mut tx, caller, &issued).await?;
+    store_reply(&mut tx, caller, &issued).await?;
     app.commit(tx).await?;
 
     Ok(issued)
@@ -110,13 +110,14 @@ async fn left(app: &App, tx: &mut Tx, id: &KeyId, is_end: bool) -> Result<Option
         // What a lost lease held goes back to the key that it was leased to, once every replica has reported it.
         return Err(Error::LeaseNotClosed);
     }
-    let left = refill::refilled(account.credits, credits::now(app, account.now));
+    let left =
+        refill::apply_refill(account.credits, credits::refill_time(app, account.database_time));
     let stays = match is_end {
-        true => Credits { balance: 0, version: left.version + 1, ..left },
+        true => Credits { balance: 0, last_lease_number: left.last_lease_number + 1, ..left },
         false => account.credits,
     };
-    tx.move_credits(id, &stays).await?;
-    Ok(Some(Credits { version: 0, ..left }))
+    tx.update_balance(id, &stays).await?;
+    Ok(Some(Credits { last_lease_number: 0, ..left }))
 }
 
 #[cfg(test)]

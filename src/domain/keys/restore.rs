@@ -1,10 +1,10 @@
 //! Bringing back a key that was deleted.
 
 use super::super::apis;
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::{existing, target};
+use super::{require_existing, target};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::KeyId;
@@ -18,15 +18,15 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     let restored = tx.restore_key(caller.workspace(), id).await?;
     let (api, hash) = restored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
     caller.require_on(Action::CreateKey, &api)?;
-    apis::live(tx.api(caller.workspace(), &api).await?, &api)?;
-    let key = existing(&mut tx, caller, id).await?.key;
-    let mut entries = Entries::of(caller, now);
+    apis::require_not_deleted(tx.api(caller.workspace(), &api).await?, &api)?;
+    let key = require_existing(&mut tx, caller, id).await?.key;
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("key.restore", &[target(&key)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     // Who asked for it in vain may remember that there is none.
     if let Some(hash) = KeyHash::from_base64(&hash) {
-        tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+        tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     app.commit(tx).await
 }

@@ -1,11 +1,11 @@
 //! The roles of a key.
 
-use super::super::audit::Entries;
+use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::super::rbac::{self, Pick, beyond};
-use super::links::{Changed, Needed, Rights};
-use super::{existing, set_roles};
+use super::super::rbac::{self, Selector, difference};
+use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
+use super::{require_existing, set_roles};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::KeyId;
@@ -20,12 +20,12 @@ pub async fn add(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Role>> {
-    let needed = Needed::new(rights, &[Action::AddRoleToKey]);
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Role>> {
+    let needed = RequiredActions::new(rights, &[Action::AddRoleToKey]);
     change(app, caller, id, picks, needed, |before, picked| {
-        let new = beyond(picked, before, |role| &role.id);
+        let new = difference(picked, before, |role| &role.id);
         before.iter().chain(new).cloned().collect()
     })
     .await
@@ -36,16 +36,16 @@ pub async fn remove(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Role>> {
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Role>> {
     // Who may change the key needs no more than that to take its roles.
     let needed = match rights {
-        Rights::KeyToo => Needed::new(rights, &[]),
-        Rights::LinksOnly => Needed::new(rights, &[Action::RemoveRoleFromKey]),
+        AssignmentAccess::KeyToo => RequiredActions::new(rights, &[]),
+        AssignmentAccess::LinksOnly => RequiredActions::new(rights, &[Action::RemoveRoleFromKey]),
     };
     change(app, caller, id, picks, needed, |before, picked| {
-        beyond(before, picked, |role| &role.id).into_iter().cloned().collect()
+        difference(before, picked, |role| &role.id).into_iter().cloned().collect()
     })
     .await
 }
@@ -55,11 +55,11 @@ pub async fn set(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    rights: Rights,
-) -> Result<Changed<Role>> {
+    picks: Vec<Selector>,
+    rights: AssignmentAccess,
+) -> Result<AssignmentResult<Role>> {
     let (give, take) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-    let needed = Needed::to_set(rights, &[], give, take);
+    let needed = RequiredActions::to_set(rights, &[], give, take);
     change(app, caller, id, picks, needed, |_, picked| picked.to_vec()).await
 }
 
@@ -68,16 +68,16 @@ async fn change(
     app: &App,
     caller: &Caller,
     id: &KeyId,
-    picks: Vec<Pick>,
-    needed: Needed<'_>,
+    picks: Vec<Selector>,
+    needed: RequiredActions<'_>,
     after: impl FnOnce(&[Role], &[Role]) -> Vec<Role> + Send,
-) -> Result<Changed<Role>> {
+) -> Result<AssignmentResult<Role>> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let stored = existing(&mut tx, caller, id).await?;
+    let stored = require_existing(&mut tx, caller, id).await?;
     needed.check(caller, &stored.key)?;
-    let mut entries = Entries::of(caller, now);
-    let picked = rbac::picked_roles(&mut tx, caller, picks, &mut entries, now).await?;
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let picked = rbac::resolve_roles(&mut tx, caller, picks, &mut entries, now).await?;
     let before = &tx.roles(caller.workspace(), &stored.role_ids).await?;
     let after = after(before, &picked);
     if after.len() > ROLES_MAX {
@@ -86,12 +86,12 @@ async fn change(
     needed.check_links(caller, before, &after, |role| &role.id)?;
     if app.settings.security.strict_grants {
         let (give, take) = (Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        let strict = Needed::to_set(Rights::LinksOnly, &[], give, take);
+        let strict = RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], give, take);
         strict.check_links(caller, before, &after, |role| &role.id)?;
     }
     set_roles(&mut tx, &mut entries, &stored.key, before, &after).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await?;
-    Ok(Changed { picked, after })
+    Ok(AssignmentResult { picked, after })
 }

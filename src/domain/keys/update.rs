@@ -1,22 +1,23 @@
 //! Changing a key.
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::credits;
 use super::super::permission::Action;
-use super::super::rbac::{self, Pick};
-use super::links::{Needed, Rights};
+use super::super::rbac::{self, Selector};
+use super::assignment_access::{AssignmentAccess, RequiredActions};
 use super::metering::{IdleRefill, Metering};
-use super::state::State;
+use super::snapshot::KeySnapshot;
 use super::{
-    NewCredits, NewRatelimit, Patch, existing, ratelimits, set_permissions, set_roles, target, told,
+    NewCredits, NewRatelimit, Patch, audit_meta, ratelimits, require_existing, set_permissions,
+    set_roles, target,
 };
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::KeyId;
 use crate::model::{Credits, Meta, Ratelimit, Refill};
-use crate::store::{Owner, Tx, freshness};
+use crate::store::{LimitOwner, Tx, freshness};
 
 /// What is to change; what is absent stays.
 #[derive(Debug, Default)]
@@ -28,10 +29,10 @@ pub struct KeyChange {
     pub credits: Patch<CreditsChange>,
     pub ratelimits: RatelimitsChange,
     pub enabled: Option<bool>,
-    pub roles: Option<Vec<Pick>>,
-    pub permissions: Option<Vec<Pick>>,
+    pub roles: Option<Vec<Selector>>,
+    pub permissions: Option<Vec<Selector>>,
     /// What the root key must hold to change the last two, besides the right to change the key.
-    pub links: LinkRights,
+    pub links: AssignmentPolicy,
 }
 
 /// What becomes of the limits of a key.
@@ -47,7 +48,7 @@ pub enum RatelimitsChange {
 
 /// Which rights over permissions and roles are asked for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum LinkRights {
+pub enum AssignmentPolicy {
     /// None: who may change the key may change them.
     #[default]
     OfKey,
@@ -63,11 +64,11 @@ pub struct CreditsChange {
     pub idle: IdleRefill,
 }
 
-impl LinkRights {
-    fn needed(self, give: Action, take: Action) -> Needed<'static> {
+impl AssignmentPolicy {
+    fn needed(self, give: Action, take: Action) -> RequiredActions<'static> {
         match self {
-            Self::OfKey => Needed::new(Rights::KeyToo, &[]),
-            Self::Own => Needed::to_set(Rights::LinksOnly, &[], give, take),
+            Self::OfKey => RequiredActions::new(AssignmentAccess::KeyToo, &[]),
+            Self::Own => RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], give, take),
         }
     }
 }
@@ -81,11 +82,11 @@ pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -
 async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let before = existing(&mut tx, caller, id).await?;
-    let state_before = State::of(&before.key, &before.ratelimits);
+    let before = require_existing(&mut tx, caller, id).await?;
+    let state_before = KeySnapshot::of(&before.key, &before.ratelimits);
     let mut key = before.key;
     let links = match app.settings.security.strict_grants {
-        true => LinkRights::Own,
+        true => AssignmentPolicy::Own,
         false => change.links,
     };
     caller.require_on(Action::UpdateKey, &key.api_id)?;
@@ -103,14 +104,14 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
         }
     }
     tx.update_key(&key).await?;
-    let mut entries = Entries::of(caller, now);
-    let targets = [target(&key).told(told::of_change(&change.credits))];
-    let entry = entries.add_change("key.update", &targets, Change::default());
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let targets = [target(&key).with_meta(audit_meta::of_change(&change.credits))];
+    let entry = entries.add_change("key.update", &targets, FieldChanges::default());
     let limits = limits_after(change.ratelimits, &before.ratelimits);
     if let Some(limits) = &limits {
-        tx.set_ratelimits(caller.workspace(), Owner::Key(id), limits).await?;
+        tx.set_ratelimits(caller.workspace(), LimitOwner::Key(id), limits).await?;
     }
-    let state = State::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
+    let state = KeySnapshot::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
     if let Some(picks) = change.permissions {
         let after = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
         let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
@@ -120,7 +121,7 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     }
     if let Some(picks) = change.roles {
         let known = tx.roles(caller.workspace(), &before.role_ids).await?;
-        let after = rbac::picked_roles(&mut tx, caller, picks, &mut entries, now).await?;
+        let after = rbac::resolve_roles(&mut tx, caller, picks, &mut entries, now).await?;
         let needed = links.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
         needed.check_links(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
@@ -128,14 +129,14 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     // Last of all that may be refused, for it may close a purse, which cannot be undone.
     let credits = change_credits(app, &mut tx, id, before.refill, change.credits).await?;
     let change = match credits {
-        None => Change::between(&state_before, &state),
+        None => FieldChanges::updated(&state_before, &state),
         Some((before, after)) => {
-            Change::between(&state_before.with_credits(before), &state.with_credits(after))
+            FieldChanges::updated(&state_before.with_credits(before), &state.with_credits(after))
         }
     };
     entries.set_change(entry, change?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await
 }
 
@@ -179,10 +180,10 @@ async fn change_credits(
     let mut account = tx.lock_account(key).await?;
     let is_settled = credits::settle_for_change(app, tx, key, account.as_mut()).await?;
     let now = match &account {
-        Some(account) => account.now,
+        Some(account) => account.database_time,
         None => tx.now().await?,
     };
-    let now = credits::now(app, now);
+    let now = credits::refill_time(app, now);
     let before = Metering::at(account.map(|account| account.credits), idle, now);
     let after = changed(before, change, now)?;
     if sets {
@@ -219,6 +220,6 @@ fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Me
     let opened = NewCredits { balance, refill }.open(now);
     // A refill that stays keeps its period: it has happened, or is due, as before.
     let kept = before.credits().filter(|credits| credits.refill == refill);
-    let refilled = kept.map_or(opened.refilled, |kept| kept.refilled);
-    Ok(Metering::Metered(Credits { refilled, ..opened }))
+    let refilled = kept.map_or(opened.refilled_period, |kept| kept.refilled_period);
+    Ok(Metering::Metered(Credits { refilled_period: refilled, ..opened }))
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::credits;
-use super::super::once::{Kept, keep, once};
+use super::super::idempotency::{StoredReply, run_idempotent, store_reply};
 use super::super::permission::Action;
 use super::metering::{IdleRefill, Metering};
-use super::state::CreditsState;
-use super::{existing, target, told};
+use super::snapshot::CreditsState;
+use super::{audit_meta, require_existing, target};
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
@@ -29,15 +29,15 @@ pub enum CreditsUpdate {
 
 /// What becomes of the moment at which the key was last updated, as it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stamp {
+pub enum UpdatedAtPolicy {
     Kept,
     Set,
 }
 
 /// What is left, and when it comes back. `None`: unlimited.
-pub type Left = Option<(i64, Option<Refill>)>;
+pub type RemainingCredits = Option<(i64, Option<Refill>)>;
 
-impl Kept for Left {
+impl StoredReply for RemainingCredits {
     fn write(&self) -> Value {
         json!(self)
     }
@@ -53,9 +53,9 @@ pub async fn update_credits(
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
-    stamp: Stamp,
-) -> Result<Left> {
-    let applied = once(app, caller, || apply(app, caller, id, update, stamp)).await;
+    stamp: UpdatedAtPolicy,
+) -> Result<RemainingCredits> {
+    let applied = run_idempotent(app, caller, || apply(app, caller, id, update, stamp)).await;
     credits::withhold_unclosed(app, id, applied).await
 }
 
@@ -64,24 +64,24 @@ async fn apply(
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
-    stamp: Stamp,
-) -> Result<Left> {
+    stamp: UpdatedAtPolicy,
+) -> Result<RemainingCredits> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let StoredKey { mut key, refill, .. } = existing(&mut tx, caller, id).await?;
+    let StoredKey { mut key, refill, .. } = require_existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
-    if stamp == Stamp::Set {
+    if stamp == UpdatedAtPolicy::Set {
         key.updated_at = Some(now);
         tx.update_key(&key).await?;
     }
     let mut account = tx.lock_account(id).await?;
     let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
     let bank_now = match &account {
-        Some(account) => account.now,
+        Some(account) => account.database_time,
         None => tx.now().await?,
     };
     let account = account.map(|account| account.credits);
-    let bank_now = credits::now(app, bank_now);
+    let bank_now = credits::refill_time(app, bank_now);
     let before = Metering::at(account, refill, bank_now);
     let after = changed(before, update, bank_now)?;
     match update {
@@ -97,13 +97,17 @@ async fn apply(
         }
     }
     after.write(&mut tx, id).await?;
-    let mut entries = Entries::of(caller, now);
-    let change = Change::between(&CreditsState::from(before), &CreditsState::from(after))?;
-    entries.add_change("key.update", &[target(&key).told(told::of_update(update))], change);
+    let mut entries = AuditBatch::for_caller(caller, now);
+    let change = FieldChanges::updated(&CreditsState::from(before), &CreditsState::from(after))?;
+    entries.add_change(
+        "key.update",
+        &[target(&key).with_meta(audit_meta::of_update(update))],
+        change,
+    );
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Key(id.clone()));
+    tx.changed(freshness::CacheTag::Key(id.clone()));
     let left = after.credits().map(|credits| (credits.balance, credits.refill));
-    keep(&mut tx, caller, &left).await?;
+    store_reply(&mut tx, caller, &left).await?;
     app.commit(tx).await?;
     Ok(left)
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
-use super::super::credits::{self, Outcome};
-use super::super::query::Required;
-use super::super::uses;
-use super::view::{self, Limit, View};
-use super::{migrate, reason, strangers};
+use super::super::credits::{self, ConsumeDecision};
+use super::super::last_used;
+use super::super::query::PermissionQuery;
+use super::resolved::{self, ResolvedKey, ResolvedLimit};
+use super::{migrate, open_verification, reason};
 use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::config::{OPEN_VERIFICATION, OpenVerification};
 use crate::error::{Error, Refusal, Result};
 use crate::id::{ApiId, MigrationId, RatelimitId};
-use crate::limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Standing, Window};
+use crate::limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Window, WindowStatus};
 use crate::metrics::{Counter, Verifications};
 use crate::model::Ratelimit;
 use crate::secret::{KeyHash, Plaintext};
@@ -27,15 +27,15 @@ use crate::traces;
 
 /// What is asked.
 #[derive(Debug)]
-pub struct Verification {
+pub struct VerifyRequest {
     pub key: Plaintext,
     /// The API that it must be of. Absent: any.
     pub api: Option<ApiId>,
     /// What it must be allowed to do.
-    pub permissions: Option<Required>,
+    pub permissions: Option<PermissionQuery>,
     /// Credits to spend; 1 where the key is metered and nothing is said.
     pub cost: Option<i64>,
-    pub ratelimits: Vec<Wanted>,
+    pub ratelimits: Vec<RequestedLimit>,
     /// From where the key is used. Absent: from where it is asked.
     pub address: Option<IpAddr>,
     /// A migration in which the key may be waiting.
@@ -46,14 +46,14 @@ pub struct Verification {
 
 /// A limit to check.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct RequestedLimit {
     pub name: String,
     pub cost: i64,
-    pub limit: WantedLimit,
+    pub limit: LimitSource,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WantedLimit {
+pub enum LimitSource {
     /// As the key or its identity has it.
     Stored,
     /// Likewise, where one of the two has it; else there is nothing to check.
@@ -64,7 +64,7 @@ pub enum WantedLimit {
 
 /// The outcome. Not an error: the answer to a question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Code {
+pub enum VerificationCode {
     Valid,
     #[default]
     NotFound,
@@ -77,7 +77,7 @@ pub enum Code {
     Forbidden,
 }
 
-impl Code {
+impl VerificationCode {
     /// As callers know it, in every version.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -107,28 +107,28 @@ impl Code {
 }
 
 #[derive(Debug, Default)]
-pub struct Verified {
-    pub code: Code,
+pub struct VerifyResult {
+    pub code: VerificationCode,
     /// Absent for [`Code::NotFound`], which tells nothing.
-    pub view: Option<Arc<Cached<View>>>,
+    pub view: Option<Arc<Cached<ResolvedKey>>>,
     /// What is left, bank and purse; absent for an unlimited key.
     pub credits: Option<i64>,
     /// The limits that were evaluated.
-    pub ratelimits: Vec<Checked>,
+    pub ratelimits: Vec<EvaluatedLimit>,
     /// Whether it was decided without Redis.
     pub degraded: bool,
 }
 
 /// A limit that was evaluated, and how it stands.
 #[derive(Debug)]
-pub struct Checked {
-    pub limit: Arc<Limit>,
-    pub standing: Standing,
+pub struct EvaluatedLimit {
+    pub limit: Arc<ResolvedLimit>,
+    pub standing: WindowStatus,
 }
 
 /// A limit that a key must still pass.
-struct Planned {
-    limit: Arc<Limit>,
+struct PlannedCheck {
+    limit: Arc<ResolvedLimit>,
     cost: i64,
     /// The group of the key's ad-hoc counters, where its own is one of them.
     group: Option<Arc<CounterGroup>>,
@@ -136,24 +136,29 @@ struct Planned {
 
 /// Verifies a key. A key of another workspace, or of an API for which the root key may not verify,
 /// is as unknown as one that was never issued.
-pub async fn verify(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+pub async fn verify(app: &App, caller: &Caller, request: VerifyRequest) -> Result<VerifyResult> {
     let watch = Stopwatch::new();
-    let verified = verified(app, caller, request, watch).await?;
+    let verified = find_and_verify(app, caller, request, watch).await?;
     verified.code.counter(&app.metrics.verifications).inc();
     Ok(verified)
 }
 
 /// Verifies a key for anybody who shows it, whosever it is. Who shows too many that do not exist is refused
 /// before the database is asked.
-pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) -> Result<Verified> {
+pub async fn verify_unauthenticated(
+    app: &App,
+    caller: &Caller,
+    request: VerifyRequest,
+) -> Result<VerifyResult> {
     let watch = Stopwatch::new();
     if app.settings.security.open_verification == OpenVerification::Off {
-        return Err(Error::SwitchedOff(OPEN_VERIFICATION));
+        return Err(Error::OperationDisabled(OPEN_VERIFICATION));
     }
-    let found = strangers::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
+    let found =
+        open_verification::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
     let verified = match found {
         Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
-        found => judged(app, caller, found, request, watch).await,
+        found => evaluate_and_record(app, caller, found, request, watch).await,
     };
     let verified =
         verified.map_err(|error| match (error, &app.settings.security.open_verification) {
@@ -166,37 +171,37 @@ pub async fn verify_openly(app: &App, caller: &Caller, request: Verification) ->
     Ok(verified)
 }
 
-async fn verified(
+async fn find_and_verify(
     app: &App,
     caller: &Caller,
-    request: Verification,
+    request: VerifyRequest,
     watch: Stopwatch,
-) -> Result<Verified> {
+) -> Result<VerifyResult> {
     let hash = KeyHash::of(request.key.expose());
-    let mut found = view::by_hash(app, hash).await?;
+    let mut found = resolved::find_by_hash(app, hash).await?;
     if let (None, Some(migration)) = (&found, &request.migration)
         && Box::pin(migrate::adopt(app, caller, migration, request.key.expose())).await?
     {
-        found = view::by_hash(app, hash).await?;
+        found = resolved::find_by_hash(app, hash).await?;
     }
     let visible = found.filter(|view| view.value.is_visible_to(&caller.authority.value));
-    judged(app, caller, visible, request, watch).await
+    evaluate_and_record(app, caller, visible, request, watch).await
 }
 
-async fn judged(
+async fn evaluate_and_record(
     app: &App,
     caller: &Caller,
-    found: Option<Arc<Cached<View>>>,
-    request: Verification,
+    found: Option<Arc<Cached<ResolvedKey>>>,
+    request: VerifyRequest,
     watch: Stopwatch,
-) -> Result<Verified> {
-    let verified = judge(app, caller, found, &request).await?;
+) -> Result<VerifyResult> {
+    let verified = evaluate(app, caller, found, &request).await?;
     let took = watch.elapsed();
     app.metrics.verification_durations.observe(took);
     traces::outcome(verified.code.as_str());
     if let Some(view) = &verified.view {
-        if verified.code == Code::Valid {
-            uses::used(app, view);
+        if verified.code == VerificationCode::Valid {
+            last_used::record_use(app, view);
         }
         let event = analytics::Verification {
             request: caller.request,
@@ -213,40 +218,44 @@ async fn judged(
     Ok(verified)
 }
 
-impl Verified {
-    fn spent(&self, request: &Verification) -> i64 {
+impl VerifyResult {
+    fn spent(&self, request: &VerifyRequest) -> i64 {
         let is_metered = self.view.as_ref().is_some_and(|view| view.value.is_metered);
-        if self.code == Code::Valid && is_metered { request.cost.unwrap_or(1) } else { 0 }
+        if self.code == VerificationCode::Valid && is_metered {
+            request.cost.unwrap_or(1)
+        } else {
+            0
+        }
     }
 }
 
-async fn judge(
+async fn evaluate(
     app: &App,
     caller: &Caller,
-    found: Option<Arc<Cached<View>>>,
-    request: &Verification,
-) -> Result<Verified> {
+    found: Option<Arc<Cached<ResolvedKey>>>,
+    request: &VerifyRequest,
+) -> Result<VerifyResult> {
     let Some(view) = found else {
-        let code = Code::NotFound;
-        return Ok(Verified { code, ..Verified::default() });
+        let code = VerificationCode::NotFound;
+        return Ok(VerifyResult { code, ..VerifyResult::default() });
     };
     let address = request.address.or(caller.origin.address);
-    let limits = match decide(app, &view.value, request, address)? {
+    let limits = match check_preconditions(app, &view.value, request, address)? {
         Ok(limits) => limits,
         Err(code) => {
             let credits = Box::pin(credits::known_balance(app, &view.value)).await;
-            return Ok(Verified { code, view: Some(view), credits, ..Verified::default() });
+            return Ok(VerifyResult { code, view: Some(view), credits, ..VerifyResult::default() });
         }
     };
     if limits.is_empty() && !view.value.is_metered {
-        let code = Code::Valid;
-        return Ok(Verified { code, view: Some(view), ..Verified::default() });
+        let code = VerificationCode::Valid;
+        return Ok(VerifyResult { code, view: Some(view), ..VerifyResult::default() });
     }
-    let windows = limits.iter().map(Planned::window).collect();
+    let windows = limits.iter().map(PlannedCheck::window).collect();
     let cost = request.cost.unwrap_or(1);
-    let outcome = credits::take(app, &view.value, windows, cost).await?;
+    let outcome = credits::consume(app, &view.value, windows, cost).await?;
     if outcome.is_gone {
-        return Ok(Verified { code: Code::NotFound, ..Verified::default() });
+        return Ok(VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() });
     }
     match outcome.group {
         GroupChange::None => {}
@@ -254,91 +263,103 @@ async fn judge(
         GroupChange::Full => return Err(too_many_counters(app, &limits)),
     }
     let code = match outcome.taken {
-        true => Code::Valid,
-        false if outcome.windows.iter().any(|standing| standing.exceeded) => Code::RateLimited,
-        false => Code::UsageExceeded,
+        true => VerificationCode::Valid,
+        false if outcome.windows.iter().any(|standing| standing.exceeded) => {
+            VerificationCode::RateLimited
+        }
+        false => VerificationCode::UsageExceeded,
     };
     let limits = limits.into_iter().map(|planned| planned.limit);
-    let checked = |(limit, standing)| Checked { limit, standing };
+    let checked = |(limit, standing)| EvaluatedLimit { limit, standing };
     let ratelimits = limits.zip(outcome.windows.iter().copied()).map(checked).collect();
-    let Outcome { credits, degraded, .. } = outcome;
-    Ok(Verified { code, credits, ratelimits, view: Some(view), degraded })
+    let ConsumeDecision { credits, degraded, .. } = outcome;
+    Ok(VerifyResult { code, credits, ratelimits, view: Some(view), degraded })
 }
 
 /// The checks that need nothing but what is known, in order; the first that fails decides.
-fn decide(
+fn check_preconditions(
     app: &App,
-    view: &View,
-    request: &Verification,
+    view: &ResolvedKey,
+    request: &VerifyRequest,
     address: Option<IpAddr>,
-) -> Result<std::result::Result<Vec<Planned>, Code>> {
+) -> Result<std::result::Result<Vec<PlannedCheck>, VerificationCode>> {
     // A query that is wrong is an error, whatever else is to be said of the key.
     let required = request.permissions.as_ref();
     let allowed = required.map_or(Ok(true), |required| required.holds(|slug| view.has(slug)))?;
     if !view.enabled {
-        return Ok(Err(Code::Disabled));
+        return Ok(Err(VerificationCode::Disabled));
     }
     if request.api.as_ref().is_some_and(|api| *api != view.stored().key.api_id) {
-        return Ok(Err(Code::Forbidden));
+        return Ok(Err(VerificationCode::Forbidden));
     }
     if view.expires_at.is_some_and(|expires| app.clock.now() > expires) {
-        return Ok(Err(Code::Expired));
+        return Ok(Err(VerificationCode::Expired));
     }
     if let Some(networks) = &view.stored().allowed_networks
         && !address.is_some_and(|address| networks.contain(address))
     {
-        return Ok(Err(Code::Forbidden));
+        return Ok(Err(VerificationCode::Forbidden));
     }
     if !allowed {
-        return Ok(Err(Code::InsufficientPermissions));
+        return Ok(Err(VerificationCode::InsufficientPermissions));
     }
-    plan(app, view, &request.ratelimits).map(Ok)
+    select_limits(app, view, &request.ratelimits).map(Ok)
 }
 
 /// The limits to check, by name: those that apply by themselves, and those asked for, which replace
 /// them.
-fn plan(app: &App, view: &View, wanted: &[Wanted]) -> Result<Vec<Planned>> {
+fn select_limits(
+    app: &App,
+    view: &ResolvedKey,
+    wanted: &[RequestedLimit],
+) -> Result<Vec<PlannedCheck>> {
     let applied = view.limits.iter().filter(|limit| limit.auto_apply);
     let mut planned: Vec<_> =
-        applied.map(|limit| Planned { limit: limit.clone(), cost: 1, group: None }).collect();
+        applied.map(|limit| PlannedCheck { limit: limit.clone(), cost: 1, group: None }).collect();
     let mut group_of_key = None;
     for wanted in wanted {
         let mut group = None;
         let limit = match wanted.limit {
-            WantedLimit::AdHoc { limit, duration_ms } => {
+            LimitSource::AdHoc { limit, duration_ms } => {
                 group = Some(group_of_key.get_or_insert_with(|| counter_group(app, view)).clone());
                 ad_hoc(app, view, &wanted.name, limit, duration_ms)
             }
-            WantedLimit::IfStored => match view.limit(&wanted.name) {
+            LimitSource::IfStored => match view.limit(&wanted.name) {
                 Some(limit) => limit.clone(),
                 None => continue,
             },
-            WantedLimit::Stored => {
+            LimitSource::Stored => {
                 view.limit(&wanted.name).cloned().ok_or_else(|| unknown(view, &wanted.name))?
             }
         };
         planned.retain(|known| known.limit.name != wanted.name);
-        planned.push(Planned { limit, cost: wanted.cost, group });
+        planned.push(PlannedCheck { limit, cost: wanted.cost, group });
     }
     planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));
     Ok(planned)
 }
 
-fn unknown(view: &View, name: &str) -> Error {
+fn unknown(view: &ResolvedKey, name: &str) -> Error {
     let (name, key) = (name.to_owned(), Some(view.stored().key.id.clone()));
     let identity = view.identity().map(|identity| identity.id.clone());
     Error::Refused(Refusal::UnknownRatelimit { name, key, identity })
 }
 
 /// A limit given with the request; it is counted for the key.
-fn ad_hoc(app: &App, view: &View, name: &str, limit: i64, duration_ms: i64) -> Arc<Limit> {
+fn ad_hoc(
+    app: &App,
+    view: &ResolvedKey,
+    name: &str,
+    limit: i64,
+    duration_ms: i64,
+) -> Arc<ResolvedLimit> {
     let (id, name) = (RatelimitId::from(""), name.to_owned());
     let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_async: false };
-    Limit::new(app, &limit, view.stored().key.id.as_str())
+    ResolvedLimit::new(app, &limit, view.stored().key.id.as_str())
 }
 
 /// The group that bounds how many ad-hoc counters a key has.
-fn counter_group(app: &App, view: &View) -> Arc<CounterGroup> {
+fn counter_group(app: &App, view: &ResolvedKey) -> Arc<CounterGroup> {
     let key = &view.stored().key;
     let is_full = app.group_totals.is_full(&key.workspace_id);
     Arc::new(CounterGroup {
@@ -348,12 +369,12 @@ fn counter_group(app: &App, view: &View) -> Arc<CounterGroup> {
     })
 }
 
-fn note_growth(app: &App, limits: &[Planned]) {
-    let windows: Vec<_> = limits.iter().map(Planned::window).collect();
+fn note_growth(app: &App, limits: &[PlannedCheck]) {
+    let windows: Vec<_> = limits.iter().map(PlannedCheck::window).collect();
     app.group_totals.note_growth(&windows, app.clock.now());
 }
 
-fn too_many_counters(app: &App, limits: &[Planned]) -> Error {
+fn too_many_counters(app: &App, limits: &[PlannedCheck]) -> Error {
     let live_max = limits.iter().find_map(|limit| limit.group.as_ref()).map(|group| group.live_max);
     let (owner, max) = match live_max {
         Some(0) => ("workspace", app.settings.security.ad_hoc_counters_max),
@@ -368,9 +389,9 @@ fn too_many_counters(app: &App, limits: &[Planned]) -> Error {
     )
 }
 
-impl Planned {
+impl PlannedCheck {
     fn window(&self) -> Window {
-        let Limit { counter, limit, duration_ms, .. } = &*self.limit;
+        let ResolvedLimit { counter, limit, duration_ms, .. } = &*self.limit;
         let window = Window::new(counter.clone(), *limit, *duration_ms, self.cost);
         match &self.group {
             Some(group) => window.in_group(group.clone()),

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::admission::{self, LimitDecision};
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
-use super::super::counting::{self, Tally};
 use super::namespaces::{self, NamespaceName};
 use crate::app::App;
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::id::OverrideId;
-use crate::limiter::{Standing, Window};
-use crate::model::OnOutage;
+use crate::limiter::{Window, WindowStatus};
+use crate::model::OutagePolicy;
 use crate::store::StoredNamespace;
 use crate::store::cache::Cached;
 
 /// What is asked.
 #[derive(Debug)]
-pub struct Check {
+pub struct LimitCheck {
     /// An id or a name.
     pub namespace: String,
     pub identifier: String,
@@ -33,18 +33,18 @@ pub struct Check {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Limited {
+pub struct LimitResult {
     /// The limit that was applied.
     pub limit: i64,
-    pub standing: Standing,
+    pub standing: WindowStatus,
     /// The override that it came from.
     pub override_id: Option<OverrideId>,
 }
 
 /// A check that has only to be counted.
-pub(super) struct Planned {
+pub(super) struct PreparedCheck {
     pub(super) window: Window,
-    on_outage: OnOutage,
+    on_outage: OutagePolicy,
     pub(super) limit: i64,
     pub(super) duration_ms: i64,
     override_id: Option<OverrideId>,
@@ -53,29 +53,36 @@ pub(super) struct Planned {
 /// Takes from one window, or nothing. A namespace that does not exist is made, if the caller may.
 ///
 /// The answer says too whether it was decided without Redis.
-pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limited, bool)> {
+pub async fn limit(
+    app: &App,
+    caller: &Caller,
+    mut check: LimitCheck,
+) -> Result<(LimitResult, bool)> {
     let watch = Stopwatch::new();
     let name = NamespaceName::new(caller, std::mem::take(&mut check.namespace));
     let namespace = match namespaces::find(app, &name).await? {
         Some(namespace) => namespaces::usable(caller, namespace)?,
         // Boxed: a check in a known namespace does not carry it around.
-        None => Box::pin(namespaces::make(app, caller, &name)).await?,
+        None => Box::pin(namespaces::create_on_first_use(app, caller, &name)).await?,
     };
-    let planned = Planned::new(app, &namespace.value, &check);
-    let Tally { standings, degraded, .. } = match check.is_quick {
+    let planned = PreparedCheck::new(app, &namespace.value, &check);
+    let LimitDecision { standings, degraded, .. } = match check.is_quick {
         true => {
             let window = planned.window.clone();
-            told(app, counting::count_quickly(app, window, planned.on_outage).await?)
+            record_decision_metric(
+                app,
+                admission::consume_approximate(app, window, planned.on_outage).await?,
+            )
         }
         false => take(app, std::slice::from_ref(&planned)).await?,
     };
     let standing = standings.into_iter().next();
     let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
-    let limited = planned.told(standing);
+    let limited = planned.into_result(standing);
     let took = watch.elapsed();
     app.metrics.ratelimit_durations.observe(took);
     if !caller.is_unrecorded {
-        let Check { identifier, cost, .. } = check;
+        let LimitCheck { identifier, cost, .. } = check;
         record(app, caller, namespace, identifier, cost, &limited, micros(took));
     }
     Ok((limited, degraded))
@@ -86,17 +93,17 @@ pub async fn limit(app: &App, caller: &Caller, mut check: Check) -> Result<(Limi
 pub async fn limit_all(
     app: &App,
     caller: &Caller,
-    checks: &[Check],
-) -> Result<(Vec<Limited>, bool)> {
+    checks: &[LimitCheck],
+) -> Result<(Vec<LimitResult>, bool)> {
     let watch = Stopwatch::new();
-    let name = |check: &Check| NamespaceName::new(caller, check.namespace.clone());
+    let name = |check: &LimitCheck| NamespaceName::new(caller, check.namespace.clone());
     let names: Vec<_> = checks.iter().map(name).collect();
-    let namespaces = namespaces::find_or_make(app, caller, &names).await?;
+    let namespaces = namespaces::find_or_create(app, caller, &names).await?;
     let found = namespaces.iter().map(|found| &found.value);
-    let plan = |(namespace, check)| Planned::new(app, namespace, check);
+    let plan = |(namespace, check)| PreparedCheck::new(app, namespace, check);
     let planned: Vec<_> = found.zip(checks).map(plan).collect();
-    let Tally { standings, degraded, .. } = take(app, &planned).await?;
-    let told = |(planned, standing): (Planned, _)| planned.told(standing);
+    let LimitDecision { standings, degraded, .. } = take(app, &planned).await?;
+    let told = |(planned, standing): (PreparedCheck, _)| planned.into_result(standing);
     let limited: Vec<_> = planned.into_iter().zip(standings).map(told).collect();
     let took = watch.elapsed();
     app.metrics.ratelimit_durations.observe(took);
@@ -118,10 +125,10 @@ fn record(
     namespace: Arc<Cached<StoredNamespace>>,
     identifier: String,
     tokens: i64,
-    limited: &Limited,
+    limited: &LimitResult,
     latency_us: i64,
 ) {
-    let Limited { limit, standing, override_id } = limited;
+    let LimitResult { limit, standing, override_id } = limited;
     let event = analytics::Ratelimit {
         request: caller.request,
         at: app.clock.now(),
@@ -139,14 +146,14 @@ fn record(
 }
 
 /// Counts, and says the same of all while Redis is away: what the strictest namespace says.
-async fn take(app: &App, planned: &[Planned]) -> Result<Tally> {
+async fn take(app: &App, planned: &[PreparedCheck]) -> Result<LimitDecision> {
     let windows = planned.iter().map(|planned| planned.window.clone()).collect();
     let on_outage = planned.iter().map(|planned| planned.on_outage).max().unwrap_or_default();
-    Ok(told(app, counting::count(app, windows, on_outage).await?))
+    Ok(record_decision_metric(app, admission::consume_exact(app, windows, on_outage).await?))
 }
 
 /// What came of a check, counted among all.
-fn told(app: &App, tally: Tally) -> Tally {
+fn record_decision_metric(app: &App, tally: LimitDecision) -> LimitDecision {
     let checks = &app.metrics.ratelimit_checks;
     if tally.taken {
         checks.passed.inc()
@@ -156,20 +163,23 @@ fn told(app: &App, tally: Tally) -> Tally {
     tally
 }
 
-impl Planned {
-    pub(super) fn new(app: &App, stored: &StoredNamespace, check: &Check) -> Self {
-        let applying = stored.overrides.applying_to(&check.identifier, app.clock.now());
+impl PreparedCheck {
+    pub(super) fn new(app: &App, stored: &StoredNamespace, check: &LimitCheck) -> Self {
+        let applying = stored.overrides.find_active(&check.identifier, app.clock.now());
         let (limit, duration_ms) = applying
             .map_or((check.limit, check.duration_ms), |known| (known.limit, known.duration_ms));
-        let counter =
-            app.keyspace.limit(stored.namespace.id.as_str(), &check.identifier, duration_ms);
+        let counter = app.keyspace.namespace_window(
+            stored.namespace.id.as_str(),
+            &check.identifier,
+            duration_ms,
+        );
         let window = Window::new(counter, limit, duration_ms, check.cost);
         let on_outage = stored.namespace.on_outage;
         let override_id = applying.map(|known| known.id.clone());
         Self { window, on_outage, limit, duration_ms, override_id }
     }
 
-    fn told(self, standing: Standing) -> Limited {
-        Limited { limit: self.limit, standing, override_id: self.override_id }
+    fn into_result(self, standing: WindowStatus) -> LimitResult {
+        LimitResult { limit: self.limit, standing, override_id: self.override_id }
     }
 }

@@ -5,13 +5,13 @@ mod limit;
 pub mod namespaces;
 pub mod overrides;
 mod simulate;
-mod state;
+mod snapshot;
 
-pub use crate::limiter::Standing;
-pub use limit::{Check, Limited, limit, limit_all};
+pub use crate::limiter::WindowStatus;
+pub use limit::{LimitCheck, LimitResult, limit, limit_all};
 pub use namespaces::NamespaceName;
-pub use simulate::{Simulated, Tried, simulate};
-pub use state::OverrideState;
+pub use simulate::{CandidateOverride, SimulationResult, simulate};
+pub use snapshot::OverrideState;
 
 use super::audit::Target;
 use crate::model::Namespace;

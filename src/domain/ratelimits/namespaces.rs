@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::super::audit::{self, Actor, Change, Entries};
+use super::super::audit::{self, Actor, AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::state::State;
+use super::snapshot::NamespaceSnapshot;
 use super::target;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Refusal, Result, Subject};
 use crate::id::{NamespaceId, WorkspaceId};
-use crate::model::{Namespace, OnOutage};
+use crate::model::{Namespace, OutagePolicy};
 use crate::secret::KeyHash;
 use crate::store::cache::Cached;
 use crate::store::{StoredNamespace, Tx, freshness};
@@ -46,7 +46,7 @@ pub async fn find(app: &App, name: &NamespaceName) -> Result<Option<Arc<Cached<S
         .get(name, |stamp| async move {
             let found = app.store.read().await?.namespace(&name.workspace, &name.named).await?;
             Ok(found.map(|stored| {
-                let subject = freshness::Subject::Namespace(stored.namespace.id.clone());
+                let subject = freshness::CacheTag::Namespace(stored.namespace.id.clone());
                 Cached::new(stored, stamp, [subject])
             }))
         })
@@ -67,18 +67,18 @@ pub fn usable(
 }
 
 /// A namespace that was not found, made; usable by the caller.
-pub async fn make(
+pub async fn create_on_first_use(
     app: &App,
     caller: &Caller,
     name: &NamespaceName,
 ) -> Result<Arc<Cached<StoredNamespace>>> {
-    let mut made = find_or_make(app, caller, std::slice::from_ref(name)).await?;
+    let mut made = find_or_create(app, caller, std::slice::from_ref(name)).await?;
     made.pop().ok_or_else(|| Error::Internal("a namespace that was made is not there".into()))
 }
 
 /// The namespaces of these names, each usable by the caller; those that are missing are made, in one
 /// transaction, once it is known that the caller may use all.
-pub async fn find_or_make(
+pub async fn find_or_create(
     app: &App,
     caller: &Caller,
     names: &[NamespaceName],
@@ -153,15 +153,15 @@ async fn add(app: &App, caller: &Caller, names: &[NamespaceName]) -> Result<Vec<
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
     new.retain(|namespace| made.contains(&namespace.name));
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     for namespace in &new {
-        let change = Change::made(&State::of(namespace))?;
+        let change = FieldChanges::created(&NamespaceSnapshot::of(namespace))?;
         entries.add_change("ratelimitNamespace.create", &[target(namespace)], change);
     }
     entries.write(&mut tx).await?;
     // Those too that another replica was faster to make: this one may remember that they are missing.
     for name in names {
-        tx.changed(freshness::Subject::NewNamespace(name.fingerprint()));
+        tx.changed(freshness::CacheTag::NewNamespace(name.fingerprint()));
     }
     app.commit(tx).await?;
     Ok(new)
@@ -172,7 +172,7 @@ fn fresh(name: &NamespaceName, now: Timestamp) -> Namespace {
         id: NamespaceId::random(),
         workspace_id: name.workspace.clone(),
         name: name.named.clone(),
-        on_outage: OnOutage::default(),
+        on_outage: OutagePolicy::default(),
         created_at: now,
         deleted_at: None,
     }
@@ -204,17 +204,17 @@ pub async fn set_on_outage(
     app: &App,
     workspace: &WorkspaceId,
     named: &str,
-    on_outage: OnOutage,
+    on_outage: OutagePolicy,
 ) -> Result<Namespace> {
     set_on_outage_as(app, SHELL, workspace, named, on_outage).await
 }
 
 /// As [`set_on_outage`], for a caller who may, of a namespace by its id.
-pub async fn set_on_outage_by(
+pub async fn update_outage_policy(
     app: &App,
     caller: &Caller,
     id: &NamespaceId,
-    on_outage: OnOutage,
+    on_outage: OutagePolicy,
 ) -> Result<Namespace> {
     caller.require_on(Action::UpdateNamespace, id)?;
     set_on_outage_as(app, Actor::Caller(caller), caller.workspace(), id.as_str(), on_outage).await
@@ -225,13 +225,14 @@ async fn set_on_outage_as(
     actor: Actor<'_>,
     workspace: &WorkspaceId,
     named: &str,
-    on_outage: OnOutage,
+    on_outage: OutagePolicy,
 ) -> Result<Namespace> {
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.set_on_outage(&namespace.id, on_outage).await?;
     let after = Namespace { on_outage, ..namespace.clone() };
-    let told = Change::between(&State::of(&namespace), &State::of(&after))?;
+    let told =
+        FieldChanges::updated(&NamespaceSnapshot::of(&namespace), &NamespaceSnapshot::of(&after))?;
     change(app, tx, actor, &namespace, "ratelimitNamespace.update", told).await?;
     Ok(after)
 }
@@ -258,7 +259,7 @@ async fn delete_as(
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.delete_namespace(&namespace.id, now).await?;
-    let told = Change::gone(&State::of(&namespace))?;
+    let told = FieldChanges::deleted(&NamespaceSnapshot::of(&namespace))?;
     change(app, tx, actor, &namespace, "ratelimitNamespace.delete", told).await?;
     Ok(Namespace { deleted_at: Some(now), ..namespace })
 }
@@ -275,7 +276,7 @@ pub async fn restore(app: &App, caller: &Caller, id: &NamespaceId) -> Result<Nam
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
     let namespace = live(tx.bare_namespace(caller.workspace(), id.as_str()).await?, id.as_str())?;
-    let (actor, told) = (Actor::Caller(caller), Change::default());
+    let (actor, told) = (Actor::Caller(caller), FieldChanges::default());
     change(app, tx, actor, &namespace, "ratelimitNamespace.restore", told).await?;
     Ok(namespace)
 }
@@ -289,12 +290,12 @@ async fn change(
     actor: Actor<'_>,
     namespace: &Namespace,
     event: &'static str,
-    change: Change,
+    change: FieldChanges,
 ) -> Result<()> {
     let (now, targets) = (app.clock.now(), [target(namespace)]);
     let workspace = &namespace.workspace_id;
     audit::record_change(&mut tx, actor, workspace, now, event, &targets, change).await?;
-    tx.changed(freshness::Subject::Namespace(namespace.id.clone()));
+    tx.changed(freshness::CacheTag::Namespace(namespace.id.clone()));
     app.commit(tx).await
 }
 

@@ -1,12 +1,12 @@
 //! Overrides: for an identifier, or for all that match a pattern, another limit than the one that a
 //! check asks for.
 
-use super::super::audit::{self, Actor, Change, Target};
+use super::super::audit::{self, Actor, FieldChanges, Target};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::namespaces::{self, NamespaceName, live};
-use super::state::OverrideState;
+use super::snapshot::OverrideState;
 use super::target;
 use crate::app::App;
 use crate::clock::Timestamp;
@@ -61,11 +61,11 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
         return Err(Error::Refused(Refusal::TooManyOverrides(OVERRIDES_MAX)));
     }
     let before = before.as_ref().map(OverrideState::of);
-    let change = Change::put(before.as_ref(), &OverrideState::of(&new))?;
+    let change = FieldChanges::replaced(before.as_ref(), &OverrideState::of(&new))?;
     let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(&new.identifier));
     let targets = [target(&namespace), overridden];
     record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
-    tx.changed(freshness::Subject::Namespace(namespace.id));
+    tx.changed(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await?;
 
     Ok(id)
@@ -88,7 +88,7 @@ pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) ->
     let found = found
         .filter(|found| found.value.namespace.deleted_at.is_none())
         .ok_or_else(|| Error::not_found(Subject::Namespace(named)))?;
-    found.value.overrides.applying_to(identifier, app.clock.now()).cloned().ok_or_else(none)
+    found.value.overrides.find_active(identifier, app.clock.now()).cloned().ok_or_else(none)
 }
 
 /// The override that was set for exactly this identifier or pattern; expired ones too.
@@ -139,11 +139,11 @@ pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -
     let known = tx.override_for(caller.workspace(), &namespace.id, identifier).await?;
     let known = known.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
     tx.delete_override(&namespace.id, identifier).await?;
-    let change = Change::gone(&OverrideState::of(&known))?;
+    let change = FieldChanges::deleted(&OverrideState::of(&known))?;
     let overridden = Target::new("ratelimitOverride", known.id.as_str()).named(Some(identifier));
     let targets = [target(&namespace), overridden];
     record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
-    tx.changed(freshness::Subject::Namespace(namespace.id));
+    tx.changed(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await
 }
 
@@ -152,7 +152,7 @@ async fn record(
     caller: &Caller,
     event: &'static str,
     targets: &[Target<'_>],
-    change: Change,
+    change: FieldChanges,
     now: Timestamp,
 ) -> Result<()> {
     let actor = Actor::Caller(caller);

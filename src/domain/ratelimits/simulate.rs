@@ -1,13 +1,13 @@
 //! What a check would come to, told without counting it.
 
+use super::super::admission::{self, LimitDecision};
 use super::super::caller::Caller;
-use super::super::counting::{self, Tally};
 use super::super::permission::Action;
-use super::limit::{Check, Planned};
+use super::limit::{LimitCheck, PreparedCheck};
 use super::namespaces::{self, NamespaceName, live};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
-use crate::limiter::{EXACT_MAX, Standing};
+use crate::limiter::{EXACT_MAX, WindowStatus};
 use crate::model::Override;
 
 /// How many of the overrides that match are told.
@@ -15,16 +15,16 @@ pub const TRIED_MAX: usize = 50;
 
 /// What a check would come to.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulationResult {
     /// The overrides that match the identifier, in the order in which they are tried; the first ones.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<CandidateOverride>,
     /// Whether more of them match than are told.
     pub has_more: bool,
     /// What would be applied.
     pub limit: i64,
     pub duration_ms: i64,
     /// How the window stands now, before the check.
-    pub standing: Standing,
+    pub standing: WindowStatus,
     /// Whether the check would pass.
     pub passes: bool,
     /// Whether the counters could not be asked.
@@ -33,7 +33,7 @@ pub struct Simulated {
 
 /// An override that matches.
 #[derive(Debug)]
-pub struct Tried {
+pub struct CandidateOverride {
     pub known: Override,
     /// Whether it has not expired.
     pub is_live: bool,
@@ -43,7 +43,7 @@ pub struct Tried {
 
 /// What a check in a namespace that there is would come to now. The window is looked at, which takes nothing from it,
 /// leaves no event, and makes nothing.
-pub async fn simulate(app: &App, caller: &Caller, check: &Check) -> Result<Simulated> {
+pub async fn simulate(app: &App, caller: &Caller, check: &LimitCheck) -> Result<SimulationResult> {
     let named = &check.namespace;
     let found = namespaces::find(app, &NamespaceName::new(caller, named.clone())).await?;
     let found = found.ok_or_else(|| Error::not_found(Subject::Namespace(named.clone())))?;
@@ -53,26 +53,30 @@ pub async fn simulate(app: &App, caller: &Caller, check: &Check) -> Result<Simul
         caller.require_on(action, &namespace.id)?;
     }
     let now = app.clock.now();
-    let mut matching = stored.overrides.tried_for(&check.identifier);
+    let mut matching = stored.overrides.candidates_for(&check.identifier);
     let mut is_won = false;
     let tried = matching.by_ref().take(TRIED_MAX).map(|known| {
         let is_live = known.is_live(now);
         let wins = is_live && !is_won;
         is_won |= wins;
-        Tried { known: known.clone(), is_live, wins }
+        CandidateOverride { known: known.clone(), is_live, wins }
     });
     let tried = tried.collect();
     let has_more = matching.next().is_some();
-    let looking =
-        Check { identifier: check.identifier.clone(), namespace: String::new(), cost: 0, ..*check };
-    let planned = Planned::new(app, stored, &looking);
-    let Tally { standings, degraded, .. } =
-        counting::count(app, vec![planned.window.clone()], namespace.on_outage).await?;
+    let looking = LimitCheck {
+        identifier: check.identifier.clone(),
+        namespace: String::new(),
+        cost: 0,
+        ..*check
+    };
+    let planned = PreparedCheck::new(app, stored, &looking);
+    let LimitDecision { standings, degraded, .. } =
+        admission::consume_exact(app, vec![planned.window.clone()], namespace.on_outage).await?;
     let standing = standings.into_iter().next();
     let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
     // As a window counts it: what is beyond the largest number is taken for it.
     let cost = if check.cost > planned.limit { i64::MAX } else { check.cost.min(EXACT_MAX) };
-    Ok(Simulated {
+    Ok(SimulationResult {
         tried,
         has_more,
         limit: planned.limit,

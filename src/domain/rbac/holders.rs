@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
-use super::super::people::SIZE_MAX;
 use super::super::permission::Action;
+use super::super::users::SIZE_MAX;
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
 use crate::id::{KeyId, PermissionId, RoleId};
-use crate::model::{Holding, Key, Permission, Role};
+use crate::model::{Key, Permission, PermissionAssignment, Role};
 
 /// A key that holds a permission.
 #[derive(Debug)]
-pub struct Holder {
+pub struct PermissionHolder {
     pub key: Key,
     /// Whether it holds it of itself.
     pub is_direct: bool,
@@ -26,7 +26,7 @@ const ROUNDS_MAX: usize = 8;
 
 /// How many hold something, each counted up to [`SIZE_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HolderCounts {
     pub roles: i64,
     /// Of themselves.
     pub keys: i64,
@@ -47,11 +47,15 @@ pub async fn roles_holding(
 }
 
 /// How many roles and keys hold a permission.
-pub async fn held(app: &App, caller: &Caller, permission: &PermissionId) -> Result<Held> {
+pub async fn count_holders(
+    app: &App,
+    caller: &Caller,
+    permission: &PermissionId,
+) -> Result<HolderCounts> {
     caller.require(Action::ReadPermission)?;
     let mut reader = app.store.read().await?;
     let (roles, keys) = reader.count_holding(caller.workspace(), permission, SIZE_MAX + 1).await?;
-    Ok(Held { roles, keys })
+    Ok(HolderCounts { roles, keys })
 }
 
 /// How many keys have a role, counted up to [`SIZE_MAX`].
@@ -62,12 +66,12 @@ pub async fn keys_with(app: &App, caller: &Caller, role: &RoleId) -> Result<i64>
 
 /// The keys that hold the permission of this slug, by id, and how each of them does. A verification that asks for the
 /// slug finds it on these and no others, for it compares letter by letter. Whether they are enabled does not matter.
-pub async fn holders(
+pub async fn list_holders(
     app: &App,
     caller: &Caller,
     slug: &str,
     paging: &Paging,
-) -> Result<(Permission, Page<Holder>)> {
+) -> Result<(Permission, Page<PermissionHolder>)> {
     for action in [Action::ReadPermission, Action::ReadRole, Action::ReadKey] {
         caller.require(action)?;
     }
@@ -86,7 +90,7 @@ pub async fn holders(
         next = if ids.len() > paging.limit { ids.pop().map(|id| id.to_string()) } else { None };
         for stored in reader.keys_among(workspace, &ids).await? {
             let (is_direct, roles) = how.remove(&stored.key.id).unwrap_or_default();
-            items.push(Holder { key: stored.key, is_direct, roles });
+            items.push(PermissionHolder { key: stored.key, is_direct, roles });
         }
     }
     if let Some(beyond) = items.get(paging.limit) {
@@ -100,7 +104,7 @@ pub async fn holders(
 type How = (bool, Vec<(RoleId, String)>);
 
 /// Of every way there are the first keys, so the first of all are among them, each in every way in which it holds it.
-fn merged(holdings: Vec<Holding>) -> BTreeMap<KeyId, How> {
+fn merged(holdings: Vec<PermissionAssignment>) -> BTreeMap<KeyId, How> {
     let mut how: BTreeMap<KeyId, How> = BTreeMap::new();
     for holding in holdings {
         for key in holding.key_ids {

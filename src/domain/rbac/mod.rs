@@ -4,9 +4,11 @@ mod holders;
 mod permissions;
 mod restore;
 mod roles;
-mod state;
+mod snapshot;
 
-pub use holders::{Held, Holder, held, holders, keys_with, roles_holding};
+pub use holders::{
+    HolderCounts, PermissionHolder, count_holders, keys_with, list_holders, roles_holding,
+};
 pub use permissions::{
     NewPermission, create_permission, delete_permission, get_permission, list_permissions,
 };
@@ -18,7 +20,7 @@ pub use roles::{
 
 use std::collections::HashSet;
 
-use super::audit::{Change, Entries, Target};
+use super::audit::{AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::names;
 use super::permission::Action;
@@ -27,13 +29,13 @@ use crate::error::{Error, Result, Subject};
 use crate::id::{PermissionId, RoleId};
 use crate::model::{Permission, Role};
 use crate::store::Tx;
-use state::{PermissionState, RoleState};
+use snapshot::{PermissionState, RoleState};
 
 /// A permission or a role as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pick {
+pub struct Selector {
     pub by: PickBy,
-    pub missing: Missing,
+    pub missing: MissingPolicy,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +49,7 @@ pub enum PickBy {
 
 /// What is done about one that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Missing {
+pub enum MissingPolicy {
     /// The request is refused with all that are missing.
     Refused,
     /// It is made when the root key may make it. One that is named by its id cannot be.
@@ -58,44 +60,44 @@ pub enum Missing {
 
 /// One of those that are there, as it may be picked.
 #[derive(PartialEq, Eq, Hash)]
-enum Named<'a> {
+enum SelectorKey<'a> {
     Id(&'a str),
     Name(&'a str),
 }
 
 impl PickBy {
-    fn is_among(&self, known: &HashSet<Named<'_>>) -> bool {
+    fn is_among(&self, known: &HashSet<SelectorKey<'_>>) -> bool {
         match self {
-            Self::Id(id) => known.contains(&Named::Id(id)),
-            Self::Name(name) => known.contains(&Named::Name(name)),
+            Self::Id(id) => known.contains(&SelectorKey::Id(id)),
+            Self::Name(name) => known.contains(&SelectorKey::Name(name)),
             Self::IdOrSlug(text) => {
-                known.contains(&Named::Id(text)) || known.contains(&Named::Name(text))
+                known.contains(&SelectorKey::Id(text)) || known.contains(&SelectorKey::Name(text))
             }
         }
     }
 }
 
-impl Pick {
+impl Selector {
     /// Slugs or names, and what is done about those that do not exist.
-    pub fn named(names: Vec<String>, missing: Missing) -> Vec<Self> {
+    pub fn named(names: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
         names.into_iter().map(|name| Self { by: PickBy::Name(name), missing }).collect()
     }
 
     /// Permissions by their ids or slugs, and what is done about those that do not exist.
-    pub fn permissions(texts: Vec<String>, missing: Missing) -> Vec<Self> {
+    pub fn permissions(texts: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
         texts.into_iter().map(|text| Self { by: PickBy::IdOrSlug(text), missing }).collect()
     }
 }
 
 /// What picks name, sorted and without doubles.
-struct Picked {
+struct Selection {
     ids: Vec<String>,
     names: Vec<String>,
-    picks: Vec<Pick>,
+    picks: Vec<Selector>,
 }
 
-impl Picked {
-    fn new(mut picks: Vec<Pick>) -> Self {
+impl Selection {
+    fn new(mut picks: Vec<Selector>) -> Self {
         picks.sort();
         picks.dedup_by(|b, a| a.by == b.by);
         let (mut ids, mut names) = (Vec::new(), Vec::new());
@@ -115,14 +117,14 @@ impl Picked {
     /// The names to make, of those that are not known; an error for those that nobody may miss.
     fn to_make(
         &self,
-        known: &HashSet<Named<'_>>,
+        known: &HashSet<SelectorKey<'_>>,
         subject: impl Fn(String) -> Subject,
     ) -> Result<Vec<String>> {
         let (mut refused, mut made) = (Vec::new(), Vec::new());
         for pick in self.picks.iter().filter(|pick| !pick.by.is_among(known)) {
             match (&pick.by, pick.missing) {
-                (_, Missing::Ignored) => {}
-                (PickBy::Name(name) | PickBy::IdOrSlug(name), Missing::Made) => {
+                (_, MissingPolicy::Ignored) => {}
+                (PickBy::Name(name) | PickBy::IdOrSlug(name), MissingPolicy::Made) => {
                     made.push(name.clone());
                 }
                 (PickBy::Id(named) | PickBy::Name(named) | PickBy::IdOrSlug(named), _) => {
@@ -139,11 +141,11 @@ impl Picked {
 pub async fn picked_permissions(
     tx: &mut Tx,
     caller: &Caller,
-    picks: Vec<Pick>,
-    entries: &mut Entries<'_>,
+    picks: Vec<Selector>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    let mut picked = Picked::new(picks);
+    let mut picked = Selection::new(picks);
     let mut permissions = match picked.ids.is_empty() {
         true => Vec::new(),
         false => tx.hold_permissions_of(caller.workspace(), &picked.ids).await?,
@@ -151,7 +153,9 @@ pub async fn picked_permissions(
     // The id of one permission does not stand for another one of that slug.
     picked.names.retain(|name| permissions.iter().all(|known| known.id.as_str() != name));
     permissions.extend(held_permissions(tx, caller, &picked.names).await?);
-    let names = permissions.iter().flat_map(|p| [Named::Id(p.id.as_str()), Named::Name(&p.slug)]);
+    let names = permissions
+        .iter()
+        .flat_map(|p| [SelectorKey::Id(p.id.as_str()), SelectorKey::Name(&p.slug)]);
     let to_make = picked.to_make(&names.collect(), Subject::Permission)?;
     if !to_make.is_empty() {
         caller.require(Action::CreatePermission)?;
@@ -163,26 +167,27 @@ pub async fn picked_permissions(
 }
 
 /// The roles that are picked, without doubles, by name; as [`picked_permissions`].
-pub async fn picked_roles(
+pub async fn resolve_roles(
     tx: &mut Tx,
     caller: &Caller,
-    picks: Vec<Pick>,
-    entries: &mut Entries<'_>,
+    picks: Vec<Selector>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Role>> {
-    let picked = Picked::new(picks);
+    let picked = Selection::new(picks);
     let mut roles = match picked.names.is_empty() {
         true => Vec::new(),
-        false => tx.hold_roles(caller.workspace(), &picked.names).await?,
+        false => tx.lock_roles(caller.workspace(), &picked.names).await?,
     };
     if !picked.ids.is_empty() {
         roles.extend(tx.hold_roles_of(caller.workspace(), &picked.ids).await?);
     }
-    let names = roles.iter().flat_map(|r| [Named::Id(r.id.as_str()), Named::Name(&r.name)]);
+    let names =
+        roles.iter().flat_map(|r| [SelectorKey::Id(r.id.as_str()), SelectorKey::Name(&r.name)]);
     let to_make = picked.to_make(&names.collect(), Subject::Role)?;
     if !to_make.is_empty() {
         caller.require(Action::CreateRole)?;
-        roles.extend(make_roles(tx, caller, to_make, entries, now).await?);
+        roles.extend(create_missing_roles(tx, caller, to_make, entries, now).await?);
     }
     roles.sort_by(|a, b| a.name.cmp(&b.name));
     roles.dedup_by(|a, b| a.id == b.id);
@@ -195,10 +200,11 @@ pub async fn ensure_permissions(
     tx: &mut Tx,
     caller: &Caller,
     slugs: Vec<String>,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    picked_permissions(tx, caller, Pick::permissions(slugs, Missing::Made), entries, now).await
+    picked_permissions(tx, caller, Selector::permissions(slugs, MissingPolicy::Made), entries, now)
+        .await
 }
 
 /// As [`ensure_permissions`], whatever the root key may make.
@@ -206,7 +212,7 @@ pub async fn make_permissions(
     tx: &mut Tx,
     caller: &Caller,
     slugs: Vec<String>,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
     let slugs = without_doubles(slugs);
@@ -231,18 +237,18 @@ pub async fn make_permissions(
 
 /// The roles of these names, made without permissions where they are missing, whatever the root key may make;
 /// nobody deletes them before the transaction ends.
-pub async fn make_roles(
+pub async fn create_missing_roles(
     tx: &mut Tx,
     caller: &Caller,
     names: Vec<String>,
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Role>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
     let names = without_doubles(names);
-    let roles = tx.hold_roles(caller.workspace(), &names).await?;
+    let roles = tx.lock_roles(caller.workspace(), &names).await?;
     let missing = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
     let missing: Vec<_> = missing.into_iter().map(|name| (RoleId::random(), name)).collect();
     if missing.is_empty() {
@@ -255,10 +261,14 @@ pub async fn make_roles(
     let made: HashSet<String> = made.into_iter().collect();
     for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
         let target = Target::new("role", id.as_str()).named(Some(name));
-        entries.add_change("role.create", &[target], Change::made(&RoleState::bare(name))?);
+        entries.add_change(
+            "role.create",
+            &[target],
+            FieldChanges::created(&RoleState::bare(name))?,
+        );
     }
     // Read again: of two that make the same one at once, the second finds the first one's.
-    tx.hold_roles(caller.workspace(), &names).await
+    tx.lock_roles(caller.workspace(), &names).await
 }
 
 /// The roles of these names and the permissions that are picked, without doubles, in order; nobody deletes them
@@ -267,14 +277,14 @@ pub async fn existing_roles_and_picked(
     tx: &mut Tx,
     caller: &Caller,
     names: Vec<String>,
-    picks: Vec<Pick>,
-    entries: &mut Entries<'_>,
+    picks: Vec<Selector>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<(Vec<Role>, Vec<Permission>)> {
     let names = without_doubles(names);
     let roles = match names.is_empty() {
         true => Vec::new(),
-        false => tx.hold_roles(caller.workspace(), &names).await?,
+        false => tx.lock_roles(caller.workspace(), &names).await?,
     };
     let unknown = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
     let mut missing: Vec<_> = unknown.into_iter().map(Subject::Role).collect();
@@ -308,7 +318,7 @@ async fn held_permissions(
     if slugs.is_empty() {
         return Ok(Vec::new());
     }
-    tx.hold_permissions(caller.workspace(), slugs).await
+    tx.lock_permissions(caller.workspace(), slugs).await
 }
 
 fn permissions_missing(slugs: &[String], known: &[Permission]) -> Vec<String> {
@@ -326,7 +336,7 @@ async fn insert_permissions(
     tx: &mut Tx,
     caller: &Caller,
     permissions: &[Permission],
-    entries: &mut Entries<'_>,
+    entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<bool> {
     let slugs: Vec<_> = permissions.iter().map(|permission| permission.slug.clone()).collect();
@@ -337,14 +347,14 @@ async fn insert_permissions(
     let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
     let made: HashSet<String> = made.into_iter().collect();
     for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {
-        let change = Change::made(&PermissionState::of(permission))?;
+        let change = FieldChanges::created(&PermissionState::of(permission))?;
         entries.add_change("permission.create", &[permission_target(permission)], change);
     }
     Ok(made.len() == permissions.len())
 }
 
 /// Those of `these` that are not among `others`, by their ids.
-pub fn beyond<'a, T, I: PartialEq>(
+pub fn difference<'a, T, I: PartialEq>(
     these: &'a [T],
     others: &[T],
     id: impl Fn(&T) -> &I,

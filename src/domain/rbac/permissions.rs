@@ -1,10 +1,10 @@
 //! Permissions themselves.
 
-use super::super::audit::{Change, Entries};
+use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::state::PermissionState;
+use super::snapshot::PermissionState;
 use super::{insert_permissions, permission_target};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -35,7 +35,7 @@ pub async fn create_permission(
     };
 
     let mut tx = app.store.begin().await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let new = std::slice::from_ref(&permission);
     if !insert_permissions(&mut tx, caller, new, &mut entries, now).await? {
         return Err(Error::Taken(Subject::Permission(permission.slug)));
@@ -80,10 +80,10 @@ pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Resul
     let keys = keys.iter().map(ToString::to_string).collect();
     let roles = roles.iter().map(ToString::to_string).collect();
     let state = PermissionState { keys, roles, ..PermissionState::of(&permission) };
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [permission_target(&permission)];
-    entries.add_change("permission.delete", &targets, Change::gone(&state)?);
+    entries.add_change("permission.delete", &targets, FieldChanges::deleted(&state)?);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Permission(permission.id));
+    tx.changed(freshness::CacheTag::Permission(permission.id));
     app.commit(tx).await
 }

@@ -1,9 +1,9 @@
 //! Bringing back permissions and roles that were deleted, with their ids and to those who had them.
 
-use super::super::audit::{self, Entries};
+use super::super::audit::{self, AuditBatch};
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::state::{PermissionState, RoleState};
+use super::snapshot::{PermissionState, RoleState};
 use super::{permission_target, role_target};
 use crate::app::App;
 use crate::error::{Error, Result, Subject};
@@ -19,7 +19,7 @@ pub async fn restore_permission(
     kept: &str,
 ) -> Result<()> {
     caller.require(Action::CreatePermission)?;
-    let state: PermissionState = audit::kept(kept)?;
+    let state: PermissionState = audit::parse_snapshot(kept)?;
     let now = app.clock.now();
     let permission = Permission {
         id: id.clone(),
@@ -35,13 +35,13 @@ pub async fn restore_permission(
     let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
     let roles: Vec<_> = state.roles.into_iter().map(RoleId::from).collect();
     tx.give_permission(caller.workspace(), id, &keys, &roles).await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("permission.restore", &[permission_target(&permission)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Permission(permission.id));
+    tx.changed(freshness::CacheTag::Permission(permission.id));
     changed(&mut tx, keys);
     for role in roles {
-        tx.changed(freshness::Subject::Role(role));
+        tx.changed(freshness::CacheTag::Role(role));
     }
     app.commit(tx).await
 }
@@ -49,12 +49,12 @@ pub async fn restore_permission(
 /// Brings back a role as `kept` has it. Its name must be free; it has those of its permissions that are there still.
 pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, kept: &str) -> Result<()> {
     caller.require(Action::CreateRole)?;
-    let state: RoleState = audit::kept(kept)?;
+    let state: RoleState = audit::parse_snapshot(kept)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let permissions = match state.permissions.is_empty() {
         true => Vec::new(),
-        false => tx.hold_permissions(caller.workspace(), &state.permissions).await?,
+        false => tx.lock_permissions(caller.workspace(), &state.permissions).await?,
     };
     let role =
         Role { id: id.clone(), name: state.name, description: state.description, permissions };
@@ -65,16 +65,16 @@ pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, kept: &str) -
     })?;
     let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
     tx.give_role(caller.workspace(), id, &keys).await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("role.restore", &[role_target(&role)]);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Role(role.id));
+    tx.changed(freshness::CacheTag::Role(role.id));
     changed(&mut tx, keys);
     app.commit(tx).await
 }
 
 fn changed(tx: &mut Tx, keys: Vec<KeyId>) {
     for key in keys {
-        tx.changed(freshness::Subject::Key(key));
+        tx.changed(freshness::CacheTag::Key(key));
     }
 }

@@ -1,14 +1,14 @@
 //! Roles: named sets of permissions.
 
-use super::super::audit::{Change, Entries, Fields, read};
+use super::super::audit::{AuditBatch, FieldChanges, Fields, read};
 use super::super::caller::Caller;
 use super::super::names;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
-use super::state::RoleState;
-use super::{beyond, ensure_permissions, permission_target, role_target};
+use super::snapshot::RoleState;
+use super::{difference, ensure_permissions, permission_target, role_target};
 use crate::app::App;
-use crate::error::{Error, Fault, Result, Subject};
+use crate::error::{Error, FieldError, Result, Subject};
 use crate::id::RoleId;
 use crate::model::{Permission, Role};
 use crate::store::freshness;
@@ -30,13 +30,13 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let permissions =
         ensure_permissions(&mut tx, caller, new.permissions, &mut entries, now).await?;
     let role =
         Role { id: RoleId::random(), name: new.name, description: new.description, permissions };
     tx.insert_role(caller.workspace(), &role, now).await.map_err(|e| taken(e, &role))?;
-    let change = Change::made(&RoleState::of(&role))?;
+    let change = FieldChanges::created(&RoleState::of(&role))?;
     entries.add_change("role.create", &[role_target(&role)], change);
     for permission in &role.permissions {
         let targets = [role_target(&role), permission_target(permission)];
@@ -76,11 +76,11 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
         return Err(not_found());
     }
     let keys = keys.iter().map(ToString::to_string).collect();
-    let change = Change::gone(&RoleState { keys, ..RoleState::of(&role) })?;
-    let mut entries = Entries::of(caller, now);
+    let change = FieldChanges::deleted(&RoleState { keys, ..RoleState::of(&role) })?;
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change("role.delete", &[role_target(&role)], change);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Role(role.id));
+    tx.changed(freshness::CacheTag::Role(role.id));
     app.commit(tx).await
 }
 
@@ -95,7 +95,7 @@ pub struct RoleChange {
 
 impl RoleChange {
     /// What sets a role back to what an entry of the audit log keeps of it.
-    pub fn back(fields: &Fields) -> Result<Self> {
+    pub fn change_from_snapshot(fields: &Fields) -> Result<Self> {
         let description = fields.get("description").map(|value| read::<Option<String>>(value));
         Ok(Self {
             name: fields.get("name").map(|value| read(value)).transpose()?,
@@ -110,13 +110,13 @@ impl RoleChange {
             let length = text.as_ref()?.chars().count();
             let (from, to) = (lengths.start(), lengths.end());
             let message = format!("{field} has {length} characters: it must have {from} to {to}");
-            let fault = Fault { location: field.to_owned(), message, fix: None };
+            let fault = FieldError { location: field.to_owned(), message, fix: None };
             (!lengths.contains(&length)).then_some(fault)
         });
         let mut faults: Vec<_> = faults.collect();
         if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
             let message = names::fault("name");
-            faults.push(Fault { location: "name".to_owned(), message, fix: None });
+            faults.push(FieldError { location: "name".to_owned(), message, fix: None });
         }
         if faults.is_empty() { Ok(()) } else { Err(Error::Invalid(faults)) }
     }
@@ -147,11 +147,11 @@ pub async fn change_role(
         return Ok(role);
     }
     tx.update_role(&changed).await.map_err(|e| taken(e, &changed))?;
-    let told = Change::between(&RoleState::of(&role), &RoleState::of(&changed))?;
-    let mut entries = Entries::of(caller, now);
+    let told = FieldChanges::updated(&RoleState::of(&role), &RoleState::of(&changed))?;
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change("role.update", &[role_target(&changed)], told);
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Role(role.id));
+    tx.changed(freshness::CacheTag::Role(role.id));
     app.commit(tx).await?;
 
     Ok(changed)
@@ -180,19 +180,19 @@ pub async fn set_role_permissions(
     let mut tx = app.store.begin().await?;
     let role = tx.lock_role(caller.workspace(), id).await?;
     let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
-    for permission in beyond(&permissions, &role.permissions, |permission| &permission.id) {
+    for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];
         entries.add("authorization.connect_role_and_permission", &targets);
     }
-    for permission in beyond(&role.permissions, &permissions, |permission| &permission.id) {
+    for permission in difference(&role.permissions, &permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];
         entries.add("authorization.disconnect_role_and_permissions", &targets);
     }
     tx.set_role_permissions(id, &permissions).await?;
     entries.write(&mut tx).await?;
-    tx.changed(freshness::Subject::Role(id.clone()));
+    tx.changed(freshness::CacheTag::Role(id.clone()));
     app.commit(tx).await?;
 
     Ok(permissions)

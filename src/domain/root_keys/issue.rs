@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::audit::{Change, Entries, Target};
+use super::super::audit::{AuditBatch, FieldChanges, Target};
 use super::super::caller::Caller;
 use super::super::names;
 use super::super::page::{Page, Paging};
@@ -34,7 +34,7 @@ pub struct NewRootKey {
 
 /// A root key that has replaced another one.
 #[derive(Debug)]
-pub struct Rotated {
+pub struct RotationResult {
     pub key: RootKey,
     pub secret: Plaintext,
     /// When the other one ends.
@@ -65,7 +65,7 @@ pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootK
     let mut tx = app.store.begin().await?;
     names_what_is_there(&mut tx, caller, &new.permissions).await?;
     let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
-    let change = Change::made(&state(&key))?;
+    let change = FieldChanges::created(&state(&key))?;
     record(&mut tx, caller, now, "rootKey.create", &[target(&key)], change).await?;
     app.commit(tx).await?;
     Ok((key, secret))
@@ -128,13 +128,20 @@ pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::RevokeRootKey)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let key = held(&mut tx, caller, id).await?;
+    let key = get_for_update(&mut tx, caller, id).await?;
     if tx.revoke_root_key(id, now).await?.is_none() {
         return Ok(());
     }
-    record(&mut tx, caller, now, "rootKey.revoke", &[target(&key)], Change::gone(&state(&key))?)
-        .await?;
-    tx.changed(freshness::Subject::RootKey(id.clone()));
+    record(
+        &mut tx,
+        caller,
+        now,
+        "rootKey.revoke",
+        &[target(&key)],
+        FieldChanges::deleted(&state(&key))?,
+    )
+    .await?;
+    tx.changed(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await
 }
 
@@ -143,16 +150,17 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::CreateRootKey)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let key = held(&mut tx, caller, id).await?;
+    let key = get_for_update(&mut tx, caller, id).await?;
     for tuple in &key.permissions {
         caller.require_tuple(tuple)?;
     }
     let restored = tx.restore_root_key(caller.workspace(), id).await?;
     let hash = restored.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))?;
-    record(&mut tx, caller, now, "rootKey.restore", &[target(&key)], Change::default()).await?;
-    tx.changed(freshness::Subject::RootKey(id.clone()));
+    record(&mut tx, caller, now, "rootKey.restore", &[target(&key)], FieldChanges::default())
+        .await?;
+    tx.changed(freshness::CacheTag::RootKey(id.clone()));
     if let Some(hash) = KeyHash::from_base64(&hash) {
-        tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+        tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     }
     app.commit(tx).await
 }
@@ -164,13 +172,18 @@ fn state(key: &RootKey) -> Value {
 
 /// Makes a root key that may do what this one may, which ends `grace_ms` from now and never later than it would
 /// have. The new one ends when the old one would have. One that is not good any more is not replaced.
-pub async fn rotate(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<Rotated> {
+pub async fn rotate(
+    app: &App,
+    caller: &Caller,
+    id: &KeyId,
+    grace_ms: i64,
+) -> Result<RotationResult> {
     caller.require(Action::CreateRootKey)?;
     caller.require(Action::RevokeRootKey)?;
     let now = app.clock.now();
     let secret = random();
     let mut tx = app.store.begin().await?;
-    let old = held(&mut tx, caller, id).await?;
+    let old = get_for_update(&mut tx, caller, id).await?;
     if old.revoked_at.is_some() || old.expires_at.is_some_and(|expires| expires < now) {
         return Err(Error::not_found(Subject::RootKey(id.clone())));
     }
@@ -188,13 +201,13 @@ pub async fn rotate(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Re
     let old_ends = old.expires_at.map_or(ends, |expires| expires.min(ends));
     tx.set_root_key_expiry(id, old_ends).await?;
     let targets = [target(&old), target(&key)];
-    record(&mut tx, caller, now, "rootKey.reroll", &targets, Change::default()).await?;
-    tx.changed(freshness::Subject::RootKey(id.clone()));
+    record(&mut tx, caller, now, "rootKey.reroll", &targets, FieldChanges::default()).await?;
+    tx.changed(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await?;
-    Ok(Rotated { key, secret, old_ends })
+    Ok(RotationResult { key, secret, old_ends })
 }
 
-async fn held(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<RootKey> {
+async fn get_for_update(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<RootKey> {
     let found = tx.lock_root_key(caller.workspace(), id).await?;
     found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
 }
@@ -205,9 +218,9 @@ async fn record(
     now: Timestamp,
     event: &'static str,
     targets: &[Target<'_>],
-    change: Change,
+    change: FieldChanges,
 ) -> Result<()> {
-    let mut entries = Entries::of(caller, now);
+    let mut entries = AuditBatch::for_caller(caller, now);
     entries.add_change(event, targets, change);
     entries.write(tx).await
 }

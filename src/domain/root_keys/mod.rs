@@ -3,15 +3,15 @@
 mod issue;
 
 pub use crate::store::StoredRootKey as Stored;
-pub use issue::{NAME_MAX, NewRootKey, Rotated, end, get, issue, page, restore, rotate};
+pub use issue::{NAME_MAX, NewRootKey, RotationResult, end, get, issue, page, restore, rotate};
 
 use std::sync::Arc;
 
 use super::audit::{self, Actor, Target};
-use super::caller::Authority;
+use super::caller::Principal;
+use super::last_used;
 use super::names;
 use super::permission::{self, Action, Grants};
-use super::uses;
 use crate::app::App;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result, Subject, Unknown};
@@ -28,7 +28,7 @@ const PREFIX: &str = "keyward";
 const BYTE_LENGTH: u8 = 24;
 
 /// The root key of a bearer token, if it may be used now.
-pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authority>>> {
+pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Principal>>> {
     let found = find(app, &KeyHash::of(bearer)).await?;
     let authority = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
     let key = authority.value.root_key();
@@ -42,12 +42,12 @@ pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Authori
     if !key.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    uses::used_root_key(app, &authority);
+    last_used::used_root_key(app, &authority);
     Ok(authority)
 }
 
 /// Who has no root key: nobody of no workspace, who may do nothing.
-pub fn nobody(freshness: &Freshness) -> Arc<Cached<Authority>> {
+pub fn nobody(freshness: &Freshness) -> Arc<Cached<Principal>> {
     let key = RootKey {
         id: KeyId::from(""),
         workspace_id: WorkspaceId::from(""),
@@ -59,18 +59,22 @@ pub fn nobody(freshness: &Freshness) -> Arc<Cached<Authority>> {
         expires_at: None,
         revoked_at: None,
     };
-    Arc::new(Cached::new(Authority::of_root_key(key, Grants::default()), freshness.stamp(), []))
+    Arc::new(Cached::new(
+        Principal::of_root_key(key, Grants::default()),
+        freshness.read_version(),
+        [],
+    ))
 }
 
-async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Authority>>>> {
+async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Principal>>>> {
     app.caches
         .root_keys
         .get(hash, |stamp| async move {
             let found = app.store.read().await?.root_key_by_hash(&hash.base64()).await?;
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
-                let subject = freshness::Subject::RootKey(key.id.clone());
-                Cached::new(Authority::of_root_key(key, grants), stamp, [subject])
+                let subject = freshness::CacheTag::RootKey(key.id.clone());
+                Cached::new(Principal::of_root_key(key, grants), stamp, [subject])
             }))
         })
         .await
@@ -140,11 +144,13 @@ async fn add(
         revoked_at: None,
     };
     let hash = secret.hash();
-    tx.insert_root_key(&key, &hash.base64()).await.map_err(|e| match e.points_nowhere() {
-        true => Error::not_found(Subject::Workspace(workspace.clone())),
-        false => e,
+    tx.insert_root_key(&key, &hash.base64()).await.map_err(|e| {
+        match e.is_foreign_key_violation() {
+            true => Error::not_found(Subject::Workspace(workspace.clone())),
+            false => e,
+        }
     })?;
-    tx.changed(freshness::Subject::NewKey(hash.fingerprint()));
+    tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     Ok(key)
 }
 
@@ -166,7 +172,7 @@ pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
     let target = Target::new("key", id.as_str());
     audit::record(&mut tx, Actor::Command("cli"), &workspace, now, "rootKey.revoke", &[target])
         .await?;
-    tx.changed(freshness::Subject::RootKey(id.clone()));
+    tx.changed(freshness::CacheTag::RootKey(id.clone()));
     app.commit(tx).await
 }
 
@@ -191,7 +197,7 @@ pub fn default_workspace() -> WorkspaceId {
 
 /// What the first start made.
 #[derive(Debug)]
-pub enum FirstStart {
+pub enum BootstrapResult {
     /// Not the first: everything was there.
     Not,
     /// The workspace, and a root key with every permission, to be shown this once.
@@ -214,19 +220,19 @@ pub async fn bootstrap(
     app: &App,
     store: &Store,
     configured: Option<&Plaintext>,
-) -> Result<FirstStart> {
+) -> Result<BootstrapResult> {
     let workspace = default_workspace();
     let mut tx = store.begin().await?;
     let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
     let made = match (is_first, configured) {
-        (false, _) => FirstStart::Not,
-        (true, Some(_)) => FirstStart::Configured,
+        (false, _) => BootstrapResult::Not,
+        (true, Some(_)) => BootstrapResult::Configured,
         (true, None) => {
             let secret = random();
             let name = Some("made at the first start".to_owned());
             let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
             insert(&mut tx, app, &workspace, new, &secret).await?;
-            FirstStart::Made(secret)
+            BootstrapResult::Made(secret)
         }
     };
     app.commit_in(store, tx).await?;
@@ -235,7 +241,7 @@ pub async fn bootstrap(
     }
     if app.redis.is_some() {
         // Before it spends anything: from then on the others wait for its word.
-        app.register(store).await?;
+        app.register_replica(store).await?;
     }
     Ok(made)
 }

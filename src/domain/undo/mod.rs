@@ -1,123 +1,137 @@
 //! Undoing what the audit log tells of, by the same functions as everything else: with the same rights, and with an
 //! entry of its own that says what it undid. What is undone once is not undone again; that can itself be undone.
 
-mod way;
+mod action;
 
-pub use way::{Way, WhyNot, way};
+pub use action::{UndoAction, UndoRefusal, plan_undo};
 
 use std::str::FromStr;
 
 use super::audit::{self, fields};
 use super::caller::Caller;
-use super::identities::{self, Called};
-use super::keys::{self, CreditsUpdate, Deletion, Rights, Stamp};
+use super::identities::{self, IdentityRef};
+use super::keys::{self, AssignmentAccess, CreditsUpdate, Deletion, UpdatedAtPolicy};
 use super::ratelimits::{OverrideState, namespaces, overrides};
-use super::rbac::{self, Missing, Pick, PickBy, RoleChange};
-use super::{apis, people, root_keys};
+use super::rbac::{self, MissingPolicy, PickBy, RoleChange, Selector};
+use super::{apis, root_keys, users};
 use crate::app::App;
 use crate::error::{Error, Refusal, Result};
 use crate::id::{AuditId, RoleId};
-use crate::model::{MemberRole, OnOutage};
+use crate::model::{MemberRole, OutagePolicy};
 
 /// Undoes an entry. What was done, and to what.
-pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<Way> {
-    let (entry, _) = audit::act(app, caller, id).await?;
+pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
+    let (entry, _) = audit::get_with_group(app, caller, id).await?;
     if entry.undone_by.is_some() {
         return Err(Error::Refused(Refusal::UndoneAlready));
     }
-    let way = way(&entry).map_err(|why| Error::Refused(Refusal::NotUndone(why)))?;
-    let caller = Caller { undoes: Some(id.clone()), once: None, ..caller.clone() };
+    let way = plan_undo(&entry).map_err(|why| Error::Refused(Refusal::NotUndone(why)))?;
+    let caller = Caller { undoes: Some(id.clone()), idempotency_key: None, ..caller.clone() };
     let before = entry.before.unwrap_or_default();
     // Boxed: every act is in it.
-    Box::pin(go(app, &caller, &way, &before)).await?;
+    Box::pin(apply_undo(app, &caller, &way, &before)).await?;
     Ok(way)
 }
 
 #[expect(clippy::too_many_lines, reason = "a few for each way")]
-async fn go(app: &App, caller: &Caller, way: &Way, before: &str) -> Result<()> {
+async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) -> Result<()> {
     match way {
-        Way::SetKey(id) => keys::update(app, caller, id, keys::back(&fields(before)?)?).await,
-        Way::AddCredits(id, credits) => {
+        UndoAction::SetKey(id) => {
+            keys::update(app, caller, id, keys::change_from_snapshot(&fields(before)?)?).await
+        }
+        UndoAction::AddCredits(id, credits) => {
             let update = match *credits {
                 less if less < 0 => CreditsUpdate::Decrement(less.saturating_neg()),
                 more => CreditsUpdate::Increment(more),
             };
-            keys::update_credits(app, caller, id, update, Stamp::Set).await.map(drop)
+            keys::update_credits(app, caller, id, update, UpdatedAtPolicy::Set).await.map(drop)
         }
-        Way::DeleteKey(id) => keys::delete(app, caller, id, Deletion::Soft).await,
-        Way::RestoreKey(id) => keys::restore(app, caller, id).await,
-        Way::GivePermission(key, permission) => {
+        UndoAction::DeleteKey(id) => keys::delete(app, caller, id, Deletion::Soft).await,
+        UndoAction::RestoreKey(id) => keys::restore(app, caller, id).await,
+        UndoAction::GivePermission(key, permission) => {
             let picks = one(permission.as_str());
-            keys::permissions::add(app, caller, key, picks, Rights::KeyToo).await.map(drop)
+            keys::permissions::add(app, caller, key, picks, AssignmentAccess::KeyToo)
+                .await
+                .map(drop)
         }
-        Way::TakePermission(key, permission) => {
+        UndoAction::TakePermission(key, permission) => {
             let picks = one(permission.as_str());
-            keys::permissions::remove(app, caller, key, picks, Rights::KeyToo).await.map(drop)
+            keys::permissions::remove(app, caller, key, picks, AssignmentAccess::KeyToo)
+                .await
+                .map(drop)
         }
-        Way::GiveRole(key, role) => {
-            keys::roles::add(app, caller, key, one(role.as_str()), Rights::KeyToo).await.map(drop)
+        UndoAction::GiveRole(key, role) => {
+            keys::roles::add(app, caller, key, one(role.as_str()), AssignmentAccess::KeyToo)
+                .await
+                .map(drop)
         }
-        Way::TakeRole(key, role) => {
+        UndoAction::TakeRole(key, role) => {
             let picks = one(role.as_str());
-            keys::roles::remove(app, caller, key, picks, Rights::KeyToo).await.map(drop)
+            keys::roles::remove(app, caller, key, picks, AssignmentAccess::KeyToo).await.map(drop)
         }
-        Way::DeletePermission(id) => rbac::delete_permission(app, caller, id.as_str()).await,
-        Way::RestorePermission(id) => rbac::restore_permission(app, caller, id, before).await,
-        Way::SetRole(id) => {
-            let change = RoleChange::back(&fields(before)?)?;
+        UndoAction::DeletePermission(id) => rbac::delete_permission(app, caller, id.as_str()).await,
+        UndoAction::RestorePermission(id) => {
+            rbac::restore_permission(app, caller, id, before).await
+        }
+        UndoAction::SetRole(id) => {
+            let change = RoleChange::change_from_snapshot(&fields(before)?)?;
             rbac::change_role(app, caller, id, change).await.map(drop)
         }
-        Way::DeleteRole(id) => rbac::delete_role(app, caller, id.as_str()).await,
-        Way::RestoreRole(id) => rbac::restore_role(app, caller, id, before).await,
-        Way::GiveToRole(role, slug) => {
+        UndoAction::DeleteRole(id) => rbac::delete_role(app, caller, id.as_str()).await,
+        UndoAction::RestoreRole(id) => rbac::restore_role(app, caller, id, before).await,
+        UndoAction::GiveToRole(role, slug) => {
             let with = |mut slugs: Vec<String>| {
                 slugs.push(slug.clone());
                 slugs
             };
             set_role(app, caller, role, with).await
         }
-        Way::TakeFromRole(role, slug) => {
+        UndoAction::TakeFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
                 slugs.retain(|known| known != slug);
                 slugs
             };
             set_role(app, caller, role, without).await
         }
-        Way::SetIdentity(id) => {
-            let change = identities::back(&fields(before)?)?;
-            let called = Called::Id(id.to_string());
+        UndoAction::SetIdentity(id) => {
+            let change = identities::change_from_snapshot(&fields(before)?)?;
+            let called = IdentityRef::Id(id.to_string());
             identities::update(app, caller, &called, change).await.map(drop)
         }
-        Way::DeleteIdentity(id) => {
-            identities::delete(app, caller, &Called::Id(id.to_string())).await
+        UndoAction::DeleteIdentity(id) => {
+            identities::delete(app, caller, &IdentityRef::Id(id.to_string())).await
         }
-        Way::RestoreIdentity(id) => identities::restore(app, caller, id, before).await,
-        Way::SetApi(id) => {
-            apis::change(app, caller, id, apis::back(&fields(before)?)?).await.map(drop)
+        UndoAction::RestoreIdentity(id) => identities::restore(app, caller, id, before).await,
+        UndoAction::SetApi(id) => {
+            apis::change(app, caller, id, apis::change_from_snapshot(&fields(before)?)?)
+                .await
+                .map(drop)
         }
-        Way::DeleteApi(id) => apis::delete(app, caller, id).await,
-        Way::RestoreApi(id) => apis::restore(app, caller, id).await.map(drop),
-        Way::SetNamespace(id) => {
-            let on_outage: OnOutage = word(before, "onOutage")?;
-            namespaces::set_on_outage_by(app, caller, id, on_outage).await.map(drop)
+        UndoAction::DeleteApi(id) => apis::delete(app, caller, id).await,
+        UndoAction::RestoreApi(id) => apis::restore(app, caller, id).await.map(drop),
+        UndoAction::SetNamespace(id) => {
+            let on_outage: OutagePolicy = word(before, "onOutage")?;
+            namespaces::update_outage_policy(app, caller, id, on_outage).await.map(drop)
         }
-        Way::DeleteNamespace(id) => namespaces::delete_by(app, caller, id).await.map(drop),
-        Way::RestoreNamespace(id) => namespaces::restore(app, caller, id).await.map(drop),
-        Way::SetOverride(namespace) => {
-            let state: OverrideState = audit::kept(before)?;
-            overrides::set(app, caller, state.back(namespace.to_string())).await.map(drop)
+        UndoAction::DeleteNamespace(id) => namespaces::delete_by(app, caller, id).await.map(drop),
+        UndoAction::RestoreNamespace(id) => namespaces::restore(app, caller, id).await.map(drop),
+        UndoAction::SetOverride(namespace) => {
+            let state: OverrideState = audit::parse_snapshot(before)?;
+            overrides::set(app, caller, state.into_new_override(namespace.to_string()))
+                .await
+                .map(drop)
         }
-        Way::DeleteOverride(namespace, identifier) => {
+        UndoAction::DeleteOverride(namespace, identifier) => {
             overrides::delete(app, caller, namespace.as_str(), identifier).await
         }
-        Way::SetMemberRole(id) => {
+        UndoAction::SetMemberRole(id) => {
             let role: MemberRole = word(before, "role")?;
-            people::set_role(app, caller, id, role).await
+            users::set_role(app, caller, id, role).await
         }
-        Way::RemoveMember(id) => people::remove(app, caller, id).await,
-        Way::WithdrawInvitation(id) => people::withdraw(app, caller, id).await,
-        Way::RevokeRootKey(id) => root_keys::end(app, caller, id).await,
-        Way::RestoreRootKey(id) => root_keys::restore(app, caller, id).await,
+        UndoAction::RemoveMember(id) => users::remove(app, caller, id).await,
+        UndoAction::WithdrawInvitation(id) => users::withdraw(app, caller, id).await,
+        UndoAction::RevokeRootKey(id) => root_keys::end(app, caller, id).await,
+        UndoAction::RestoreRootKey(id) => root_keys::restore(app, caller, id).await,
     }
 }
 
@@ -130,8 +144,8 @@ fn word<T: FromStr>(kept: &str, field: &str) -> Result<T> {
 }
 
 /// One that is there, by its id.
-fn one(id: &str) -> Vec<Pick> {
-    vec![Pick { by: PickBy::Id(id.to_owned()), missing: Missing::Refused }]
+fn one(id: &str) -> Vec<Selector> {
+    vec![Selector { by: PickBy::Id(id.to_owned()), missing: MissingPolicy::Refused }]
 }
 
 async fn set_role(

@@ -1,23 +1,25 @@
-//! Several takes in one script call, as `lua/take.lua` reads and answers them.
+//! Several takes in one script call, as `lua/consume.lua` reads and answers them.
 
 use std::collections::HashMap;
 
 use redis::Cmd;
 
-use super::super::{Counted, GroupChange, Purse, PurseState, Take, Taken};
+use super::super::{
+    ConsumeReply, ConsumeRequest, GroupChange, LeaseState, LeaseStatus, WindowCount,
+};
 use crate::clock::Timestamp;
 
 /// What stands for a balance that is not known.
 const UNKNOWN: i64 = -1;
 
 /// Writes the script's arguments. After `deadline`, by Redis' time, the script does nothing.
-pub fn write(
+pub fn encode_batch(
     command: &mut Cmd,
-    takes: &[Take],
+    takes: &[ConsumeRequest],
     now: Option<Timestamp>,
     deadline: Option<Timestamp>,
 ) {
-    let mut places = Places { keys: Vec::new(), of: HashMap::new() };
+    let mut places = KeyIndex { keys: Vec::new(), of: HashMap::new() };
     let mut packed = Vec::with_capacity(64 * takes.len());
     for take in takes {
         let windows = u16::try_from(take.windows.len()).unwrap_or(u16::MAX);
@@ -36,8 +38,15 @@ pub fn write(
             packed.extend(places.of(&spend.purse).to_be_bytes());
             packed.extend(doubles([spend.cost]));
             if let Some(fill) = &spend.fill {
-                let opens = i64::from(fill.opens);
-                let said = [fill.life, opens, fill.base, fill.block, fill.bank, fill.ends.0];
+                let opens = i64::from(fill.creates_lease);
+                let said = [
+                    fill.life,
+                    opens,
+                    fill.granted_before,
+                    fill.block,
+                    fill.bank,
+                    fill.refill_at.0,
+                ];
                 packed.extend(doubles(said));
             }
         }
@@ -57,12 +66,12 @@ pub fn time(command: &mut Cmd, at: Option<Timestamp>) {
 }
 
 /// Every key once, by its place among the script's keys; the first is 1.
-struct Places<'a> {
+struct KeyIndex<'a> {
     keys: Vec<&'a str>,
     of: HashMap<&'a str, u16>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> KeyIndex<'a> {
     fn of(&mut self, key: &'a str) -> u16 {
         *self.of.entry(key).or_insert_with(|| {
             self.keys.push(key);
@@ -87,34 +96,38 @@ fn whole(bytes: [u8; 8]) -> i64 {
 }
 
 /// The script's answer.
-pub struct Answer {
+pub struct BatchReply {
     /// Redis' time when it ran.
     pub at: Timestamp,
     /// What came of one take after the other; nothing when it ran too late.
-    pub taken: Option<Vec<Taken>>,
+    pub taken: Option<Vec<ConsumeReply>>,
 }
 
 /// Reads the script's answer; nothing where it is too short.
-pub fn read(takes: &[Take], reply: &[u8]) -> Option<Answer> {
+pub fn decode_reply(takes: &[ConsumeRequest], reply: &[u8]) -> Option<BatchReply> {
     let (numbers, _) = reply.as_chunks();
     let mut reply = numbers.iter().map(|bytes| whole(*bytes));
     let (at, life) = (Timestamp(reply.next()?), reply.next()?);
     if reply.len() == 0 && !takes.is_empty() {
-        return Some(Answer { at, taken: None });
+        return Some(BatchReply { at, taken: None });
     }
     let taken = takes.iter().map(|take| read_one(take, life, &mut reply)).collect::<Option<_>>()?;
-    Some(Answer { at, taken: Some(taken) })
+    Some(BatchReply { at, taken: Some(taken) })
 }
 
 /// Reads how so many windows were found.
-pub fn read_counted(reply: &[u8], windows: usize) -> Option<Vec<Counted>> {
+pub fn read_counted(reply: &[u8], windows: usize) -> Option<Vec<WindowCount>> {
     let (numbers, _) = reply.as_chunks();
     let mut reply = numbers.iter().map(|bytes| whole(*bytes));
-    let counted = |_| Some(Counted { effective: reply.next()?, number: reply.next()? });
+    let counted = |_| Some(WindowCount { effective: reply.next()?, number: reply.next()? });
     (0..windows).map(counted).collect()
 }
 
-fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Option<Taken> {
+fn read_one(
+    take: &ConsumeRequest,
+    life: i64,
+    reply: &mut impl Iterator<Item = i64>,
+) -> Option<ConsumeReply> {
     let (taken, group) = match reply.next()? {
         0 => (false, GroupChange::None),
         1 => (true, GroupChange::None),
@@ -123,18 +136,18 @@ fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Op
     };
     let mut windows = Vec::with_capacity(take.windows.len());
     for _ in &take.windows {
-        windows.push(Counted { effective: reply.next()?, number: reply.next()? });
+        windows.push(WindowCount { effective: reply.next()?, number: reply.next()? });
     }
     let purse = match take.spend {
         None => None,
-        Some(_) => Some(Purse {
+        Some(_) => Some(LeaseStatus {
             state: match reply.next()? {
-                0 => PurseState::Enough,
-                1 => PurseState::Short,
-                2 => PurseState::Exceeded,
-                3 => PurseState::Closed,
-                4 => PurseState::Elsewhere,
-                _ => PurseState::Missing,
+                0 => LeaseState::Sufficient,
+                1 => LeaseState::Insufficient,
+                2 => LeaseState::AccountExhausted,
+                3 => LeaseState::Closed,
+                4 => LeaseState::WrongGeneration,
+                _ => LeaseState::NotFound,
             },
             units: reply.next()?,
             bank: Some(reply.next()?).filter(|bank| *bank != UNKNOWN),
@@ -142,5 +155,5 @@ fn read_one(take: &Take, life: i64, reply: &mut impl Iterator<Item = i64>) -> Op
             life,
         }),
     };
-    Some(Taken { taken, windows, purse, group })
+    Some(ConsumeReply { is_admitted: taken, windows, purse, group })
 }

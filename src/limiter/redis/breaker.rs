@@ -15,28 +15,28 @@ const FAILURES_MIN: u32 = 4;
 pub struct Breaker {
     watch: Stopwatch,
     open: AtomicBool,
-    tally: Mutex<Tally>,
+    tally: Mutex<BreakerPeriod>,
 }
 
 /// Calls of this period and of the one before.
 #[derive(Debug, Default, Clone, Copy)]
-struct Tally {
+struct BreakerPeriod {
     period: u128,
-    now: Calls,
-    before: Calls,
+    now: CallCounts,
+    before: CallCounts,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Calls {
+struct CallCounts {
     answered: u32,
     failed: u32,
 }
 
-impl Tally {
+impl BreakerPeriod {
     fn at(self, period: u128) -> Self {
         match period - self.period {
             0 => self,
-            1 => Self { period, now: Calls::default(), before: self.now },
+            1 => Self { period, now: CallCounts::default(), before: self.now },
             _ => Self { period, ..Self::default() },
         }
     }
@@ -52,7 +52,7 @@ impl Breaker {
         Self {
             watch: Stopwatch::new(),
             open: AtomicBool::new(false),
-            tally: Mutex::new(Tally::default()),
+            tally: Mutex::new(BreakerPeriod::default()),
         }
     }
 
@@ -73,11 +73,11 @@ impl Breaker {
 
     /// A probe was answered.
     pub fn close(&self) {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Tally::default();
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = BreakerPeriod::default();
         self.open.store(false, Ordering::Relaxed);
     }
 
-    fn count(&self, add: impl FnOnce(&mut Calls)) -> Tally {
+    fn count(&self, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         let period = (self.watch.elapsed().as_millis() / PERIOD.as_millis()).max(tally.period);
         *tally = tally.at(period);
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn failures_of_long_ago_do_not_count() {
-        let failed = Calls { failed: 3, answered: 0 };
-        let tally = Tally { period: 10, now: failed, before: failed };
+        let failed = CallCounts { failed: 3, answered: 0 };
+        let tally = BreakerPeriod { period: 10, now: failed, before: failed };
 
         assert!(tally.trips());
         assert!(!tally.at(11).trips());

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::sabotage::Safeguard;
+use crate::fault_injection::Safeguard;
 
 /// How long a wait lasts until the time is read again.
 const TICK: Duration = Duration::from_millis(2);
@@ -42,7 +42,7 @@ impl RunTime {
 
     fn advance_to(&mut self, now: Duration) -> Duration {
         let step = now.saturating_sub(self.observed);
-        let is_late = step > TICK_MAX && !Safeguard::RunTime.is_off();
+        let is_late = step > TICK_MAX && !Safeguard::RunTime.is_disabled();
         self.total += if is_late { TICK } else { step };
         self.observed = now;
         self.total
@@ -89,7 +89,7 @@ pub async fn wait<T>(
             () = tokio::time::sleep(length) => {}
         }
         deadlines.observe();
-        let is_late = tick.elapsed() > TICK_MAX && !Safeguard::RunTime.is_off();
+        let is_late = tick.elapsed() > TICK_MAX && !Safeguard::RunTime.is_disabled();
         in_time = if is_late { 0 } else { in_time + 1 };
         (ticks, late) = (ticks + 1, late + usize::from(is_late));
     }

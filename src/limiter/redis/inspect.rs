@@ -16,10 +16,10 @@ const TRIPS: usize = 5;
 
 /// A Redis, as it is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct RedisNode {
     pub version: String,
     /// What it does when its memory is full: `noeviction`, or whom it forgets.
-    pub when_full: String,
+    pub maxmemory_policy: String,
     pub memory_bytes: u64,
     /// 0: as much as the machine has.
     pub memory_max_bytes: u64,
@@ -40,7 +40,7 @@ pub struct Node {
 }
 
 /// Every node that the URL names, by its address, and what came of asking it.
-pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<Node>)> {
+pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
     for url in Address::parse(url).urls() {
         match Client::open(url.as_str()) {
@@ -55,12 +55,12 @@ pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<Node>)> {
     nodes
 }
 
-async fn node(client: &Client, clock: &Clock) -> Result<Node> {
+async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let (round_trip, ahead_ms) = distance(&mut connection, clock).await?;
+    let (round_trip, ahead_ms) = measure_round_trip(&mut connection, clock).await?;
     let info: InfoDict = cmd("INFO").arg("default").query_async(&mut connection).await?;
     let is_clustered = info.get::<u8>("cluster_enabled") == Some(1);
     let cluster_state = match is_clustered {
@@ -73,9 +73,9 @@ async fn node(client: &Client, clock: &Clock) -> Result<Node> {
     // Whoever offers Redis as a service often forbids this.
     let saves: Option<Vec<String>> =
         cmd("CONFIG").arg(&["GET", "save"]).query_async(&mut connection).await.ok();
-    Ok(Node {
+    Ok(RedisNode {
         version: info.get("redis_version").unwrap_or_default(),
-        when_full: info.get("maxmemory_policy").unwrap_or_default(),
+        maxmemory_policy: info.get("maxmemory_policy").unwrap_or_default(),
         memory_bytes: info.get("used_memory").unwrap_or_default(),
         memory_max_bytes: info.get("maxmemory").unwrap_or_default(),
         appends: info.get::<u8>("aof_enabled") == Some(1),
@@ -89,7 +89,7 @@ async fn node(client: &Client, clock: &Clock) -> Result<Node> {
 }
 
 /// The shortest of a few round trips, and how far the clock there was ahead of this one halfway through it.
-async fn distance(
+async fn measure_round_trip(
     connection: &mut MultiplexedConnection,
     clock: &Clock,
 ) -> Result<(Duration, i64)> {

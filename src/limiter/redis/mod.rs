@@ -1,18 +1,18 @@
 //! The counters that all replicas share: Lua scripts in Redis, and the feed in which replicas tell
 //! each other what changes.
 
+mod announcements;
 mod batch;
 mod breaker;
 mod budget;
-mod calls;
-mod feed;
-mod groups;
+mod cluster;
+mod connections;
+mod counter_groups;
 pub mod inspect;
-mod lanes;
 mod outage;
 mod queue;
-mod split;
-mod time;
+mod scripts;
+mod server_clock;
 mod usage;
 
 use std::sync::Arc;
@@ -23,16 +23,19 @@ use redis::cluster_routing::Slot;
 use tokio::sync::oneshot;
 
 use self::breaker::Breaker;
-use self::calls::{Calls, spawn_worker};
-use self::lanes::{Again, Lanes, Script};
+use self::connections::{RedisConnections, RetryPolicy, Script};
 use self::outage::OutageWindows;
-use self::queue::{Asked, Queue};
-use self::time::RedisTime;
-use super::{Closed, EXACT_MAX, Engine, Keyspace, ReplicaRank, Take, Taken, Window};
+use self::queue::{ConsumeQueue, PendingRequest};
+use self::scripts::{ScriptRunner, spawn_worker};
+use self::server_clock::RedisTime;
+use super::{
+    CloseResult, ConsumeReply, ConsumeRequest, EXACT_MAX, Keyspace, ReplicaRank, Window,
+    WindowCounters,
+};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Result};
+use crate::fault_injection::Safeguard;
 use crate::metrics::Metrics;
-use crate::sabotage::Safeguard;
 use crate::traces;
 
 pub use self::budget::within as within_budget;
@@ -72,7 +75,7 @@ impl Address {
 /// What the URL of a Redis Cluster begins with.
 pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
-pub use feed::{FeedConnection, Found, Position};
+pub use announcements::{FeedConnection, Found, Position};
 
 pub struct RedisCounters {
     address: Address,
@@ -80,8 +83,8 @@ pub struct RedisCounters {
     close: Script,
     busy: Script,
     announce: Script,
-    queue: Arc<Queue>,
-    calls: Arc<Calls>,
+    queue: Arc<ConsumeQueue>,
+    calls: Arc<ScriptRunner>,
 }
 
 impl RedisCounters {
@@ -93,17 +96,17 @@ impl RedisCounters {
         metrics: &Metrics,
     ) -> Result<Self> {
         let address = Address::parse(url);
-        let lanes = Lanes::new(&address, timeout)?;
+        let lanes = RedisConnections::new(&address, timeout)?;
         let workers_max =
             if lanes.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
-        let take = Script::new(fenced(include_str!("../../../lua/take.lua")));
+        let take = Script::new(fenced(include_str!("../../../lua/consume.lua")));
         Ok(Self {
             address,
-            announce: feed::script(),
-            close: Script::new(fenced(include_str!("../../../lua/close.lua"))),
-            busy: Script::new(include_str!("../../../lua/busy.lua").to_owned()),
-            queue: Queue::new(workers_max, lanes.timeout()),
-            calls: Arc::new(Calls {
+            announce: announcements::script(),
+            close: Script::new(fenced(include_str!("../../../lua/close_lease.lua"))),
+            busy: Script::new(include_str!("../../../lua/list_active_leases.lua").to_owned()),
+            queue: ConsumeQueue::new(workers_max, lanes.timeout()),
+            calls: Arc::new(ScriptRunner {
                 lanes,
                 take,
                 charge: Script::new(include_str!("../../../lua/charge.lua").to_owned()),
@@ -111,7 +114,7 @@ impl RedisCounters {
                 breaker: Breaker::new(),
                 time: RedisTime::new(),
                 outage: OutageWindows::new(metrics.local_costs_dropped.clone()),
-                asked: metrics.counters_calls.clone(),
+                asked: metrics.redis_calls.clone(),
                 failed: metrics.counters_failures.clone(),
             }),
             keyspace,
@@ -124,37 +127,40 @@ impl RedisCounters {
     }
 
     /// Whether Redis has been given up until it answers a probe.
-    pub fn is_away(&self) -> bool {
+    pub fn is_breaker_open(&self) -> bool {
         self.calls.breaker.is_open()
     }
 
     /// Takes everything or nothing. An error is an outage; it says too whether Redis may still do what was asked.
-    pub async fn take(
+    pub async fn consume(
         &self,
-        take: &Take,
+        take: &ConsumeRequest,
         now: Option<Timestamp>,
-    ) -> std::result::Result<Taken, Missed> {
-        if self.is_away() {
+    ) -> std::result::Result<ConsumeReply, Missed> {
+        if self.is_breaker_open() {
             return Err(Error::CountersAway.into());
         }
-        if Safeguard::AtomicTake.is_off() && take.windows.iter().any(|window| window.cost > 0) {
-            return self.take_in_two_steps(take, now).await;
+        if Safeguard::AtomicConsume.is_disabled()
+            && take.windows.iter().any(|window| window.cost > 0)
+        {
+            return self.consume_non_atomically(take, now).await;
         }
         if self.calls.lanes.is_cluster() {
-            return Box::pin(traces::step("redis.take", self.take_by_slots(take, now))).await;
+            return Box::pin(traces::step("redis.take", self.consume_across_slots(take, now)))
+                .await;
         }
-        traces::step("redis.take", self.ask(take.clone(), None, now)).await
+        traces::step("redis.take", self.enqueue(take.clone(), None, now)).await
     }
 
-    async fn ask(
+    async fn enqueue(
         &self,
-        take: Take,
+        take: ConsumeRequest,
         slot: Option<Slot>,
         now: Option<Timestamp>,
-    ) -> std::result::Result<Taken, Missed> {
+    ) -> std::result::Result<ConsumeReply, Missed> {
         let (answer, answered) = oneshot::channel();
         // A task of its own: whoever stops waiting must not end the batch that others are part of.
-        if let Some(worker) = self.queue.add(Asked { take, now, slot, answer }) {
+        if let Some(worker) = self.queue.add(PendingRequest { take, now, slot, answer }) {
             spawn_worker(&self.calls, worker);
         }
         // No timer: the worker sends away whose time is over.
@@ -172,39 +178,39 @@ impl RedisCounters {
         may_take: bool,
         unsettled: Option<Unsettled>,
         clock: &Clock,
-    ) -> (Taken, Vec<Window>) {
-        let known = clock.fixed().or_else(|| self.calls.time.after_ms(0));
+    ) -> (ConsumeReply, Vec<Window>) {
+        let known = clock.fixed_time().or_else(|| self.calls.time.deadline_after_ms(0));
         let now = known.unwrap_or_else(|| clock.now());
         self.calls.outage.consume(windows, rank, may_take, unsettled, now)
     }
 
     /// Charges what is due, unless Redis has been given up.
     pub fn charge_due(&self) {
-        if !self.is_away() {
+        if !self.is_breaker_open() {
             self.calls.charge_due();
         }
     }
 
     /// What a limiter does that has no script. Only for the tests that show what comes of it.
-    async fn take_in_two_steps(
+    async fn consume_non_atomically(
         &self,
-        take: &Take,
+        take: &ConsumeRequest,
         now: Option<Timestamp>,
-    ) -> std::result::Result<Taken, Missed> {
+    ) -> std::result::Result<ConsumeReply, Missed> {
         let mut look = take.clone();
         look.windows.iter_mut().for_each(|window| window.cost = 0);
         look.spend = None;
-        let seen = self.ask(look, None, now).await?;
+        let seen = self.enqueue(look, None, now).await?;
         let mut taken = take.clone();
         if seen.windows.iter().zip(&take.windows).all(|(count, window)| count.passed(window)) {
             taken.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
         }
-        self.ask(taken, None, now).await
+        self.enqueue(taken, None, now).await
     }
 
     /// Of each purse what was spent from it, where something was less than `within` ago. A cluster, whose
     /// scripts see one slot each, tells of none: closing one by one finds out as well.
-    pub async fn busy(
+    pub async fn list_active_leases(
         &self,
         purses: &[String],
         within: Duration,
@@ -213,7 +219,7 @@ impl RedisCounters {
         if self.calls.lanes.is_cluster() || purses.is_empty() {
             return Ok(vec![None; purses.len()]);
         }
-        if self.is_away() {
+        if self.is_breaker_open() {
             return Err(Error::CountersAway);
         }
         let arguments = |command: &mut Cmd| {
@@ -221,21 +227,21 @@ impl RedisCounters {
             batch::time(command, now);
             command.arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         };
-        let asking = self.calls.lanes.run(&self.busy, Again::Once, arguments);
-        let spent: Vec<i64> = self.calls.watched(asking).await?;
+        let asking = self.calls.lanes.run(&self.busy, RetryPolicy::Once, arguments);
+        let spent: Vec<i64> = self.calls.record_outcome(asking).await?;
         Ok(spent.into_iter().map(|spent| (spent >= 0).then_some(spent)).collect())
     }
 
     /// Closes a purse for good, unless something was spent from it for less than `idle` ago. `life`: the one that it was
     /// made in.
-    pub async fn close(
+    pub async fn close_lease(
         &self,
         purse: &str,
         life: i64,
         idle: Duration,
         now: Option<Timestamp>,
-    ) -> Result<Closed> {
-        if self.is_away() {
+    ) -> Result<CloseResult> {
+        if self.is_breaker_open() {
             return Err(Error::CountersAway);
         }
         let arguments = |command: &mut Cmd| {
@@ -243,14 +249,14 @@ impl RedisCounters {
             batch::time(command, now);
             command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(life);
         };
-        let closing = self.calls.lanes.run(&self.close, Again::Once, arguments);
-        let (state, spent): (i64, i64) = self.calls.watched(closing).await?;
+        let closing = self.calls.lanes.run(&self.close, RetryPolicy::Once, arguments);
+        let (state, spent): (i64, i64) = self.calls.record_outcome(closing).await?;
         Ok(match state {
-            0 => Closed::Missing,
-            1 => Closed::Settled { spent },
-            2 => Closed::Busy,
-            _ if Safeguard::ProvenClosed.is_off() => Closed::Missing,
-            _ => Closed::Elsewhere,
+            0 => CloseResult::NotFound,
+            1 => CloseResult::Closed { spent },
+            2 => CloseResult::InUse,
+            _ if Safeguard::ProvenClosed.is_disabled() => CloseResult::NotFound,
+            _ => CloseResult::WrongGeneration,
         })
     }
 }
@@ -259,17 +265,21 @@ impl RedisCounters {
 /// read as what it is not.
 fn fenced(source: &'static str) -> String {
     let (with, version) = ("local id = string.match", "or 1) > version");
-    if Safeguard::Fence.is_off() {
+    if Safeguard::FenceGeneration.is_disabled() {
         return source.replace(with, "local id = '0000000000001' or string.match");
     }
-    if Safeguard::Format.is_off() {
+    if Safeguard::Format.is_disabled() {
         return source.replace(version, "or 1) > 255");
     }
     source.to_owned()
 }
 
-impl Engine for RedisCounters {
-    async fn count(&self, windows: &[Window], now: Option<Timestamp>) -> Result<Taken> {
-        Ok(self.take(&Take { windows: windows.to_vec(), spend: None }, now).await?)
+impl WindowCounters for RedisCounters {
+    async fn consume_windows(
+        &self,
+        windows: &[Window],
+        now: Option<Timestamp>,
+    ) -> Result<ConsumeReply> {
+        Ok(self.consume(&ConsumeRequest { windows: windows.to_vec(), spend: None }, now).await?)
     }
 }

@@ -13,12 +13,12 @@ use redis::Cmd;
 use tokio::sync::oneshot;
 
 use super::super::local::LocalCounters;
-use super::super::{Counted, ReplicaRank, Take, Taken, Window};
+use super::super::{ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount};
 use super::batch;
 use super::usage::LastUsage;
 use crate::clock::{Clock, Timestamp};
+use crate::fault_injection::Safeguard;
 use crate::metrics::Counter;
-use crate::sabotage::Safeguard;
 
 /// For how many windows admissions are kept until Redis replies.
 const WINDOWS_MAX: usize = 100_000;
@@ -73,9 +73,9 @@ impl OutageWindows {
     }
 
     /// Records how a request found its windows in Redis.
-    pub fn record(&self, take: &Take, taken: &Taken) {
+    pub fn record(&self, take: &ConsumeRequest, taken: &ConsumeReply) {
         for (window, counted) in take.windows.iter().zip(&taken.windows) {
-            let cost = if taken.taken { window.cost } else { 0 };
+            let cost = if taken.is_admitted { window.cost } else { 0 };
             self.usage.record(&window.key, counted.number, counted.effective.saturating_add(cost));
         }
     }
@@ -89,13 +89,14 @@ impl OutageWindows {
         may_take: bool,
         unsettled: Option<Unsettled>,
         now: Timestamp,
-    ) -> (Taken, Vec<Window>) {
+    ) -> (ConsumeReply, Vec<Window>) {
         let shares: Vec<_> = windows.iter().map(|window| self.share(window, rank, now)).collect();
         let taken = match may_take {
-            true => self.uncharged.count_at(&shares, now),
-            false => self.uncharged.look_at(&shares, now),
+            true => self.uncharged.consume_at(&shares, now),
+            false => self.uncharged.peek_at(&shares, now),
         };
-        let charges = if taken.taken { charges_of(&shares, &taken.windows) } else { Vec::new() };
+        let charges =
+            if taken.is_admitted { charges_of(&shares, &taken.windows) } else { Vec::new() };
         match unsettled {
             Some(unsettled) => unsettled.settle(charges),
             None => self.add(charges),
@@ -105,7 +106,7 @@ impl OutageWindows {
 
     fn share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
         let share = rank.share_of(window.limit, &window.key);
-        let used = self.usage.find(window, now).filter(|_| !Safeguard::Charge.is_off());
+        let used = self.usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
         let of_left = used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
         // A peek succeeds however little is left.
         let limit = if window.cost == 0 { window.limit } else { share.min(of_left) };
@@ -118,7 +119,7 @@ impl OutageWindows {
 
     /// Notes what is to be charged. Beyond the bound on windows it is dropped.
     pub fn add(&self, charges: Vec<Charge>) {
-        if charges.is_empty() || Safeguard::Charge.is_off() {
+        if charges.is_empty() || Safeguard::Charge.is_disabled() {
             return;
         }
         let mut pending = self.pending();
@@ -160,8 +161,13 @@ impl OutageWindows {
     }
 
     /// Settles a request that was decided here: Redis has executed it, or has not.
-    pub fn settle(&self, take: &Take, executed: Option<&Taken>, admitted: Vec<Charge>) {
-        match executed.filter(|taken| taken.taken) {
+    pub fn settle(
+        &self,
+        take: &ConsumeRequest,
+        executed: Option<&ConsumeReply>,
+        admitted: Vec<Charge>,
+    ) {
+        match executed.filter(|taken| taken.is_admitted) {
             Some(_) if !admitted.is_empty() => self.forget(&admitted),
             Some(taken) => {
                 let mut refund = charges_of(&take.windows, &taken.windows);
@@ -182,7 +188,7 @@ impl OutageWindows {
     }
 
     /// Redis has consumed these, and told how it found their windows afterwards.
-    pub fn charged(&self, charges: &[Charge], counted: &[Counted]) {
+    pub fn charged(&self, charges: &[Charge], counted: &[WindowCount]) {
         self.forget(charges);
         for (charge, counted) in charges.iter().zip(counted) {
             self.usage.record(&charge.key, counted.number, counted.effective);
@@ -191,8 +197,8 @@ impl OutageWindows {
 }
 
 /// What a request that was admitted consumes.
-fn charges_of(windows: &[Window], counted: &[Counted]) -> Vec<Charge> {
-    let charge = |(window, counted): (&Window, &Counted)| Charge {
+fn charges_of(windows: &[Window], counted: &[WindowCount]) -> Vec<Charge> {
+    let charge = |(window, counted): (&Window, &WindowCount)| Charge {
         key: window.key.clone(),
         number: counted.number,
         duration_ms: window.duration_ms,
@@ -246,20 +252,20 @@ mod tests {
     }
 
     fn consume(outage: &OutageWindows, limit: i64, cost: i64) -> bool {
-        outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.taken
+        outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.is_admitted
     }
 
-    fn replied(effective: i64, taken: bool) -> Taken {
-        Taken {
-            taken,
-            windows: vec![Counted { effective, number: 100 }],
+    fn replied(effective: i64, taken: bool) -> ConsumeReply {
+        ConsumeReply {
+            is_admitted: taken,
+            windows: vec![WindowCount { effective, number: 100 }],
             purse: None,
             group: GroupChange::None,
         }
     }
 
-    fn take(cost: i64) -> Take {
-        Take { windows: vec![window(10, cost)], spend: None }
+    fn take(cost: i64) -> ConsumeRequest {
+        ConsumeRequest { windows: vec![window(10, cost)], spend: None }
     }
 
     fn due(outage: &OutageWindows) -> Vec<i64> {
@@ -287,7 +293,7 @@ mod tests {
                 outage.record(&take(0), &replied(5, true));
                 let rank = ReplicaRank { rank, replicas: 7 };
                 let consume =
-                    |_: &i32| outage.consume(&[window(10, 1)], rank, true, None, NOW).0.taken;
+                    |_: &i32| outage.consume(&[window(10, 1)], rank, true, None, NOW).0.is_admitted;
                 (0..10).filter(consume).count()
             })
             .sum();
@@ -298,7 +304,7 @@ mod tests {
     #[test]
     fn settle_charges_once_what_redis_has_not_consumed() {
         let outage = OutageWindows::new(Counter::default());
-        let settle = |executed: Option<Taken>, admitted: bool| {
+        let settle = |executed: Option<ConsumeReply>, admitted: bool| {
             let (unsettled, mut decided) = Unsettled::new();
             outage.consume(&[window(10, 3)], ALONE, admitted, Some(unsettled), NOW);
             let decision = decided.try_recv().expect("a decision");
@@ -321,7 +327,7 @@ mod tests {
         assert!(outage.start_charging().is_none());
         let charges = charging.next(64);
 
-        outage.charged(&charges, &[Counted { effective: 4, number: 100 }]);
+        outage.charged(&charges, &[WindowCount { effective: 4, number: 100 }]);
 
         let admitted = (0..10).filter(|_| consume(&outage, 10, 1)).count();
         assert_eq!(admitted, 6);

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 use redis::cluster_routing::Slot;
 
-use super::super::{Take, Taken};
+use super::super::{ConsumeReply, ConsumeRequest};
 use super::budget::{Deadlines, RunTime};
-use super::lanes::timed_out;
+use super::connections::timed_out;
 use super::outage::{Charge, Unsettled};
 use crate::clock::Timestamp;
 use crate::error::Error;
@@ -27,8 +27,8 @@ pub const CLUSTER_WORKERS_MAX: usize = 64;
 const KEYS_MAX: usize = 64;
 
 /// A take that waits.
-pub struct Asked {
-    pub take: Take,
+pub struct PendingRequest {
+    pub take: ConsumeRequest,
     pub now: Option<Timestamp>,
     /// The slot of a cluster that it belongs to.
     pub slot: Option<Slot>,
@@ -36,7 +36,7 @@ pub struct Asked {
 }
 
 /// Where a take is answered.
-pub type Answer = oneshot::Sender<Result<Taken, Missed>>;
+pub type Answer = oneshot::Sender<Result<ConsumeReply, Missed>>;
 
 /// Why a take was not answered by Redis.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl From<Missed> for Error {
     }
 }
 
-impl Asked {
+impl PendingRequest {
     fn keys(&self) -> usize {
         self.take.windows.len() + usize::from(self.take.spend.is_some())
     }
@@ -66,14 +66,14 @@ impl Asked {
 
 /// Takes that share a script, and who waits for them.
 pub struct Batch {
-    pub takes: Vec<Take>,
+    pub takes: Vec<ConsumeRequest>,
     pub now: Option<Timestamp>,
     pub callers: Callers,
 }
 
 /// Who waits for the takes of a batch, in the order in which they asked. Each has the timeout for itself.
 pub struct Callers {
-    queue: Arc<Queue>,
+    queue: Arc<ConsumeQueue>,
     timeout: Duration,
     /// [`State::run_time`] when it was last observed.
     run: Duration,
@@ -93,7 +93,7 @@ impl Callers {
     }
 
     /// Answers those who still wait.
-    pub fn answer(&mut self, mut answer: impl FnMut(usize) -> Result<Taken, Missed>) {
+    pub fn answer(&mut self, mut answer: impl FnMut(usize) -> Result<ConsumeReply, Missed>) {
         for (place, (_, caller)) in self.all.iter_mut().enumerate().skip(self.first) {
             if let Some(caller) = caller.take() {
                 // Who has stopped waiting hears nothing.
@@ -131,7 +131,7 @@ impl Deadlines for Callers {
     }
 }
 
-pub struct Queue {
+pub struct ConsumeQueue {
     workers_max: usize,
     timeout: Duration,
     state: Mutex<State>,
@@ -139,15 +139,15 @@ pub struct Queue {
 
 struct State {
     /// What waits, and since when.
-    waiting: VecDeque<(Duration, Asked)>,
+    waiting: VecDeque<(Duration, PendingRequest)>,
     workers: usize,
     run_time: RunTime,
 }
 
 /// The right to run batches, until there is none to run.
-pub struct Worker(Option<Arc<Queue>>);
+pub struct Worker(Option<Arc<ConsumeQueue>>);
 
-impl Queue {
+impl ConsumeQueue {
     /// A queue that so many workers serve at most, and in which nobody waits longer than the timeout.
     pub fn new(workers_max: usize, timeout: Duration) -> Arc<Self> {
         let (waiting, run_time) = (VecDeque::new(), RunTime::new());
@@ -161,7 +161,7 @@ impl Queue {
 
     /// Adds a take. A worker is returned where too few are at work; it must run batches until there
     /// is none.
-    pub fn add(self: &Arc<Self>, asked: Asked) -> Option<Worker> {
+    pub fn add(self: &Arc<Self>, asked: PendingRequest) -> Option<Worker> {
         let mut state = self.lock();
         let since = state.run_time.observe();
         state.waiting.push_back((since, asked));
@@ -176,7 +176,7 @@ impl Queue {
 impl Worker {
     /// What to run next, in the order in which it was asked; nothing: the worker is done. Who has
     /// stopped waiting is left out, and so takes nothing.
-    pub fn next(&mut self) -> Option<Batch> {
+    pub fn next_batch(&mut self) -> Option<Batch> {
         let queue = self.0.take()?;
         let mut state = queue.lock();
         let capacity = state.waiting.len().min(KEYS_MAX);
@@ -224,28 +224,36 @@ impl Drop for Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Fill, Spend, Window};
+    use super::super::super::{LeaseSpend, TopUp, Window};
     use super::*;
 
-    type Answered = oneshot::Receiver<Result<Taken, Missed>>;
+    type Answered = oneshot::Receiver<Result<ConsumeReply, Missed>>;
 
-    fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (Asked, Answered) {
+    fn asked(windows: usize, put: i64, now: Option<Timestamp>) -> (PendingRequest, Answered) {
         let window = |n| Window::new(format!("w{n}"), 10, 1000, 1);
         let ends = Timestamp(i64::MAX);
-        let fill = Fill { life: 1, opens: true, base: 0, block: put, bank: 0, ends };
-        let spend = Spend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
-        let take = Take { windows: (0..windows).map(window).collect(), spend: Some(spend) };
+        let fill = TopUp {
+            life: 1,
+            creates_lease: true,
+            granted_before: 0,
+            block: put,
+            bank: 0,
+            refill_at: ends,
+        };
+        let spend = LeaseSpend { purse: "p".into(), cost: 1, fill: (put > 0).then_some(fill) };
+        let take =
+            ConsumeRequest { windows: (0..windows).map(window).collect(), spend: Some(spend) };
         let (answer, answered) = oneshot::channel();
-        (Asked { take, now, slot: None, answer }, answered)
+        (PendingRequest { take, now, slot: None, answer }, answered)
     }
 
-    fn queue() -> Arc<Queue> {
-        Queue::new(WORKERS_MAX, Duration::from_millis(40))
+    fn queue() -> Arc<ConsumeQueue> {
+        ConsumeQueue::new(WORKERS_MAX, Duration::from_millis(40))
     }
 
-    fn sizes(queue: &Arc<Queue>, all: Vec<Asked>) -> Vec<usize> {
+    fn sizes(queue: &Arc<ConsumeQueue>, all: Vec<PendingRequest>) -> Vec<usize> {
         let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
-        std::iter::from_fn(|| workers[0].next().map(|batch| batch.takes.len())).collect()
+        std::iter::from_fn(|| workers[0].next_batch().map(|batch| batch.takes.len())).collect()
     }
 
     #[test]
@@ -281,7 +289,7 @@ mod tests {
         let (all, _answered): (Vec<_>, Vec<_>) = slots
             .map(|slot| {
                 let (asked, answered) = asked(1, 0, None);
-                (Asked { slot, ..asked }, answered)
+                (PendingRequest { slot, ..asked }, answered)
             })
             .into_iter()
             .unzip();
@@ -304,8 +312,8 @@ mod tests {
         let mut workers: Vec<_> = all.into_iter().filter_map(|asked| queue.add(asked)).collect();
 
         assert_eq!(workers.len(), 2);
-        assert_eq!(workers[1].next().map(|batch| batch.takes.len()), Some(3));
-        assert!(workers[0].next().is_none());
+        assert_eq!(workers[1].next_batch().map(|batch| batch.takes.len()), Some(3));
+        assert!(workers[0].next_batch().is_none());
         let (next, _answer) = asked(1, 0, None);
         assert!(queue.add(next).is_some());
     }
@@ -315,7 +323,7 @@ mod tests {
         let queue = queue();
         let (first, _answer) = asked(1, 0, None);
         let mut worker = queue.add(first).expect("a worker");
-        worker.next().expect("a batch");
+        worker.next_batch().expect("a batch");
         let (waiting, mut answer) = asked(1, 0, None);
         let other = queue.add(waiting).expect("a worker");
 

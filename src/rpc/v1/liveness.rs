@@ -23,7 +23,7 @@ struct Services {
 impl Operation for Liveness {
     const NAME: &'static str = "liveness";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Nothing;
+    const NEEDS: AccessRule = AccessRule::Nothing;
     type Reply = Alive;
 
     fn example() -> Value {

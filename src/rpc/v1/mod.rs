@@ -4,7 +4,7 @@
 //! version 2 calls too.
 
 mod liveness;
-mod shapes;
+mod schemas;
 mod wire;
 
 mod analytics {
@@ -22,7 +22,7 @@ mod identities {
     pub mod delete_identity;
     pub mod get_identity;
     pub mod list_identities;
-    mod shapes;
+    mod schemas;
     pub mod update_identity;
 }
 mod keys {
@@ -44,7 +44,7 @@ mod keys {
 mod migrations {
     pub mod create_keys;
     pub mod enqueue_keys;
-    mod shapes;
+    mod schemas;
 }
 mod permissions {
     pub mod create_permission;
@@ -55,22 +55,22 @@ mod permissions {
     pub mod get_role;
     pub mod list_permissions;
     pub mod list_roles;
-    mod shapes;
+    mod schemas;
 }
 mod ratelimits {
     pub mod delete_override;
     pub mod get_override;
     pub mod limit;
     pub mod list_overrides;
+    mod schemas;
     pub mod set_override;
-    mod shapes;
 }
 
-use super::{Rows, Table};
+use super::{OperationTable, TableBuilder};
 pub use wire::{V1, preflight};
 
-pub fn table() -> Table {
-    Rows::<V1>::new()
+pub fn table() -> OperationTable {
+    TableBuilder::<V1>::new()
         .with::<analytics::get_verifications::GetVerifications>()
         .with::<apis::create_api::CreateApi>()
         .with::<apis::delete_api::DeleteApi>()

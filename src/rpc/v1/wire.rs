@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::reply::{self, Reply, Shape};
-use super::super::{Row, Version, bare};
+use super::super::{OperationEntry, Version, bare};
 use crate::app::App;
-use crate::error::{Code, Error, Fault, Refusal, Result, Unknown};
+use crate::error::{Code, Error, FieldError, Refusal, Result, Unknown};
 use crate::id::RequestId;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("unkey-request-id");
@@ -63,13 +63,13 @@ impl Version for V1 {
         }
     }
 
-    fn fault(e: &ValidationError<'_>) -> Fault {
+    fn fault(e: &ValidationError<'_>) -> FieldError {
         let mut path = e.instance_path().as_str().trim_start_matches('/').replace('/', ".");
         if let ValidationErrorKind::Required { property } = e.kind() {
             let dot = if path.is_empty() { "" } else { "." };
             path = format!("{path}{dot}{}", property.as_str().unwrap_or_default());
         }
-        Fault { location: path.clone(), message: format!("{path}: {}", wrong(e)), fix: None }
+        FieldError { location: path.clone(), message: format!("{path}: {}", wrong(e)), fix: None }
     }
 
     fn sentence(path: &str, fault: &str) -> String {
@@ -117,7 +117,7 @@ impl Version for V1 {
         }
     }
 
-    fn success_schema(row: &Row) -> Value {
+    fn success_schema(row: &OperationEntry) -> Value {
         match row.shape {
             Shape::Nothing => json!({ "type": "object" }),
             Shape::Data | Shape::Page => bare((row.reply)().to_value()),

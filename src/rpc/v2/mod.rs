@@ -1,6 +1,6 @@
 //! Version 2: every module, every row.
 
-pub mod shapes;
+pub mod schemas;
 mod wire;
 
 pub mod analytics {
@@ -60,7 +60,7 @@ pub mod ratelimit {
 use futures_util::FutureExt as _;
 use serde::Serialize;
 
-use super::{Operation, Rows, Table, decode};
+use super::{Operation, OperationTable, TableBuilder, decode};
 use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::error::{Error, Result};
@@ -82,8 +82,8 @@ pub fn read<O: Operation>(request: &impl Serialize) -> Result<O> {
     decode::<V2, O>(&bytes)
 }
 
-pub fn table() -> Table {
-    Rows::<V2>::new()
+pub fn table() -> OperationTable {
+    TableBuilder::<V2>::new()
         .with::<apis::create_api::CreateApi>()
         .with::<apis::get_api::GetApi>()
         .with::<apis::delete_api::DeleteApi>()

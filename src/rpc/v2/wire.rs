@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::super::decode::field;
 use super::super::reply::{self, Pagination, Reply, Shape};
-use super::super::{Row, Version, bare, reply_schema};
-use crate::error::{Error, Fault, Result, Unknown};
+use super::super::{OperationEntry, Version, bare, reply_schema};
+use crate::error::{Error, FieldError, Result, Unknown};
 use crate::id::RequestId;
 
 /// Version 2.
@@ -25,8 +25,8 @@ impl Version for V2 {
         bearer(headers)
     }
 
-    fn fault(e: &ValidationError<'_>) -> Fault {
-        told(e)
+    fn fault(e: &ValidationError<'_>) -> FieldError {
+        field_error_from_schema(e)
     }
 
     fn sentence(path: &str, fault: &str) -> String {
@@ -46,7 +46,7 @@ impl Version for V2 {
         failure(docs_url, request_id, error, media_type)
     }
 
-    fn success_schema(row: &Row) -> Value {
+    fn success_schema(row: &OperationEntry) -> Value {
         let reply = bare((row.reply)().to_value());
         let mut envelope = json!({
             "type": "object",
@@ -137,8 +137,8 @@ struct Item<'a> {
     fix: Option<&'static str>,
 }
 
-impl<'a> From<&'a Fault> for Item<'a> {
-    fn from(fault: &'a Fault) -> Self {
+impl<'a> From<&'a FieldError> for Item<'a> {
+    fn from(fault: &'a FieldError) -> Self {
         Self { location: &fault.location, message: &fault.message, fix: fault.fix }
     }
 }
@@ -173,7 +173,7 @@ pub fn failure(
 
 /// A fault as the caller reads it: with its own name of the field, and without the value, which may
 /// be a secret.
-fn told(e: &ValidationError<'_>) -> Fault {
+fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
     let field = field(e.instance_path().as_str());
     let location = without_places(e.schema_path().as_str());
     let within = if field.is_empty() { String::new() } else { format!(" of {field}") };
@@ -187,7 +187,7 @@ fn told(e: &ValidationError<'_>) -> Fault {
         _ if field.is_empty() => e.masked_with("the body").to_string(),
         _ => e.masked_with(field.as_str()).to_string(),
     };
-    Fault { location, message, fix: None }
+    FieldError { location, message, fix: None }
 }
 
 /// The alternatives of a nullable field are an invention of the schema; the place reads on without

@@ -1,12 +1,12 @@
 //! Days that are over: summed up by hour, and dropped when nobody keeps them any more.
 
 use super::source::{BUCKETS, buckets_of_events, counts};
-use super::{ClickHouse, DAY_TIMEOUT, Failed};
+use super::{ClickHouse, ClickHouseError, DAY_TIMEOUT};
 use crate::clock::Timestamp;
-use crate::model::{EventKind, Unit};
-use crate::store::deliveries::DayToSum;
+use crate::model::{EventKind, RollupUnit};
+use crate::store::outbox::DayRollup;
 
-type Result<T> = std::result::Result<T, Failed>;
+type Result<T> = std::result::Result<T, ClickHouseError>;
 
 const DAY_MS: i64 = 86_400_000;
 /// What a partition of a table of hours holds.
@@ -27,10 +27,10 @@ fn hours(kind: EventKind) -> (&'static str, &'static str) {
 
 impl ClickHouse {
     /// Writes the hours of a day, of the events that had arrived when it was taken in hand.
-    pub async fn sum_up_day(&self, kind: EventKind, day: &DayToSum) -> Result<()> {
+    pub async fn sum_up_day(&self, kind: EventKind, day: &DayRollup) -> Result<()> {
         let (table, columns) = hours(kind);
         let (events, amount) = (kind.table(), kind.amount());
-        let (from, until) = (day.day.0, Unit::Day.next(day.day).0);
+        let (from, until) = (day.day.0, RollupUnit::Day.next(day.day).0);
         let (buckets, told) = (BUCKETS.join(", "), buckets_of_events().join(", "));
         let (delivery, counts) = (day.delivery, counts(&day.delivered));
         self.run_for(

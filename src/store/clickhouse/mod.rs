@@ -5,8 +5,8 @@
 
 mod days;
 mod recent;
+mod rollups;
 mod source;
-mod sums;
 mod tables;
 
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use thiserror::Error as ThisError;
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::questions::Bounds;
+use super::analytics_query::QueryLimits;
 use crate::error::{Error, QueryFault, Result};
-use crate::model::{BoundQuery, Delivered};
+use crate::model::{BoundQuery, DeliverySnapshot};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Why ClickHouse did not do what it was told.
 #[derive(Debug, ThisError)]
-pub enum Failed {
+pub enum ClickHouseError {
     /// Nothing has reached it.
     #[error("it cannot be reached: {0}")]
     Away(#[source] reqwest::Error),
@@ -56,8 +56,8 @@ pub enum Failed {
     Unreadable(#[from] serde_json::Error),
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<ClickHouseError> for Error {
+    fn from(failed: ClickHouseError) -> Self {
         match failed.is_outage() {
             true => Self::ClickHouseAway(failed.to_string()),
             false => Self::ClickHouse(failed.to_string()),
@@ -65,7 +65,7 @@ impl From<Failed> for Error {
     }
 }
 
-impl From<reqwest::Error> for Failed {
+impl From<reqwest::Error> for ClickHouseError {
     fn from(error: reqwest::Error) -> Self {
         // The address may hold a password.
         let error = error.without_url();
@@ -73,7 +73,7 @@ impl From<reqwest::Error> for Failed {
     }
 }
 
-impl Failed {
+impl ClickHouseError {
     /// Whether it is ClickHouse that is away, and not what it was asked that is wrong.
     pub fn is_outage(&self) -> bool {
         match self {
@@ -101,7 +101,7 @@ pub struct ClickHouse {
 /// What reads the events that had arrived at one moment.
 pub struct Reader {
     clickhouse: ClickHouse,
-    delivered: Delivered,
+    delivered: DeliverySnapshot,
 }
 
 /// An answer as its format `JSONCompact` has it.
@@ -141,28 +141,36 @@ impl ClickHouse {
         })
     }
 
-    pub fn reader(&self, delivered: Delivered) -> Reader {
+    pub fn reader(&self, delivered: DeliverySnapshot) -> Reader {
         Reader { clickhouse: self.clone(), delivered }
     }
 
-    pub async fn version(&self) -> std::result::Result<String, Failed> {
+    pub async fn version(&self) -> std::result::Result<String, ClickHouseError> {
         let rows: Vec<(String,)> = self.rows("SELECT version()", &[]).await?;
         Ok(rows.into_iter().map(|(version,)| version).collect())
     }
 
     /// Runs a statement that changes something.
-    pub async fn run(&self, sql: &str) -> std::result::Result<(), Failed> {
+    pub async fn run(&self, sql: &str) -> std::result::Result<(), ClickHouseError> {
         self.run_for(sql, WRITE_TIMEOUT).await
     }
 
-    async fn run_for(&self, sql: &str, timeout: Duration) -> std::result::Result<(), Failed> {
+    async fn run_for(
+        &self,
+        sql: &str,
+        timeout: Duration,
+    ) -> std::result::Result<(), ClickHouseError> {
         let settings = [("wait_end_of_query", "1".to_owned())];
         self.send(&settings, None, sql.to_owned(), timeout, READ_MAX_BYTES).await?;
         Ok(())
     }
 
     /// Inserts rows, each a JSON object on a line of its own.
-    pub async fn insert(&self, table: &str, rows: String) -> std::result::Result<(), Failed> {
+    pub async fn insert(
+        &self,
+        table: &str,
+        rows: String,
+    ) -> std::result::Result<(), ClickHouseError> {
         let into = format!("INSERT INTO {table} FORMAT JSONEachRow");
         // In one piece, and so in one part for each partition.
         let settings = [("max_insert_block_size", "1048576".to_owned())];
@@ -175,7 +183,7 @@ impl ClickHouse {
         &self,
         sql: &str,
         texts: &[&str],
-    ) -> std::result::Result<Vec<T>, Failed> {
+    ) -> std::result::Result<Vec<T>, ClickHouseError> {
         let sql = format!("{} FORMAT JSONCompact", bound(sql, texts));
         let settings = question_settings(READ_TIMEOUT);
         let answer = self.send(&settings, None, sql, READ_TIMEOUT, READ_MAX_BYTES).await?;
@@ -183,7 +191,7 @@ impl ClickHouse {
     }
 
     /// The rows of somebody's question, each a JSON list of the columns' values.
-    pub async fn ask(&self, query: &BoundQuery, bounds: &Bounds) -> Result<Vec<String>> {
+    pub async fn ask(&self, query: &BoundQuery, bounds: &QueryLimits) -> Result<Vec<String>> {
         let texts: Vec<&str> = query.texts.iter().map(String::as_str).collect();
         let sql = format!("{} FORMAT JSONCompact", bound(&query.sql, &texts));
         let mut settings = question_settings(bounds.time).to_vec();
@@ -194,12 +202,12 @@ impl ClickHouse {
         let timeout = bounds.time + Duration::from_secs(2);
         let turn = tokio::time::timeout(TURN_TIMEOUT, self.turns.acquire()).await;
         let _turn = turn.map_err(|_| Error::StoreTimeout(TURN_TIMEOUT.as_secs()))?;
-        let answer = self.send(&settings, None, sql, timeout, most).await.map_err(told)?;
+        let answer = self.send(&settings, None, sql, timeout, most).await.map_err(query_error)?;
         let answer: Answer<Box<RawValue>> =
-            serde_json::from_slice(&answer).map_err(|e| told(e.into()))?;
+            serde_json::from_slice(&answer).map_err(|e| query_error(e.into()))?;
         let rows: Vec<String> = answer.data.iter().map(|row| row.get().to_owned()).collect();
         if rows.iter().map(String::len).sum::<usize>() > bounds.answer_max_bytes {
-            return Err(told(Failed::TooLarge(bounds.answer_max_bytes)));
+            return Err(query_error(ClickHouseError::TooLarge(bounds.answer_max_bytes)));
         }
         Ok(rows)
     }
@@ -211,7 +219,7 @@ impl ClickHouse {
         body: String,
         timeout: Duration,
         answer_max_bytes: usize,
-    ) -> std::result::Result<Bytes, Failed> {
+    ) -> std::result::Result<Bytes, ClickHouseError> {
         let mut request = self
             .http
             .post(self.url.clone())
@@ -227,7 +235,7 @@ impl ClickHouse {
         let mut told = Vec::new();
         while let Some(chunk) = answer.chunk().await? {
             if told.len() + chunk.len() > answer_max_bytes {
-                return Err(Failed::TooLarge(answer_max_bytes));
+                return Err(ClickHouseError::TooLarge(answer_max_bytes));
             }
             told.extend_from_slice(&chunk);
         }
@@ -235,7 +243,7 @@ impl ClickHouse {
             return Ok(told.into());
         }
         let told = String::from_utf8_lossy(&told);
-        Err(Failed::Refused(code(&told), told.trim().chars().take(500).collect()))
+        Err(ClickHouseError::Refused(code(&told), told.trim().chars().take(500).collect()))
     }
 }
 
@@ -295,16 +303,16 @@ fn quote(sql: &mut String, text: &str) {
 }
 
 /// What the author of a question is told.
-fn told(failed: Failed) -> Error {
+fn query_error(failed: ClickHouseError) -> Error {
     let (fault, message) = match &failed {
-        Failed::TooLarge(_) => (
+        ClickHouseError::TooLarge(_) => (
             QueryFault::Memory,
             "the answer is too large: select fewer columns, or fewer rows with LIMIT",
         ),
-        Failed::Broken(cause) if cause.is_timeout() => {
+        ClickHouseError::Broken(cause) if cause.is_timeout() => {
             (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
         }
-        Failed::Refused(code, _) => match code {
+        ClickHouseError::Refused(code, _) => match code {
             159 | 160 => {
                 (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
             }
@@ -317,14 +325,16 @@ fn told(failed: Failed) -> Error {
                 (QueryFault::Invalid, "the ClickHouse behind this server is too old for this query")
             }
             // The tables are yet to be made.
-            60 | 81 => return Error::StoreUnopened,
+            60 | 81 => return Error::StoreNotReady,
             _ if failed.is_outage() => return failed.into(),
             _ => (QueryFault::Invalid, "the database cannot run this query"),
         },
-        Failed::Away(_) | Failed::Broken(_) | Failed::Unreadable(_) => return failed.into(),
+        ClickHouseError::Away(_) | ClickHouseError::Broken(_) | ClickHouseError::Unreadable(_) => {
+            return failed.into();
+        }
     };
     tracing::debug!(cause = %failed, "ClickHouse did not answer a question");
-    Error::Question(fault, message.to_owned())
+    Error::AnalyticsQuery(fault, message.to_owned())
 }
 
 #[cfg(test)]

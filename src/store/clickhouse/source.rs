@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::clock::Timestamp;
-use crate::model::{Delivered, EventKind, Unit};
+use crate::model::{DeliverySnapshot, EventKind, RollupUnit};
 use crate::store::events::LATENCY_BUCKETS_US;
 
 /// Which rows count.
-pub fn counts(delivered: &Delivered) -> String {
+pub fn counts(delivered: &DeliverySnapshot) -> String {
     let mut condition = format!("delivery <= {}", delivered.last);
     if !delivered.void.is_empty() {
         let void: Vec<_> = delivered.void.iter().map(ToString::to_string).collect();
@@ -17,12 +17,12 @@ pub fn counts(delivered: &Delivered) -> String {
 }
 
 /// When the unit begins that the time in a column lies in.
-fn beginning(unit: Unit, column: &str) -> String {
+fn beginning(unit: RollupUnit, column: &str) -> String {
     match unit {
-        Unit::Minute => format!("intDiv({column}, 60000) * 60000"),
-        Unit::Hour => format!("intDiv({column}, 3600000) * 3600000"),
-        Unit::Day => format!("intDiv({column}, 86400000) * 86400000"),
-        Unit::Month => format!(
+        RollupUnit::Minute => format!("intDiv({column}, 60000) * 60000"),
+        RollupUnit::Hour => format!("intDiv({column}, 3600000) * 3600000"),
+        RollupUnit::Day => format!("intDiv({column}, 86400000) * 86400000"),
+        RollupUnit::Month => format!(
             "toInt64(toUnixTimestamp(toDateTime(toStartOfMonth(toDateTime(intDiv({column}, 1000), 'UTC')), 'UTC'))) * 1000"
         ),
     }
@@ -51,8 +51,8 @@ pub const BUCKETS: [&str; 6] = [
 /// Where sums of a unit are taken from.
 pub struct Source<'a> {
     pub kind: EventKind,
-    pub unit: Unit,
-    pub delivered: &'a Delivered,
+    pub unit: RollupUnit,
+    pub delivered: &'a DeliverySnapshot,
     /// Columns that are told apart.
     pub columns: &'a str,
     /// Which rows, by columns that both tables have.
@@ -82,8 +82,8 @@ impl Source<'_> {
         let summed = summed.map(named).collect::<Vec<_>>().join(", ");
         // Hours do not tell minutes apart.
         let summed_until = match unit {
-            Unit::Minute => 0,
-            Unit::Hour | Unit::Day | Unit::Month => delivered.summed_until,
+            RollupUnit::Minute => 0,
+            RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month => delivered.summed_until,
         };
         let since = from.max(summed_until);
         let mut sql = format!(

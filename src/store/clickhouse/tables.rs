@@ -4,7 +4,7 @@
 //! that are over came to by hour. Each row names the delivery that it came with; which of those count is not said here
 //! but in Keyward's own database. Times are unix milliseconds.
 
-use super::{ClickHouse, Failed};
+use super::{ClickHouse, ClickHouseError};
 
 /// ClickHouse's number for a database that is not there.
 const UNKNOWN_DATABASE: u32 = 81;
@@ -91,10 +91,10 @@ const TABLES: [&str; 4] = [
 
 impl ClickHouse {
     /// Makes the tables that are not there, and the database if it has to.
-    pub async fn make_tables(&self) -> Result<(), Failed> {
+    pub async fn make_tables(&self) -> Result<(), ClickHouseError> {
         for table in TABLES {
             match self.run(table).await {
-                Err(Failed::Refused(UNKNOWN_DATABASE, _)) => {
+                Err(ClickHouseError::Refused(UNKNOWN_DATABASE, _)) => {
                     self.make_database().await?;
                     self.run(table).await?;
                 }
@@ -104,7 +104,7 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn make_database(&self) -> Result<(), Failed> {
+    async fn make_database(&self) -> Result<(), ClickHouseError> {
         let name = self.database.replace('\\', "\\\\").replace('`', "\\`");
         let elsewhere = Self { database: "default".into(), ..self.clone() };
         elsewhere.run(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await

@@ -91,7 +91,7 @@ pub struct RatelimitEvent {
 
 /// What events come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Sum {
+pub struct Aggregate {
     pub count: i64,
     /// Credits spent, or tokens asked for.
     pub amount: i64,
@@ -100,7 +100,7 @@ pub struct Sum {
     pub latencies: [i64; 6],
 }
 
-impl Sum {
+impl Aggregate {
     pub fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.amount = self.amount.saturating_add(other.amount);
@@ -122,16 +122,16 @@ impl Sum {
 
 /// What a series comes to in a unit of time.
 #[derive(Debug, Clone)]
-pub struct SeriesSum {
+pub struct SeriesRollup {
     pub series: SeriesId,
     /// The beginning of the unit.
     pub time: Timestamp,
-    pub sum: Sum,
+    pub sum: Aggregate,
 }
 
-impl Serialize for SeriesSum {
+impl Serialize for SeriesRollup {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Sum { count, amount, latency_us, latencies } = &self.sum;
+        let Aggregate { count, amount, latency_us, latencies } = &self.sum;
         (&self.series, self.time, count, amount, latency_us, latencies).serialize(serializer)
     }
 }
@@ -141,7 +141,7 @@ pub type BatchId = i64;
 
 /// What is counted of an event that has been written.
 #[derive(Debug, sqlx::FromRow)]
-pub struct Counted {
+pub struct EventAmounts {
     #[sqlx(try_from = "Vec<u8>")]
     pub series: SeriesId,
     pub time: Timestamp,
@@ -163,11 +163,11 @@ pub struct TotalOf {
 
 /// What is added to them.
 #[derive(Debug, Serialize)]
-pub struct Total {
+pub struct TotalDelta {
     #[serde(flatten)]
     pub of: TotalOf,
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: Aggregate,
 }
 
 /// What one replica has seen since its last batch. The lists are sorted, so that replicas that write at once wait for
@@ -180,10 +180,10 @@ pub struct Batch {
     pub verifications: Vec<VerificationEvent>,
     /// The new ones of this process's day.
     pub verification_series: Vec<VerificationSeries>,
-    pub verification_totals: Vec<Total>,
+    pub verification_totals: Vec<TotalDelta>,
     pub ratelimits: Vec<RatelimitEvent>,
     pub ratelimit_series: Vec<RatelimitSeries>,
-    pub ratelimit_totals: Vec<Total>,
+    pub ratelimit_totals: Vec<TotalDelta>,
 }
 
 impl Batch {

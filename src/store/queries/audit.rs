@@ -8,14 +8,14 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{AuditId, WorkspaceId};
-use crate::store::{AuditAct, AuditEntry, AuditReads, AuditWrites, StoredEntry, WantedEntries};
+use crate::store::{AuditContext, AuditEntry, AuditFilter, AuditReads, AuditWrites, StoredEntry};
 
 #[async_trait]
 impl AuditReads for Connection {
     async fn audit_entries(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedEntries,
+        wanted: &AuditFilter,
     ) -> Result<Vec<StoredEntry>> {
         let sql = entries_from!(concat!(
             "audit a
@@ -55,7 +55,7 @@ impl AuditReads for Connection {
         Ok(query_as(sql).bind(workspace).bind(id).fetch_optional(self).await?)
     }
 
-    async fn audit_act(
+    async fn list_audit_group(
         &mut self,
         workspace: &WorkspaceId,
         at: Timestamp,
@@ -72,7 +72,7 @@ impl AuditReads for Connection {
 
 #[async_trait]
 impl AuditWrites for Connection {
-    async fn insert_audit(&mut self, act: &AuditAct<'_>, entries: &[AuditEntry]) -> Result<()> {
+    async fn insert_audit(&mut self, act: &AuditContext<'_>, entries: &[AuditEntry]) -> Result<()> {
         let sql = concat!(
             "INSERT INTO audit
                 (id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,

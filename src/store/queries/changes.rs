@@ -7,7 +7,7 @@ use sqlx::{FromRow, query, query_as, query_scalar};
 use super::Connection;
 use crate::error::Result;
 use crate::store::changes::{
-    Change, ChangeReads, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
+    ChangeReads, ChangeRow, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
 };
 
 /// How late after its last registration a replica's grace is taken to be over, in milliseconds.
@@ -60,7 +60,8 @@ impl ChangeReads for Connection {
         );
         let rows: Vec<PageRow> = query_as(sql).bind(after).bind(replica).fetch_all(self).await?;
         let head = rows.first().map(|row| row.head.clone()).unwrap_or_default();
-        let row = |row: PageRow| Some(Change { seq: row.seq?, at: row.at?, subject: row.subject? });
+        let row =
+            |row: PageRow| Some(ChangeRow { seq: row.seq?, at: row.at?, subject: row.subject? });
         Ok(LogPage { head, rows: rows.into_iter().filter_map(row).collect() })
     }
 
@@ -68,7 +69,7 @@ impl ChangeReads for Connection {
         Ok(query_scalar(concat!("SELECT ", writers_ended_below!())).fetch_one(self).await?)
     }
 
-    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<Change>> {
+    async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>> {
         let sql = concat!(
             "SELECT c.seq, c.at, c.subject
             FROM ",

@@ -9,7 +9,7 @@ use super::withheld::items;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, Refill, RefillInterval};
+use crate::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
 use crate::store::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
 use crate::store::{CreditReads, CreditWrites};
 
@@ -44,7 +44,7 @@ fn day(refill: &Refill) -> Option<i64> {
 
 #[async_trait]
 impl CreditReads for Connection {
-    async fn purses_to_settle(
+    async fn list_idle_leases(
         &mut self,
         idle_ms: i64,
         replica: Option<&str>,
@@ -70,7 +70,7 @@ impl CreditReads for Connection {
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Account)>> {
+    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>> {
         let sql = concat!(
             "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
             now_ms!(),
@@ -90,15 +90,15 @@ impl CreditReads for Connection {
         rows.into_iter().filter_map(|row| row.into_account().transpose()).collect()
     }
 
-    async fn account(&mut self, key: &KeyId) -> Result<Option<Account>> {
+    async fn account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
         let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
         let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
         let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
-        Ok(Some(Account { credits, purses, now }))
+        Ok(Some(CreditAccount { credits, purses, database_time: now }))
     }
 
-    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Purse>> {
+    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Lease>> {
         Ok(query_as(purses!()).bind(key).fetch_all(self).await?)
     }
 
@@ -116,17 +116,17 @@ async fn locked_account(
     connection: &mut Connection,
     key: &KeyId,
     sql: &'static str,
-) -> Result<Option<Account>> {
+) -> Result<Option<CreditAccount>> {
     let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *connection).await?;
     let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
     // Only now: what the one who held it before has written is seen.
     let purses = query_as(purses!()).bind(key).fetch_all(connection).await?;
-    Ok(Some(Account { credits, purses, now }))
+    Ok(Some(CreditAccount { credits, purses, database_time: now }))
 }
 
 #[async_trait]
 impl CreditWrites for Connection {
-    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<Account>> {
+    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
         locked_account(
             self,
             key,
@@ -135,7 +135,7 @@ impl CreditWrites for Connection {
         .await
     }
 
-    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<Account>> {
+    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
         locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
     }
 
@@ -164,7 +164,7 @@ impl CreditWrites for Connection {
             .bind(credits.map(|credits| credits.balance))
             .bind(refill.map(|refill| refill.amount))
             .bind(refill.as_ref().and_then(day))
-            .bind(credits.map_or(0, |credits| credits.refilled))
+            .bind(credits.map_or(0, |credits| credits.refilled_period))
             .execute(self)
             .await?;
         Ok(())
@@ -176,13 +176,13 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn move_credits(&mut self, key: &KeyId, credits: &Credits) -> Result<()> {
+    async fn update_balance(&mut self, key: &KeyId, credits: &Credits) -> Result<()> {
         let sql = "UPDATE keys SET credits = $2, credits_version = $3, refilled = $4 WHERE id = $1";
         query(sql)
             .bind(key)
             .bind(credits.balance)
-            .bind(credits.version)
-            .bind(credits.refilled)
+            .bind(credits.last_lease_number)
+            .bind(credits.refilled_period)
             .execute(self)
             .await?;
         Ok(())
@@ -190,8 +190,8 @@ impl CreditWrites for Connection {
 
     async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
         let item = |(key, credits): &(KeyId, Credits)| {
-            let Credits { balance, version, refilled, .. } = credits;
-            json!({ "key": key, "balance": balance, "version": version, "refilled": refilled })
+            let Credits { balance, last_lease_number, refilled_period, .. } = credits;
+            json!({ "key": key, "balance": balance, "version": last_lease_number, "refilled": refilled_period })
         };
         let items: Vec<_> = credits.iter().map(item).collect();
         let sql = concat!(
@@ -207,7 +207,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn put_purse(&mut self, key: &KeyId, purse: &Purse) -> Result<()> {
+    async fn upsert_lease(&mut self, key: &KeyId, purse: &Lease) -> Result<()> {
         let sql = concat!(
             "INSERT INTO purses
                 (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
@@ -227,8 +227,8 @@ impl CreditWrites for Connection {
             .bind(purse.granted)
             .bind(purse.spent)
             .bind(purse.opened_at)
-            .bind(purse.asked_at)
-            .bind(&purse.asked_by)
+            .bind(purse.topped_up_at)
+            .bind(&purse.topped_up_by)
             .bind(purse.withheld_at)
             .bind(purse.closed)
             .execute(self)
@@ -236,7 +236,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn drop_purse(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
+    async fn delete_lease(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
         let sql = "DELETE FROM purses WHERE key_id = $1 AND epoch = $2";
         query(sql).bind(key).bind(epoch).execute(self).await?;
         Ok(())
@@ -254,7 +254,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn look_after_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
+    async fn touch_leases(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
         let sql = concat!(
             "UPDATE purses SET asked_at = ",
             now_ms!(),

@@ -5,11 +5,11 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, QueryBuilder, query, query_scalar};
 
-use super::{Connection, Database, sums};
+use super::{Connection, Database, rollups};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::model::{EventKind, Retention, Unit};
-use crate::store::events::{Batch, BatchId, Counted, EventWrites, SeriesSum};
+use crate::model::{EventKind, Retention, RollupUnit};
+use crate::store::events::{Batch, BatchId, EventAmounts, EventWrites, SeriesRollup};
 
 const DAY_MS: i64 = 86_400_000;
 /// How many events one statement inserts: ten values of each are fewer than the 32,766 that SQLite takes.
@@ -41,7 +41,7 @@ impl EventWrites for Connection {
         Ok(id)
     }
 
-    async fn lock_unsummed(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>> {
+    async fn lock_pending_batches(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>> {
         let sql = locked!(concat!(
             "SELECT id FROM batches WHERE summed = $1 AND id IN (SELECT CAST(item AS BIGINT) FROM ",
             texts!("$2"),
@@ -50,7 +50,11 @@ impl EventWrites for Connection {
         Ok(query_scalar(sql).bind(false).bind(texts(batches)).fetch_all(self).await?)
     }
 
-    async fn lock_late(&mut self, before: Timestamp, max: usize) -> Result<Vec<BatchId>> {
+    async fn lock_overdue_batches(
+        &mut self,
+        before: Timestamp,
+        max: usize,
+    ) -> Result<Vec<BatchId>> {
         let sql = locked!(
             "SELECT id FROM batches WHERE summed = $1 AND written_at < $2 ORDER BY id LIMIT $3"
         );
@@ -58,15 +62,24 @@ impl EventWrites for Connection {
         Ok(query_scalar(sql).bind(false).bind(before).bind(max).fetch_all(self).await?)
     }
 
-    async fn events_of(&mut self, kind: EventKind, batches: &[BatchId]) -> Result<Vec<Counted>> {
-        sums::events_of(self, kind, &texts(batches)).await
+    async fn events_of(
+        &mut self,
+        kind: EventKind,
+        batches: &[BatchId],
+    ) -> Result<Vec<EventAmounts>> {
+        rollups::events_of(self, kind, &texts(batches)).await
     }
 
-    async fn add_sums(&mut self, kind: EventKind, unit: Unit, sums: &[SeriesSum]) -> Result<()> {
-        sums::add(self, kind, unit, sums).await
+    async fn add_sums(
+        &mut self,
+        kind: EventKind,
+        unit: RollupUnit,
+        sums: &[SeriesRollup],
+    ) -> Result<()> {
+        rollups::add(self, kind, unit, sums).await
     }
 
-    async fn mark_summed(&mut self, batches: &[BatchId]) -> Result<()> {
+    async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()> {
         let sql = concat!(
             "UPDATE batches SET summed = $2 WHERE id IN (SELECT CAST(item AS BIGINT) FROM ",
             texts!("$1"),

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{IdentityId, WorkspaceId};
 use crate::model::{Identity, Meta};
 use crate::store::rows::IdentityRow;
-use crate::store::{IdentityReads, IdentityWrites, Listing, searchable};
+use crate::store::{IdentityReads, IdentityWrites, PageQuery, searchable};
 
 macro_rules! identities_where {
     ($condition:expr) => {
@@ -64,7 +64,7 @@ impl IdentityReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         ids: Option<&[String]>,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Identity>> {
         let sql = identities_where!(concat!(
             "i.id >= $2 AND ($3 = '' OR ",

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
 use crate::store::rows::KeyRow;
-use crate::store::{KeyPlace, KeyReads, StoredEntry, StoredKey, WantedRows};
+use crate::store::{KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
 
 /// A page of keys: what is asked for besides, and where the page begins. The state is told in the order in which a
 /// verification looks. A key of which only a purse may still hold credits is both active and spent.
@@ -75,7 +75,7 @@ macro_rules! place_where {
 }
 
 /// The place with which a page begins.
-fn beginning(wanted: &WantedRows) -> KeyPlace {
+fn beginning(wanted: &KeyListFilter) -> KeyCursor {
     // Sorts behind whatever an id is made of.
     wanted.from.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
 }
@@ -85,7 +85,7 @@ impl KeyReads for Connection {
     async fn keys_page(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedRows,
+        wanted: &KeyListFilter,
     ) -> Result<Vec<StoredKey>> {
         // A statement for each, for each has an index that yields the page in its order.
         let sql = match (&wanted.id_prefix, &wanted.api) {
@@ -124,9 +124,9 @@ impl KeyReads for Connection {
     async fn key_behind(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &WantedRows,
+        wanted: &KeyListFilter,
         behind: i64,
-    ) -> Result<Option<KeyPlace>> {
+    ) -> Result<Option<KeyCursor>> {
         let sql = match wanted.api {
             Some(_) => place_where!("workspace_id = $1 AND api_id = $5"),
             None => place_where!("workspace_id = $1 AND $5 = ''"),

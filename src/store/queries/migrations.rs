@@ -13,7 +13,7 @@ use crate::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
 use crate::model::{Key, Meta, Migration, RefillInterval};
 use crate::store::rows::MigrationRow;
 use crate::store::{
-    IncomingKey, Listing, MigrationReads, MigrationWrites, StoredMigration, searchable,
+    IncomingKey, MigrationReads, MigrationWrites, PageQuery, StoredMigration, searchable,
 };
 
 macro_rules! migrations_where {
@@ -55,7 +55,7 @@ impl MigrationReads for Connection {
     async fn migrations_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredMigration>> {
         let sql = concat!(
             migrations_where!("m.workspace_id = $1"),
@@ -273,7 +273,7 @@ fn row(key: &Key) -> Value {
         "enabled": key.enabled, "expires_at": key.expires_at,
         "credits": key.credits.map(|credits| credits.balance),
         "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
-        "refilled": key.credits.map_or(0, |credits| credits.refilled),
+        "refilled": key.credits.map_or(0, |credits| credits.refilled_period),
         "created_at": key.created_at,
     })
 }

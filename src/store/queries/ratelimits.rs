@@ -8,9 +8,9 @@ use super::{Connection, all, one};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NamespaceId, OverrideId, WorkspaceId};
-use crate::model::{Namespace, OnOutage, Override};
+use crate::model::{Namespace, OutagePolicy, Override};
 use crate::store::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
-use crate::store::{Listing, RatelimitReads, RatelimitWrites, StoredNamespace, searchable};
+use crate::store::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, searchable};
 
 macro_rules! namespaces_with {
     ($more:expr, $condition:literal) => {
@@ -80,7 +80,7 @@ impl RatelimitReads for Connection {
     async fn namespaces_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>> {
         let sql = concat!(
             namespaces_with!("", " AND n.deleted_at IS NULL AND n.id >= $2 AND ($3 = '' OR "),
@@ -95,7 +95,7 @@ impl RatelimitReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Override>> {
         let sql = overrides_of!(concat!(
             "o.id >= $3 AND ($4 = '' OR ",
@@ -175,7 +175,7 @@ impl RatelimitWrites for Connection {
         self.bare_namespace(workspace, named).await
     }
 
-    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OnOutage) -> Result<()> {
+    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()> {
         query("UPDATE namespaces SET on_outage = $2 WHERE id = $1")
             .bind(id)
             .bind(on_outage.as_str())

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{KeyId, PermissionId, RoleId, WorkspaceId};
 use crate::model::{Permission, Role};
 use crate::store::rows::{PermissionRow, RoleRow};
-use crate::store::{Listing, RbacReads, RbacWrites, searchable};
+use crate::store::{PageQuery, RbacReads, RbacWrites, searchable};
 
 macro_rules! roles_where {
     ($condition:expr) => {
@@ -91,7 +91,7 @@ impl RbacReads for Connection {
     async fn permissions(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>> {
         let sql = permissions_where!(concat!(
             "id >= $2 AND ($3 = '' OR ",
@@ -117,7 +117,7 @@ impl RbacReads for Connection {
     async fn roles_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>> {
         let sql = roles_where!(concat!(
             "r.id >= $2 AND ($3 = '' OR ",
@@ -172,7 +172,7 @@ impl RbacReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>> {
         let sql = roles_where!(
             "r.id >= $2 AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
@@ -186,7 +186,7 @@ impl RbacReads for Connection {
 
 #[async_trait]
 impl RbacWrites for Connection {
-    async fn hold_permissions(
+    async fn lock_permissions(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
@@ -200,7 +200,7 @@ impl RbacWrites for Connection {
             .await
     }
 
-    async fn hold_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
+    async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
         let sql = held!(roles_where!(concat!(
             "r.name IN (SELECT item FROM ",
             texts!("$2"),

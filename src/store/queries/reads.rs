@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
 use crate::model::Api;
 use crate::store::rows::{ApiRow, KeyRow, KeyToSpendRow};
-use crate::store::{KeysOf, Listing, Reads, StoredKey};
+use crate::store::{KeyOwnerFilter, PageQuery, Reads, StoredKey};
 
 macro_rules! apis_where {
     ($condition:literal) => {
@@ -41,7 +41,7 @@ impl Reads for Connection {
     async fn apis_page(
         &mut self,
         workspace: &WorkspaceId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>> {
         let sql = concat!(
             apis_where!("deleted_at IS NULL AND id >= $2 AND ($3 = '' OR "),
@@ -64,12 +64,12 @@ impl Reads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        whose: &KeysOf,
-        listing: &Listing<'_>,
+        whose: &KeyOwnerFilter,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>> {
         // A statement for each, for each has an index that yields the page in its order.
         let (sql, whose) = match whose {
-            KeysOf::Anybody => (
+            KeyOwnerFilter::Anybody => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
                     ORDER BY k.id
@@ -77,7 +77,7 @@ impl Reads for Connection {
                 ),
                 None,
             ),
-            KeysOf::Identity(id) => (
+            KeyOwnerFilter::Identity(id) => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $5
                     ORDER BY k.id
@@ -85,7 +85,7 @@ impl Reads for Connection {
                 ),
                 Some(id.as_str()),
             ),
-            KeysOf::Owner(owner) => (
+            KeyOwnerFilter::Owner(owner) => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
                     ORDER BY k.id
@@ -135,7 +135,7 @@ impl Reads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>> {
         let sql = keys_where!(
             "k.workspace_id = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
@@ -188,7 +188,7 @@ impl Reads for Connection {
         Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
     }
 
-    async fn kept_reply(
+    async fn find_stored_reply(
         &mut self,
         root_key: &KeyId,
         name: &str,

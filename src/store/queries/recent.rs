@@ -9,7 +9,7 @@ use super::Connection;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, WorkspaceId};
-use crate::model::Unit;
+use crate::model::RollupUnit;
 use crate::store::recent::{CheckRow, RecentReads, VerificationRow};
 
 macro_rules! verifications_where {
@@ -38,7 +38,7 @@ impl RecentReads for Connection {
         // Sums tell in which minutes there are any, so nothing else has to be read.
         let mut found = 0;
         for minute in minutes_of_key(self, workspace, key, most).await? {
-            let within = minute..Unit::Minute.next(minute);
+            let within = minute..RollupUnit::Minute.next(minute);
             let of_minute = verifications_of_key(self, workspace, key, within, most).await?;
             found += of_minute.len();
             rows.extend(of_minute);

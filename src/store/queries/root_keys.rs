@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{KeyId, WorkspaceId};
 use crate::model::RootKey;
 use crate::store::rows::{RootKeyRow, StoredRootKeyRow};
-use crate::store::{Listing, RootKeyReads, RootKeyWrites, StoredRootKey, searchable};
+use crate::store::{PageQuery, RootKeyReads, RootKeyWrites, StoredRootKey, searchable};
 
 macro_rules! root_keys_where {
     ($condition:literal) => {
@@ -45,7 +45,7 @@ impl RootKeyReads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         live_at: Option<Timestamp>,
-        listing: &Listing<'_>,
+        listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredRootKey>> {
         let sql = concat!(
             root_keys_where!("r.workspace_id = $1"),
@@ -79,7 +79,7 @@ impl RootKeyReads for Connection {
         one::<StoredRootKeyRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
     }
 
-    async fn lasting_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>> {
+    async fn list_non_expiring_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>> {
         let sql = root_keys_where!(
             "r.revoked_at IS NULL AND r.expires_at IS NULL ORDER BY r.id LIMIT $1"
         );

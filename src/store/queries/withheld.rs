@@ -7,7 +7,7 @@ use sqlx::{query, query_as, query_scalar};
 use super::Connection;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::Withheld;
+use crate::model::WithheldCredits;
 use crate::store::{Unreported, WithheldReads, WithheldWrites};
 
 macro_rules! withheld {
@@ -48,7 +48,7 @@ pub fn items(spent: &[(KeyId, i64, i64)]) -> String {
 
 #[async_trait]
 impl WithheldReads for Connection {
-    async fn purses_to_account(
+    async fn list_unreported_leases(
         &mut self,
         replica: &str,
         after: Option<&Unreported>,
@@ -74,7 +74,11 @@ impl WithheldReads for Connection {
             .await?)
     }
 
-    async fn withheld_of(&mut self, keys: &[KeyId], only_proven: bool) -> Result<Vec<Withheld>> {
+    async fn withheld_of(
+        &mut self,
+        keys: &[KeyId],
+        only_proven: bool,
+    ) -> Result<Vec<WithheldCredits>> {
         let all = withheld!(concat!("p.key_id IN (SELECT item FROM ", texts!("$1"), ")"));
         let proven = withheld!(concat!(
             "p.key_id IN (SELECT item FROM ",
@@ -86,7 +90,7 @@ impl WithheldReads for Connection {
         Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
     }
 
-    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<Withheld>> {
+    async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
         let sql = withheld!("p.key_id = COALESCE($1, p.key_id)");
         Ok(query_as(sql).bind(key).fetch_all(self).await?)
     }
@@ -102,7 +106,7 @@ impl WithheldReads for Connection {
 
 #[async_trait]
 impl WithheldWrites for Connection {
-    async fn tell_of_purses(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
+    async fn report_spends(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
         // Held in one order, so that two who tell of the same do not wait for each other.
         let sql = concat!(
             "UPDATE purses SET spent = told.known FROM (",
@@ -121,14 +125,14 @@ impl WithheldWrites for Connection {
         Ok(())
     }
 
-    async fn account_for_purses(
+    async fn report_final_spends(
         &mut self,
         replica: &str,
         spent: &[(KeyId, i64, i64)],
     ) -> Result<()> {
         let known: Vec<_> = spent.iter().filter(|(_, _, spent)| *spent > 0).cloned().collect();
         if !known.is_empty() {
-            self.tell_of_purses(&known).await?;
+            self.report_spends(&known).await?;
         }
         let sql = concat!(
             "INSERT INTO purse_accounts (key_id, epoch, replica_id)

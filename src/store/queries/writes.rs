@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ApiId, KeyId, WorkspaceId};
 use crate::model::{Api, ApiSettings, Key, Meta, Ratelimit};
-use crate::store::{CreditWrites as _, Owner, Reads as _, StoredKey, Writes, searchable};
+use crate::store::{CreditWrites as _, LimitOwner, Reads as _, StoredKey, Writes, searchable};
 
 macro_rules! delete_ratelimits {
     ($owner:literal) => {
@@ -240,14 +240,14 @@ impl Writes for Connection {
     async fn set_ratelimits(
         &mut self,
         workspace: &WorkspaceId,
-        owner: Owner<'_>,
+        owner: LimitOwner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()> {
         let (owner, delete, upsert) = match owner {
-            Owner::Key(id) => {
+            LimitOwner::Key(id) => {
                 (id.as_str(), delete_ratelimits!("key_id"), upsert_ratelimits!("key_id"))
             }
-            Owner::Identity(id) => {
+            LimitOwner::Identity(id) => {
                 (id.as_str(), delete_ratelimits!("identity_id"), upsert_ratelimits!("identity_id"))
             }
         };
@@ -274,7 +274,7 @@ impl Writes for Connection {
         Ok(())
     }
 
-    async fn keep_reply(
+    async fn insert_stored_reply(
         &mut self,
         root_key: &KeyId,
         name: &str,

@@ -7,7 +7,7 @@ use super::json;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::KeyId;
-use crate::model::{Account, Credits, Purse, Refill, RefillInterval};
+use crate::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
 
 #[derive(FromRow)]
 pub struct CreditsRow {
@@ -31,8 +31,8 @@ impl CreditsRow {
         Some(Credits {
             refill: self.refill(),
             balance: self.credits?,
-            version: self.credits_version,
-            refilled: self.refilled,
+            last_lease_number: self.credits_version,
+            refilled_period: self.refilled,
         })
     }
 }
@@ -86,19 +86,19 @@ struct PurseRow {
 }
 
 impl KeyAccountRow {
-    pub fn into_account(self) -> Result<Option<(KeyId, Account)>> {
+    pub fn into_account(self) -> Result<Option<(KeyId, CreditAccount)>> {
         let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
-        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Purse {
+        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Lease {
             epoch: row.epoch,
             life: row.life,
             granted: row.granted,
             spent: row.spent,
             opened_at: Timestamp(row.opened_at),
-            asked_at: Timestamp(row.asked_at),
-            asked_by: row.asked_by,
+            topped_up_at: Timestamp(row.asked_at),
+            topped_up_by: row.asked_by,
             withheld_at: None,
             closed: false,
         });
-        Ok(Some((self.id, Account { credits, purses: purses.collect(), now })))
+        Ok(Some((self.id, CreditAccount { credits, purses: purses.collect(), database_time: now })))
     }
 }

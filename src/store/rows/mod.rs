@@ -1,8 +1,8 @@
 //! Rows as the queries yield them, and how they become the nouns of `model`.
 
 mod credits;
-mod holdings;
-mod people;
+mod permission_holders;
+mod users;
 
 use serde::{Deserialize, Deserializer};
 use sqlx::FromRow;
@@ -20,8 +20,8 @@ use crate::model::{
 };
 use credits::CreditsRow;
 pub use credits::{AccountRow, KeyAccountRow, KeyCreditsRow};
-pub use holdings::HoldingRow;
-pub use people::{KnownPersonRow, SessionRow};
+pub use permission_holders::HoldingRow;
+pub use users::{KnownPersonRow, SessionRow};
 
 #[derive(FromRow)]
 pub struct RootKeyRow {
@@ -154,7 +154,7 @@ impl TryFrom<KeyToSpendRow> for StoredKey {
     fn try_from(row: KeyToSpendRow) -> Result<Self> {
         let mut stored = Self::try_from(row.key)?;
         if let Some(credits) = stored.key.credits.as_mut().filter(|_| !row.is_registered) {
-            credits.version = 0;
+            credits.last_lease_number = 0;
         }
         Ok(stored)
     }

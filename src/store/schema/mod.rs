@@ -22,7 +22,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 /// Why a schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
-pub enum Unmigrated {
+pub enum SchemaError {
     #[error(
         "the database's schema (version {0}) is newer than this keyward knows: use a newer keyward"
     )]
@@ -36,7 +36,7 @@ pub enum Unmigrated {
     Failed(MigrateError),
 }
 
-impl From<MigrateError> for Unmigrated {
+impl From<MigrateError> for SchemaError {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::VersionMissing(version) => Self::Newer(version),
@@ -46,13 +46,13 @@ impl From<MigrateError> for Unmigrated {
     }
 }
 
-impl From<sqlx::Error> for Unmigrated {
+impl From<sqlx::Error> for SchemaError {
     fn from(error: sqlx::Error) -> Self {
         Self::Failed(MigrateError::Execute(error))
     }
 }
 
-impl Unmigrated {
+impl SchemaError {
     /// Whether the database went out of reach, as against a schema that this keyward cannot use, or a migration that
     /// the database refused, which is for a person to see.
     pub fn is_outage(&self) -> bool {
@@ -90,13 +90,16 @@ impl Plan {
     }
 
     /// Those that are to be applied; an error where there is one that this program does not know.
-    fn pending(&self, applied: &[AppliedMigration]) -> Result<Vec<&'static Migration>, Unmigrated> {
+    fn pending(
+        &self,
+        applied: &[AppliedMigration],
+    ) -> Result<Vec<&'static Migration>, SchemaError> {
         let known = |version| self.migrations.iter().find(|known| known.version == version);
         for migration in applied {
             match known(migration.version) {
-                None => return Err(Unmigrated::Newer(migration.version)),
+                None => return Err(SchemaError::Newer(migration.version)),
                 Some(known) if known.checksum != migration.checksum => {
-                    return Err(Unmigrated::Other(migration.version));
+                    return Err(SchemaError::Other(migration.version));
                 }
                 Some(_) => {}
             }

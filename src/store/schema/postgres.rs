@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, query, query_as, query_scalar};
 use tokio::time::{sleep, timeout};
 
-use super::{AGAIN_AFTER, Plan, Progress, Told, Unmigrated, online};
+use super::{AGAIN_AFTER, Plan, Progress, SchemaError, Told, online};
 use crate::clock::Stopwatch;
 
 /// How long a statement waits for a lock before it lets those pass that wait behind it, and asks again. Less than
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// Brings a schema up to date. `options` lead to the database; what bounds the time of a statement is left out.
-pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), Unmigrated> {
+pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
     let options = options
         .clone()
         .application_name(&format!("keyward migrate (process {})", std::process::id()))
@@ -34,7 +34,7 @@ pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), Unmi
     done
 }
 
-async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), Unmigrated> {
+async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), SchemaError> {
     notice_that_the_client_is_gone(connection).await?;
     set_lock_timeout(connection, LOCK_TIMEOUT).await?;
     lock(connection).await?;
@@ -65,7 +65,7 @@ async fn apply(
     connection: &mut PgConnection,
     plan: &Plan,
     migration: &Migration,
-) -> Result<(), Unmigrated> {
+) -> Result<(), SchemaError> {
     let mut told = Told::default();
     loop {
         match connection.apply(&plan.table, migration).await {
@@ -79,7 +79,7 @@ async fn apply(
 
 /// Takes the lock that every migration holds, those of programs before this one too. It is asked for again and again,
 /// for a statement that waits would keep an index from being built concurrently, which waits for every statement.
-async fn lock(connection: &mut PgConnection) -> Result<(), Unmigrated> {
+async fn lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
     let mut told = Told::default();
     loop {
         match connection.lock().await {
@@ -176,7 +176,7 @@ async fn notice_that_the_client_is_gone(connection: &mut PgConnection) -> sqlx::
 
 /// Waits until the server does not know the connection any more, or has not been reached for long: a statement without
 /// a bound would wait for ever on a connection that fell into a hole.
-async fn until_lost(options: &PgConnectOptions, process: i32) -> Unmigrated {
+async fn until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
     let mut silent: Option<Stopwatch> = None;
     loop {
         sleep(LOOK_EVERY).await;
@@ -193,7 +193,7 @@ async fn until_lost(options: &PgConnectOptions, process: i32) -> Unmigrated {
         }
     }
     let lost = std::io::Error::new(std::io::ErrorKind::TimedOut, "the connection was lost");
-    Unmigrated::from(sqlx::Error::Io(lost))
+    SchemaError::from(sqlx::Error::Io(lost))
 }
 
 async fn knows(options: &PgConnectOptions, process: i32) -> sqlx::Result<bool> {

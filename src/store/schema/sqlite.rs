@@ -7,14 +7,14 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite, Transaction};
 use tokio::time::sleep;
 
-use super::{Plan, Progress, TELL_EVERY, Unmigrated};
+use super::{Plan, Progress, SchemaError, TELL_EVERY};
 
 /// How long a process waits for another one that writes.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Brings a schema up to date, each migration in a transaction that writes from its beginning: of several processes the
 /// second finds what the first has done.
-pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), Unmigrated> {
+pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
     let mut connection = options.clone().busy_timeout(PATIENCE).connect().await?;
     let mut tx = begin(&mut connection).await?;
     tx.ensure_migrations_table(&plan.table).await?;

@@ -12,7 +12,7 @@ async fn undo(visitor: &mut Visitor<'_>, event: &str) {
     tick(visitor.kw);
     let path = entry(visitor, event).await;
     let undone = visitor.post(&format!("{path}/undo"), &[]).await;
-    assert!(led_to(&undone).ends_with("?told=undone"), "{event}");
+    assert!(led_to(&undone).ends_with("?notice=undone"), "{event}");
     let page = visitor.get(&path).await.text;
     assert!(page.contains("It has been undone"), "{event}: {page}");
     tick(visitor.kw);

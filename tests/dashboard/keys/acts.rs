@@ -70,7 +70,7 @@ both! {
         let deleted = owner.post(&path, &[]).await;
 
         assert!(asked.contains("Delete &#60;script&#62;key?") && !asked.contains("<script>key"));
-        assert_eq!(to(&deleted), at("/keys?told=key-deleted"));
+        assert_eq!(to(&deleted), at("/keys?notice=key-deleted"));
         kw.verify(&key.key).await.is("NOT_FOUND");
         assert_eq!(owner.get(&at(&format!("/keys/{}", key.id))).await.status, 404);
         assert_eq!(owner.post(&path, &[]).await.status, 404);

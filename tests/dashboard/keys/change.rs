@@ -202,7 +202,7 @@ both! {
         let was = shown(&mut owner, &key).await;
         let sent = changed(&mut owner, &key, &was, &[]).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-same")));
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-unchanged")));
         assert_eq!(kw.get_key(&key).await, before);
         assert!(!kw.events_of(&key).await.contains(&"key.update".to_owned()));
     }
@@ -216,7 +216,7 @@ both! {
 
         let sent = changed(&mut owner, &key, &was, &[("name", "renamed"), ("roles", "")]).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-set")));
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-updated")));
         let told = kw.get_key(&key).await;
         assert_eq!(told["name"], "renamed");
         assert_eq!(told["identity"]["externalId"], "user_2");
@@ -238,7 +238,7 @@ both! {
         ];
         let sent = changed(&mut owner, &key, &was, &fields).await;
 
-        assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-set")));
+        assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-updated")));
         let told = kw.get_key(&key).await;
         for field in ["name", "identity", "expires", "meta"] {
             assert_eq!(told.get(field), None, "{field}");
@@ -277,7 +277,7 @@ both! {
             [("increment", "5", json!(15)), ("decrement", "20", json!(0)), ("set", "3", json!(3)), ("unlimited", "", Value::Null)]
         {
             let sent = owner.post(&path, &[("operation", operation), ("value", value)]).await;
-            assert_eq!(to(&sent), at(&format!("/keys/{key}?told=key-credits")));
+            assert_eq!(to(&sent), at(&format!("/keys/{key}?notice=key-credits")));
             assert_eq!(left().await, expected, "{operation}");
         }
         for (operation, value) in [("increment", "5"), ("set", "-1"), ("set", "many"), ("double", "1")] {

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use keyward::domain::keys::look::LOOKED_THROUGH;
-use keyward::domain::uses;
+use keyward::domain::keys::details::LOOKED_THROUGH;
+use keyward::domain::last_used;
 use serde_json::json;
 
 use super::*;
@@ -77,10 +77,10 @@ both! {
 
         assert_eq!(found(&mut owner, "active").await, ["is good"]);
         assert_eq!(found(&mut owner, "disabled").await, ["is off"]);
-        assert_eq!(found(&mut owner, "spent").await, ["is over", "is spent", "comes back"]);
+        assert_eq!(found(&mut owner, "exhausted").await, ["is over", "is spent", "comes back"]);
         kw.clock.advance_ms(1_001);
         assert_eq!(found(&mut owner, "expired").await, ["is over"]);
-        assert_eq!(found(&mut owner, "spent").await, ["is spent", "comes back"]);
+        assert_eq!(found(&mut owner, "exhausted").await, ["is spent", "comes back"]);
         assert_eq!(found(&mut owner, "").await.len(), 5);
     }
 
@@ -91,7 +91,7 @@ both! {
         kw.verify(&key.key).await.is("VALID");
         kw.verify(&key.key).await.is("USAGE_EXCEEDED");
 
-        let spent = owner.get(&at("/keys?state=spent")).await.text;
+        let spent = owner.get(&at("/keys?state=exhausted")).await.text;
         kw.clock.advance_ms(24 * 3_600_000);
         owner.sign_in(EMAIL, PASSWORD).await;
         let active = owner.get(&at("/keys?state=active")).await.text;
@@ -169,7 +169,7 @@ both! {
 
         kw.verify(&key.key).await.is("VALID");
         kw.clock.advance_ms(120_000);
-        uses::note(&kw.app).await.unwrap();
+        last_used::flush(&kw.app).await.unwrap();
 
         assert!(owner.get(&at("/keys")).await.text.contains("2 minutes ago"));
     }

@@ -1,6 +1,6 @@
 //! One key's page.
 
-use keyward::config::Engines;
+use keyward::config::Deployment;
 use serde_json::json;
 
 use super::*;
@@ -10,7 +10,7 @@ use crate::{both, wherever_events_are};
 #[tokio::test]
 async fn a_gauge_says_so_when_its_counters_are_away() {
     let kw = Keyward::start_with(Stack::Replica, |settings| {
-        if let Engines::Replica { redis_url, .. } = &mut settings.engines {
+        if let Deployment::Replica { redis_url, .. } = &mut settings.engines {
             *redis_url = "redis://127.0.0.1:1".into();
         }
     })

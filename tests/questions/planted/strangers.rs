@@ -1,7 +1,7 @@
 //! Rows of another workspace with values that no expression likes: the least and the greatest numbers, empty texts,
 //! texts that are almost numbers or JSON, times far away.
 
-use keyward::domain::analytics::sql::Engine;
+use keyward::domain::analytics::sql::SqlDialect;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
@@ -24,11 +24,11 @@ impl Planted {
     pub async fn with_strangers(self) -> Self {
         match &self {
             Self::Postgres { pool, .. } => {
-                let sql = rows(Engine::Postgres);
+                let sql = rows(SqlDialect::Postgres);
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(pool).await.unwrap();
             }
             Self::Sqlite { pool, .. } => {
-                let sql = rows(Engine::Sqlite);
+                let sql = rows(SqlDialect::Sqlite);
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(pool).await.unwrap();
             }
             Self::ClickHouse(warehouse) => {
@@ -51,7 +51,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-fn rows(engine: Engine) -> String {
+fn rows(engine: SqlDialect) -> String {
     let mut sql = Vec::new();
     for (index, (key, external)) in TEXTS.into_iter().enumerate() {
         let series = named(engine, "ee", &format!("0{index}"));
@@ -60,8 +60,8 @@ fn rows(engine: Engine) -> String {
             "INSERT INTO verification_series VALUES ({series}, 'ws_strange', 'api_1', {key}, '', {external}, 'STRANGE', '[\"\",\"eu\"]', 0);"
         ));
         let passed = match engine {
-            Engine::Postgres => "TRUE",
-            Engine::Sqlite | Engine::ClickHouse => "1",
+            SqlDialect::Postgres => "TRUE",
+            SqlDialect::Sqlite | SqlDialect::ClickHouse => "1",
         };
         sql.push(format!(
             "INSERT INTO ratelimit_series VALUES ({series}, 'ws_strange', 'rlns_1', {key}, {passed}, 0);"

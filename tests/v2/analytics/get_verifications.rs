@@ -161,7 +161,7 @@ wherever_events_are! {
         kw.write_events().await;
         let workspace: WorkspaceId = keyward::domain::root_keys::default_workspace();
         for _ in 0..999 {
-            kw.app.quotas.admit(&workspace, NOON).unwrap();
+            kw.app.query_quotas.admit(&workspace, NOON).unwrap();
         }
         let query = "SELECT key_id FROM key_verifications_v1";
 

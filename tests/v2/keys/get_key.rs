@@ -1,4 +1,4 @@
-use keyward::domain::uses;
+use keyward::domain::last_used;
 use keyward::store::Store;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ both! {
         let refused = kw.key(json!({ "enabled": false })).await;
         let used = async |key: &Issued| {
             kw.verify(&key.key).await.data();
-            uses::note(&kw.app).await.unwrap();
+            last_used::flush(&kw.app).await.unwrap();
             kw.get_key(&key.id).await["lastUsedAt"].clone()
         };
         assert!(kw.get_key(&key.id).await.get("lastUsedAt").is_none());
@@ -29,7 +29,7 @@ both! {
         let other = kw.replica().await;
         kw.clock.advance_ms(-30_000);
         other.verify(&key.key).await.is("VALID");
-        uses::note(&other.app).await.unwrap();
+        last_used::flush(&other.app).await.unwrap();
         assert_eq!(kw.get_key(&key.id).await["lastUsedAt"], later.0);
     }
 
@@ -39,7 +39,7 @@ both! {
 
         let request = json!({ "keyId": key.id, "permanent": true });
         kw.v2("keys.deleteKey", request).await.data();
-        uses::note(&kw.app).await.unwrap();
+        last_used::flush(&kw.app).await.unwrap();
 
         let sql = "SELECT COUNT(*) FROM key_uses";
         let rows: i64 = match kw.store() {

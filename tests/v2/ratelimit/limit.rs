@@ -358,13 +358,13 @@ async fn namespace_id(kw: &Keyward, name: &str) -> String {
 /// Fills the default workspace with namespaces, past the operation.
 async fn many_namespaces(kw: &Keyward, count: i64) {
     use keyward::id::NamespaceId;
-    use keyward::model::{Namespace, OnOutage};
+    use keyward::model::{Namespace, OutagePolicy};
     let workspace_id = keyward::domain::root_keys::default_workspace();
     let namespace = |n: i64| Namespace {
         id: NamespaceId::random(),
         workspace_id: workspace_id.clone(),
         name: format!("namespace {n}"),
-        on_outage: OnOutage::Local,
+        on_outage: OutagePolicy::Local,
         created_at: NOON,
         deleted_at: None,
     };

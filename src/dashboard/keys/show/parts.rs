@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::super::super::span;
-use super::super::super::words::{Moment, count, latency};
+use super::super::super::duration_field;
+use super::super::super::format::{TimeLabel, count, latency};
 use crate::clock::Timestamp;
 use crate::domain::analytics::recent::Verification;
-use crate::domain::keys::look::{self, Deed, Looked};
+use crate::domain::keys::details::{self, KeyActivity, KeyDetails};
 use crate::model;
 
 /// A limit, and how much of it is used.
@@ -22,13 +22,13 @@ pub struct Gauge {
     pub is_full: bool,
     pub whose: &'static str,
     pub when: &'static str,
-    pub resets: Option<Moment>,
+    pub resets: Option<TimeLabel>,
 }
 
 impl Gauge {
-    pub fn new(gauge: &look::Gauge, now: Timestamp) -> Self {
+    pub fn new(gauge: &details::LimitUsage, now: Timestamp) -> Self {
         let number = |number: i64| count(number, i64::MAX);
-        let (limit, window) = (number(gauge.limit), span::words(gauge.duration_ms));
+        let (limit, window) = (number(gauge.limit), duration_field::words(gauge.duration_ms));
         let used = gauge.seen.map_or(0, |seen| seen.used);
         let told = match gauge.seen {
             Some(_) => format!("{} of {limit} used, in {window}", number(used)),
@@ -51,20 +51,20 @@ impl Gauge {
                 true => "checked by every verification",
                 false => "checked when a verification asks for it",
             },
-            resets: gauge.seen.map(|seen| Moment::new(seen.reset, now)),
+            resets: gauge.seen.map(|seen| TimeLabel::new(seen.reset, now)),
         }
     }
 }
 
 /// Something that was done to the key.
 pub struct Done {
-    pub at: Moment,
+    pub at: TimeLabel,
     pub what: String,
     pub who: String,
 }
 
 impl Done {
-    pub fn new(deed: &Deed, now: Timestamp) -> Self {
+    pub fn new(deed: &KeyActivity, now: Timestamp) -> Self {
         let what = match deed.event.as_str() {
             "key.create" => "made",
             "key.update" => "changed",
@@ -82,7 +82,7 @@ impl Done {
             Some(credits) => format!("{what}: {credits}"),
             None => what.to_owned(),
         };
-        Self { at: Moment::new(deed.at, now), what, who: deed.who.clone() }
+        Self { at: TimeLabel::new(deed.at, now), what, who: deed.who.clone() }
     }
 }
 
@@ -127,7 +127,7 @@ pub struct Permission {
 
 impl Permission {
     /// All that the key has, by slug.
-    pub fn all(looked: &Looked) -> Vec<Self> {
+    pub fn all(looked: &KeyDetails) -> Vec<Self> {
         let own = &looked.found.view.stored().permissions;
         let permission = |slug: &String| {
             let is_own = own.iter().any(|permission| permission.slug == *slug);
@@ -146,7 +146,7 @@ impl Permission {
 
 /// A verification of the key.
 pub struct Event {
-    pub at: Moment,
+    pub at: TimeLabel,
     pub outcome: String,
     pub is_good: bool,
     pub reason: String,
@@ -158,7 +158,7 @@ pub struct Event {
 impl Event {
     pub fn new(event: Verification, now: Timestamp) -> Self {
         Self {
-            at: Moment::new(event.at, now),
+            at: TimeLabel::new(event.at, now),
             is_good: event.outcome == "VALID",
             outcome: event.outcome,
             reason: event.reason.unwrap_or_default(),

@@ -6,11 +6,11 @@ mod lists;
 use sqlparser::ast::{Expr, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Type, Typed};
+use super::grammar::{Call, Given};
 use super::scope::Scope;
-use super::shape::{Call, Given};
 use super::translate::Translator;
-use super::{domain, invalid, shown, unsupported};
+use super::types::{SqlDialect, Type, Typed};
+use super::{invalid, shown, type_domains, unsupported};
 use crate::error::Result;
 
 pub const NAMES: &[&str] = &[
@@ -139,8 +139,8 @@ impl Translator<'_> {
             return invalid(format!("{name} is called with OVER"));
         }
         let Sum { mut parts, finish, ty } = match self.engine {
-            Engine::ClickHouse => clickhouse::sum(name, is_distinct, given, filter)?,
-            Engine::Postgres | Engine::Sqlite => {
+            SqlDialect::ClickHouse => clickhouse::sum(name, is_distinct, given, filter)?,
+            SqlDialect::Postgres | SqlDialect::Sqlite => {
                 sum(self.engine, name, is_distinct, given, filter)?
             }
         };
@@ -151,8 +151,8 @@ impl Translator<'_> {
         }
         let finished = Fragment::fill(finish, &parts.iter().collect::<Vec<_>>());
         let sql = match (name, &ty) {
-            ("sum" | "sumIf", Type::Int) => domain::int(self.engine, &finished),
-            ("sum" | "sumIf" | "avg", _) => domain::float(self.engine, &finished),
+            ("sum" | "sumIf", Type::Int) => type_domains::int(self.engine, &finished),
+            ("sum" | "sumIf" | "avg", _) => type_domains::float(self.engine, &finished),
             _ => finished,
         };
         Ok(Typed::of(sql, ty, &[]))
@@ -181,14 +181,14 @@ impl Translator<'_> {
         };
         let value = value.clone().number("quantile")?;
         let value = Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&value.sql]);
-        if self.engine == Engine::ClickHouse {
+        if self.engine == SqlDialect::ClickHouse {
             return Ok(Typed::of(clickhouse::quantile(level, &value), Type::Float, &[]));
         }
         let is_there = Fragment::fill("({0} IS NOT NULL)", &[&value]);
         let conditions: Vec<_> = [&is_there].into_iter().chain(filter.map(|f| &f.sql)).collect();
         let filter = filtered(&conditions);
         let level = Fragment::float(level);
-        if self.engine == Engine::Postgres {
+        if self.engine == SqlDialect::Postgres {
             let template = "percentile_cont({0}) WITHIN GROUP (ORDER BY {1}){2}";
             let sql = Fragment::fill(template, &[&level, &value, &filter]);
             return Ok(Typed::of(sql, Type::Float, &[]));
@@ -262,7 +262,7 @@ impl Translator<'_> {
 
 /// Without OVER, of the rows for which the filter holds; of Postgres or SQLite.
 fn sum(
-    engine: Engine,
+    engine: SqlDialect,
     name: &str,
     is_distinct: bool,
     given: &[Typed],
@@ -313,20 +313,20 @@ fn numbering(name: &str) -> Fragment {
     })
 }
 
-fn distinct_count(engine: Engine, given: &[Typed]) -> Sum {
+fn distinct_count(engine: SqlDialect, given: &[Typed]) -> Sum {
     let values = Fragment::list(", ", given.iter().map(|value| &value.sql));
     let template = match given.len() {
         1 => "count(DISTINCT {0})",
-        _ if engine == Engine::Postgres => "count(DISTINCT ({0}))",
+        _ if engine == SqlDialect::Postgres => "count(DISTINCT ({0}))",
         _ => "count(DISTINCT json_array({0}))",
     };
     Sum::new(Fragment::fill(template, &[&values]), "{0}", Type::Int)
 }
 
 /// The sum of nothing is 0, as in ClickHouse, and the mean of nothing is NULL.
-fn total(engine: Engine, is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
+fn total(engine: SqlDialect, is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
     let value = value.clone().number(if is_mean { "avg" } else { "sum" })?;
-    if engine == Engine::Sqlite && !is_mean && value.ty != Type::Float {
+    if engine == SqlDialect::Sqlite && !is_mean && value.ty != Type::Float {
         return Ok(whole_total(is_distinct, &value.sql));
     }
     let template = match (is_mean, is_distinct) {
@@ -342,7 +342,7 @@ fn total(engine: Engine, is_mean: bool, is_distinct: bool, value: &Typed) -> Res
     };
     // A list may have given SQLite a whole number for a float, of which its sum could fail.
     let sql = match (engine, &value.ty) {
-        (Engine::Sqlite, Type::Float) => {
+        (SqlDialect::Sqlite, Type::Float) => {
             Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&value.sql])
         }
         _ => value.sql,
@@ -377,12 +377,14 @@ fn extreme(is_least: bool, value: &Typed) -> Result<Sum> {
     Ok(Sum::new(Fragment::fill(template, &[&value.sql]), "{0}", value.ty))
 }
 
-fn whichever(engine: Engine, value: &Typed) -> Sum {
+fn whichever(engine: SqlDialect, value: &Typed) -> Sum {
     let (template, finish) = match (engine, &value.ty) {
         // It has no order for lists themselves.
-        (Engine::Postgres, Type::Array(_)) => ("min(CAST({0} AS TEXT))", "CAST({0} AS JSONB)"),
-        (Engine::Postgres, Type::Bool | Type::Flag) => ("bool_or({0})", "{0}"),
-        (Engine::Postgres | Engine::Sqlite | Engine::ClickHouse, _) => ("min({0})", "{0}"),
+        (SqlDialect::Postgres, Type::Array(_)) => ("min(CAST({0} AS TEXT))", "CAST({0} AS JSONB)"),
+        (SqlDialect::Postgres, Type::Bool | Type::Flag) => ("bool_or({0})", "{0}"),
+        (SqlDialect::Postgres | SqlDialect::Sqlite | SqlDialect::ClickHouse, _) => {
+            ("min({0})", "{0}")
+        }
     };
     Sum::new(Fragment::fill(template, &[&value.sql]), finish, value.ty.clone())
 }

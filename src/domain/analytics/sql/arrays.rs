@@ -4,14 +4,14 @@ use sqlparser::ast::{Expr, LambdaFunction, LambdaFunctionParameter, OneOrManyWit
 
 use super::fragment::Fragment;
 use super::functions::Args;
-use super::kinds::{Engine, Type, Typed};
 use super::scope::Scope;
 use super::translate::Translator;
+use super::types::{SqlDialect, Type, Typed};
 use super::{invalid, unsupported};
 use crate::error::Result;
 
 /// `[…, …]`.
-pub fn of(engine: Engine, items: Vec<Typed>) -> Result<Typed> {
+pub fn of(engine: SqlDialect, items: Vec<Typed>) -> Result<Typed> {
     let mut ty = Type::Null;
     for item in &items {
         match ty.join(&item.ty) {
@@ -30,9 +30,9 @@ pub fn of(engine: Engine, items: Vec<Typed>) -> Result<Typed> {
 }
 
 /// A value as it goes into a list: to SQLite a list within a list is a text if it is not told.
-pub fn json(engine: Engine, value: &Typed) -> Fragment {
+pub fn json(engine: SqlDialect, value: &Typed) -> Fragment {
     match (engine, &value.ty) {
-        (Engine::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value.sql]),
+        (SqlDialect::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value.sql]),
         _ => value.sql.clone(),
     }
 }
@@ -45,11 +45,11 @@ fn element(array: &Typed) -> Result<&Type> {
 }
 
 /// A value that came out of a list, from the column `value` of `name`; in ClickHouse it has the name itself.
-fn taken(engine: Engine, ty: &Type, name: &Fragment) -> Fragment {
+fn taken(engine: SqlDialect, ty: &Type, name: &Fragment) -> Fragment {
     match engine {
-        Engine::Sqlite => return Fragment::fill("{0}.value", &[name]),
-        Engine::ClickHouse => return name.clone(),
-        Engine::Postgres => {}
+        SqlDialect::Sqlite => return Fragment::fill("{0}.value", &[name]),
+        SqlDialect::ClickHouse => return name.clone(),
+        SqlDialect::Postgres => {}
     }
     let whole = Fragment::word("'{}'");
     let template = match ty {
@@ -88,16 +88,16 @@ pub fn overlap(args: &Args<'_>, is_all: bool) -> Result<Typed> {
         return invalid(format!("{} does not compare {} with {}", args.name, list.ty, wanted.ty));
     }
     let template = match (args.engine, is_all) {
-        (Engine::Postgres, true) => "({0} @> {1})",
-        (Engine::Postgres, false) => {
+        (SqlDialect::Postgres, true) => "({0} @> {1})",
+        (SqlDialect::Postgres, false) => {
             "EXISTS (SELECT 1 FROM jsonb_array_elements({1}) AS wanted WHERE {0} @> wanted.value)"
         }
-        (Engine::ClickHouse, true) => "hasAll({0}, {1})",
-        (Engine::ClickHouse, false) => "hasAny({0}, {1})",
-        (Engine::Sqlite, true) => {
+        (SqlDialect::ClickHouse, true) => "hasAll({0}, {1})",
+        (SqlDialect::ClickHouse, false) => "hasAny({0}, {1})",
+        (SqlDialect::Sqlite, true) => {
             "(NOT EXISTS (SELECT 1 FROM json_each({1}) AS wanted WHERE wanted.value NOT IN (SELECT value FROM json_each({0}))))"
         }
-        (Engine::Sqlite, false) => {
+        (SqlDialect::Sqlite, false) => {
             "EXISTS (SELECT 1 FROM json_each({1}) AS wanted WHERE wanted.value IN (SELECT value FROM json_each({0})))"
         }
     };
@@ -114,7 +114,7 @@ fn refuse_sums(name: &str, values: &[&Typed]) -> Result<()> {
 }
 
 /// What [`Translator::array_join`] has collected, after FROM.
-pub fn unnest(engine: Engine, unnested: &[(Fragment, usize)]) -> Fragment {
+pub fn unnest(engine: SqlDialect, unnested: &[(Fragment, usize)]) -> Fragment {
     let mut sql = Fragment::default();
     for (list, number) in unnested {
         let template = engine.pick([
@@ -147,8 +147,8 @@ impl Translator<'_> {
         };
         let sql = match self.engine {
             // It takes the same list apart once by itself.
-            Engine::ClickHouse => Fragment::fill("arrayJoin({0})", &[&list.sql]),
-            engine @ (Engine::Postgres | Engine::Sqlite) => {
+            SqlDialect::ClickHouse => Fragment::fill("arrayJoin({0})", &[&list.sql]),
+            engine @ (SqlDialect::Postgres | SqlDialect::Sqlite) => {
                 taken(engine, &of, &Fragment::name('e', number))
             }
         };

@@ -4,12 +4,12 @@ use sqlparser::ast::{DataType, ExactNumberInfo};
 
 use super::fragment::Fragment;
 use super::functions::{self, Args};
-use super::kinds::{Engine, Type, Typed};
-use super::{domain, invalid, shown, times};
+use super::types::{SqlDialect, Type, Typed};
+use super::{invalid, shown, times, type_domains};
 use crate::error::Result;
 
 /// `CAST(… AS …)` and `…::…`.
-pub fn cast(engine: Engine, value: Typed, to: &DataType) -> Result<Typed> {
+pub fn cast(engine: SqlDialect, value: Typed, to: &DataType) -> Result<Typed> {
     let name = match to {
         DataType::Nullable(inner) => return cast(engine, value, inner),
         DataType::String(None) | DataType::Text => return to_text(engine, &value),
@@ -38,7 +38,7 @@ pub fn cast(engine: Engine, value: Typed, to: &DataType) -> Result<Typed> {
     functions::call(&Args { engine, now: 0, name, given: &[value] })
 }
 
-pub fn to_int(engine: Engine, value: &Typed) -> Result<Typed> {
+pub fn to_int(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     let template = match &value.ty {
         Type::Int => return Ok(value.clone()),
         Type::Float => return Ok(float_to_int(engine, value)),
@@ -56,14 +56,14 @@ pub fn to_int(engine: Engine, value: &Typed) -> Result<Typed> {
 }
 
 /// What is too large is nothing.
-fn float_to_int(engine: Engine, value: &Typed) -> Typed {
+fn float_to_int(engine: SqlDialect, value: &Typed) -> Typed {
     let sql = match engine {
-        Engine::Postgres => Fragment::fill(
+        SqlDialect::Postgres => Fragment::fill(
             "CAST(NULLIF(NULLIF(GREATEST(LEAST(trunc({0}), 9223372036854774784), -9223372036854775808), 9223372036854774784), -9223372036854775808) AS BIGINT)",
             &[&value.sql],
         ),
-        Engine::Sqlite => domain::int(engine, &value.sql),
-        Engine::ClickHouse => Fragment::fill(
+        SqlDialect::Sqlite => type_domains::int(engine, &value.sql),
+        SqlDialect::ClickHouse => Fragment::fill(
             "CAST(CASE WHEN abs({0}) < 9223372036854774784 THEN {0} END AS BIGINT)",
             &[&value.sql],
         ),
@@ -72,7 +72,7 @@ fn float_to_int(engine: Engine, value: &Typed) -> Typed {
 }
 
 /// What is no number is nothing.
-fn text_to_int(engine: Engine, value: &Typed) -> Typed {
+fn text_to_int(engine: SqlDialect, value: &Typed) -> Typed {
     let pattern = Fragment::word("'^[-+]?[0-9]{1,18}$'");
     let template = engine.pick([
         "CASE WHEN {0} ~ {1} THEN CAST({0} AS BIGINT) END",
@@ -82,7 +82,7 @@ fn text_to_int(engine: Engine, value: &Typed) -> Typed {
     Typed::of(Fragment::fill(template, &[&value.sql, &pattern]), Type::Int, &[value])
 }
 
-pub fn to_float(engine: Engine, value: &Typed) -> Result<Typed> {
+pub fn to_float(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     match &value.ty {
         Type::Float => Ok(value.clone()),
         Type::Int | Type::Null => {
@@ -97,14 +97,14 @@ pub fn to_float(engine: Engine, value: &Typed) -> Result<Typed> {
                 "toFloat64OrNull({0})",
             ]);
             let sql = Fragment::fill(template, &[&value.sql, &pattern]);
-            Ok(Typed::of(domain::float(engine, &sql), Type::Float, &[value]))
+            Ok(Typed::of(type_domains::float(engine, &sql), Type::Float, &[value]))
         }
         _ => to_float(engine, &to_int(engine, value)?),
     }
 }
 
 /// As it would stand in an answer. In Postgres a list of more than 64 KiB has no text.
-pub fn to_text(engine: Engine, value: &Typed) -> Result<Typed> {
+pub fn to_text(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     let template = match &value.ty {
         Type::Text => return Ok(value.clone()),
         Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
@@ -137,7 +137,7 @@ pub fn to_text(engine: Engine, value: &Typed) -> Result<Typed> {
 }
 
 /// Texts one after the other; what is none becomes one. The first 4,096 characters of it, and of each list in it.
-pub fn concat(engine: Engine, values: &[Typed]) -> Result<Typed> {
+pub fn concat(engine: SqlDialect, values: &[Typed]) -> Result<Typed> {
     let texts = values.iter().map(|value| to_text(engine, value)).collect::<Result<Vec<_>>>()?;
     let cut = |sql: &Fragment| {
         let template = ["left({0}, 4096)", "substr({0}, 1, 4096)", "{0}"];

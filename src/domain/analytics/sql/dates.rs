@@ -3,9 +3,9 @@
 use super::casts;
 use super::fragment::Fragment;
 use super::functions::Args;
-use super::kinds::{Engine, Type, Typed, Unit};
 use super::times::{self, DAY_MS, SECOND_MS};
-use super::{domain, invalid, shown};
+use super::types::{SqlDialect, Type, Typed, Unit};
+use super::{invalid, shown, type_domains};
 use crate::error::Result;
 
 pub fn now(args: &Args<'_>) -> Result<Typed> {
@@ -34,15 +34,16 @@ fn time(args: &Args<'_>) -> Result<Typed> {
             Some(Some(at)) => times::known(at, Type::DateTime),
             Some(None) => times::out_of_range(),
             None => {
-                let exact = domain::exact(args.engine, value);
-                let at = domain::time(args.engine, &Fragment::fill("({0} * 1000)", &[&exact]));
+                let exact = type_domains::exact(args.engine, value);
+                let at =
+                    type_domains::time(args.engine, &Fragment::fill("({0} * 1000)", &[&exact]));
                 Ok(Typed::of(at, Type::DateTime, &[value]))
             }
         },
         Type::Float => {
             let seconds = Typed::fill("({0} * 1000)", Type::Float, &[value]);
             let at = casts::to_int(args.engine, &seconds)?;
-            Ok(Typed::of(domain::time(args.engine, &at.sql), Type::DateTime64, &[&at]))
+            Ok(Typed::of(type_domains::time(args.engine, &at.sql), Type::DateTime64, &[&at]))
         }
         other => invalid(format!("{} takes a time, not {other}", args.name)),
     }
@@ -107,7 +108,7 @@ pub fn from_unix_ms(args: &Args<'_>) -> Result<Typed> {
             Ok(Typed { ty: Type::DateTime64, ..value.clone() })
         }
         (Type::Int, None) => {
-            let at = domain::time(args.engine, &value.sql);
+            let at = type_domains::time(args.engine, &value.sql);
             Ok(Typed::of(at, Type::DateTime64, &[value]))
         }
         _ => invalid(format!("{} takes an Int64, not {}", args.name, value.ty)),
@@ -180,7 +181,7 @@ pub fn format(args: &Args<'_>) -> Result<Typed> {
 }
 
 /// One part of a time: its word for Postgres, and the one for SQLite, which most often is ClickHouse's too.
-fn formatted(engine: Engine, time: &Fragment, part: char) -> Result<Fragment> {
+fn formatted(engine: SqlDialect, time: &Fragment, part: char) -> Result<Fragment> {
     let (postgres, sqlite) = match part {
         'Y' => ("'YYYY'", "'%Y'"),
         'm' => ("'MM'", "'%m'"),
@@ -206,14 +207,16 @@ fn formatted(engine: Engine, time: &Fragment, part: char) -> Result<Fragment> {
     };
     let format = Fragment::word(engine.pick([postgres, sqlite, sqlite]));
     let template = match (engine, part) {
-        (Engine::Postgres, _) => "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', {1})",
-        (Engine::Sqlite, _) => "strftime({1}, {0} / 1000, 'unixepoch')",
+        (SqlDialect::Postgres, _) => "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', {1})",
+        (SqlDialect::Sqlite, _) => "strftime({1}, {0} / 1000, 'unixepoch')",
         // Minutes are %M in its old versions and %i in new ones, and the year of a week is in new ones alone.
-        (Engine::ClickHouse, 'i') => {
+        (SqlDialect::ClickHouse, 'i') => {
             "substring(formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%R'), 4, 2)"
         }
-        (Engine::ClickHouse, 'G') => "toString(toISOYear(toDateTime(intDiv({0}, 1000), 'UTC')))",
-        (Engine::ClickHouse, _) => "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), {1})",
+        (SqlDialect::ClickHouse, 'G') => {
+            "toString(toISOYear(toDateTime(intDiv({0}, 1000), 'UTC')))"
+        }
+        (SqlDialect::ClickHouse, _) => "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), {1})",
     };
     Ok(Fragment::fill(template, &[time, &format]))
 }

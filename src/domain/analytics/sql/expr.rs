@@ -5,9 +5,9 @@ use std::mem;
 use sqlparser::ast::{CaseWhen, CastKind, CeilFloorKind, Expr, Query, UnaryOperator};
 
 use super::functions::{self, Args};
-use super::kinds::{Engine, Type, Typed, Unit};
 use super::scope::{Place, Scope, State};
 use super::translate::Translator;
+use super::types::{SqlDialect, Type, Typed, Unit};
 use super::{arrays, casts, invalid, literals, operators, patterns, shown, times, unsupported};
 use crate::error::Result;
 
@@ -240,13 +240,13 @@ impl Translator<'_> {
     fn exists(&mut self, query: &Query, negated: bool) -> Result<Typed> {
         let rows = self.query(query, self.asked.inner_rows_max)?;
         let template = match (self.engine, negated) {
-            (Engine::Postgres | Engine::Sqlite, false) => "EXISTS ({0})",
-            (Engine::Postgres | Engine::Sqlite, true) => "(NOT EXISTS ({0}))",
+            (SqlDialect::Postgres | SqlDialect::Sqlite, false) => "EXISTS ({0})",
+            (SqlDialect::Postgres | SqlDialect::Sqlite, true) => "(NOT EXISTS ({0}))",
             // Its old versions have no EXISTS.
-            (Engine::ClickHouse, false) => {
+            (SqlDialect::ClickHouse, false) => {
                 "((SELECT count() FROM (SELECT 1 FROM ({0}) LIMIT 1)) > 0)"
             }
-            (Engine::ClickHouse, true) => {
+            (SqlDialect::ClickHouse, true) => {
                 "((SELECT count() FROM (SELECT 1 FROM ({0}) LIMIT 1)) = 0)"
             }
         };
@@ -277,7 +277,7 @@ impl Translator<'_> {
     }
 }
 
-fn unary(engine: Engine, operator: UnaryOperator, value: Typed) -> Result<Typed> {
+fn unary(engine: SqlDialect, operator: UnaryOperator, value: Typed) -> Result<Typed> {
     match operator {
         UnaryOperator::Plus => value.number("+"),
         UnaryOperator::Not => {

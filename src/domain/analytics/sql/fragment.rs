@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::kinds::Engine;
+use super::types::SqlDialect;
 
 /// The most pieces that a query may come to. Repeated use of one alias could otherwise double it again and again.
 const PIECES_MAX: usize = 20_000;
@@ -133,7 +133,7 @@ impl Fragment {
 
     /// As text, and the texts that are bound to `$1`, `$2` …; nothing if it has grown too long. Equal texts are bound
     /// once, so that equal expressions stay equal.
-    pub fn render(&self, engine: Engine) -> Option<(String, Vec<String>)> {
+    pub fn render(&self, engine: SqlDialect) -> Option<(String, Vec<String>)> {
         if self.is_too_long {
             return None;
         }
@@ -144,14 +144,16 @@ impl Fragment {
                 Piece::Word(word) => write!(sql, "{}", spelled(word, engine)),
                 Piece::Name(letter, number) => write!(sql, "{letter}{number}"),
                 Piece::Int(value) => match engine {
-                    Engine::Postgres | Engine::Sqlite => write!(sql, "CAST({value} AS BIGINT)"),
-                    Engine::ClickHouse => write!(sql, "toInt64({value})"),
+                    SqlDialect::Postgres | SqlDialect::Sqlite => {
+                        write!(sql, "CAST({value} AS BIGINT)")
+                    }
+                    SqlDialect::ClickHouse => write!(sql, "toInt64({value})"),
                 },
                 Piece::Float(value) => match engine {
-                    Engine::Postgres | Engine::Sqlite => {
+                    SqlDialect::Postgres | SqlDialect::Sqlite => {
                         write!(sql, "CAST({value:?} AS DOUBLE PRECISION)")
                     }
-                    Engine::ClickHouse => write!(sql, "toFloat64({value:?})"),
+                    SqlDialect::ClickHouse => write!(sql, "toFloat64({value:?})"),
                 },
                 Piece::Text(text) => {
                     let known = texts.iter().position(|known| **known == **text);
@@ -160,11 +162,11 @@ impl Fragment {
                         texts.len() - 1
                     });
                     match engine {
-                        Engine::Postgres | Engine::Sqlite => {
+                        SqlDialect::Postgres | SqlDialect::Sqlite => {
                             write!(sql, "CAST(${} AS TEXT)", index + 1)
                         }
                         // A text and nothing around it, which its indexes can be held against.
-                        Engine::ClickHouse => write!(sql, "${}", index + 1),
+                        SqlDialect::ClickHouse => write!(sql, "${}", index + 1),
                     }
                 }
                 Piece::Digits(values) => {
@@ -184,7 +186,7 @@ impl Fragment {
 }
 
 /// The types and truths of our words, as an engine calls them. What ClickHouse is not told can be NULL cannot be.
-fn spelled(word: &'static str, engine: Engine) -> Cow<'static, str> {
+fn spelled(word: &'static str, engine: SqlDialect) -> Cow<'static, str> {
     const TYPES: [(&str, &str); 5] = [
         (" AS BIGINT)", " AS Nullable(Int64))"),
         (" AS INTEGER)", " AS Nullable(Int32))"),
@@ -193,16 +195,16 @@ fn spelled(word: &'static str, engine: Engine) -> Cow<'static, str> {
         (" AS BOOLEAN)", " AS Nullable(UInt8))"),
     ];
     match (engine, word) {
-        (Engine::Postgres | Engine::Sqlite, _) => word.into(),
-        (Engine::ClickHouse, "TRUE") => "1".into(),
-        (Engine::ClickHouse, "FALSE") => "0".into(),
-        (Engine::ClickHouse, word) if word.contains(" AS ") => {
+        (SqlDialect::Postgres | SqlDialect::Sqlite, _) => word.into(),
+        (SqlDialect::ClickHouse, "TRUE") => "1".into(),
+        (SqlDialect::ClickHouse, "FALSE") => "0".into(),
+        (SqlDialect::ClickHouse, word) if word.contains(" AS ") => {
             let ours = TYPES.iter().filter(|(ours, _)| word.contains(ours));
             ours.fold(word.into(), |word: Cow<'_, str>, (ours, theirs)| {
                 word.replace(ours, theirs).into()
             })
         }
-        (Engine::ClickHouse, word) => word.into(),
+        (SqlDialect::ClickHouse, word) => word.into(),
     }
 }
 
@@ -216,10 +218,10 @@ mod tests {
 
         let filled = Fragment::fill("({0} = {1} OR {0} = 'x')", &[&hostile, &Fragment::int(-5)]);
 
-        let (sql, texts) = filled.render(Engine::Postgres).expect("it is short");
+        let (sql, texts) = filled.render(SqlDialect::Postgres).expect("it is short");
         assert_eq!(sql, "(CAST($1 AS TEXT) = CAST(-5 AS BIGINT) OR CAST($1 AS TEXT) = 'x')");
         assert_eq!(texts, ["'); DROP TABLE keys; --"]);
-        let (sql, texts) = filled.render(Engine::ClickHouse).expect("it is short");
+        let (sql, texts) = filled.render(SqlDialect::ClickHouse).expect("it is short");
         assert_eq!(sql, "($1 = toInt64(-5) OR $1 = 'x')");
         assert_eq!(texts, ["'); DROP TABLE keys; --"]);
     }
@@ -229,8 +231,8 @@ mod tests {
         let number = Fragment::fill("CAST({0} AS BIGINT) + 1", &[&Fragment::word("TRUE")]);
         let sql = |engine| number.render(engine).map(|(sql, _)| sql);
 
-        assert_eq!(sql(Engine::Sqlite).as_deref(), Some("CAST(TRUE AS BIGINT) + 1"));
-        assert_eq!(sql(Engine::ClickHouse).as_deref(), Some("CAST(1 AS Nullable(Int64)) + 1"));
+        assert_eq!(sql(SqlDialect::Sqlite).as_deref(), Some("CAST(TRUE AS BIGINT) + 1"));
+        assert_eq!(sql(SqlDialect::ClickHouse).as_deref(), Some("CAST(1 AS Nullable(Int64)) + 1"));
     }
 
     #[test]
@@ -240,6 +242,6 @@ mod tests {
             grown = Fragment::fill("({0} + {0})", &[&grown]);
         }
 
-        assert!(grown.render(Engine::Sqlite).is_none());
+        assert!(grown.render(SqlDialect::Sqlite).is_none());
     }
 }

@@ -3,11 +3,11 @@
 use sqlparser::ast::{JoinConstraint, ObjectName, TableFactor, TableWithJoins};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Origin};
 use super::scope::{Column, Relation, Scope};
 use super::tables::Table;
 use super::translate::Translator;
-use super::{fault, invalid, operators, shape, shown, unsupported, views};
+use super::types::{Origin, SqlDialect};
+use super::{fault, grammar, invalid, operators, shown, unsupported, views};
 use crate::error::{QueryFault, Result};
 
 impl Translator<'_> {
@@ -21,7 +21,7 @@ impl Translator<'_> {
             }
             sql.append(&self.relation(&mut scope, relation)?);
             for join in joins {
-                let (words, constraint) = shape::join(join)?;
+                let (words, constraint) = grammar::join(join)?;
                 if from.len() > 1 && [" RIGHT JOIN ", " FULL JOIN "].contains(&words) {
                     return unsupported("RIGHT or FULL JOIN beside a comma");
                 }
@@ -61,7 +61,7 @@ impl Translator<'_> {
                 if !is_plain {
                     return unsupported("a word after a table's name");
                 }
-                let alias = alias.as_ref().map(shape::table_alias).transpose()?;
+                let alias = alias.as_ref().map(grammar::table_alias).transpose()?;
                 self.table(name, alias.map(|alias| alias.value.as_str()))?
             }
             TableFactor::Derived { lateral, subquery, alias, sample } => {
@@ -70,7 +70,7 @@ impl Translator<'_> {
                 }
                 let rows = self.query(subquery, self.asked.inner_rows_max)?;
                 let name = self.name('t');
-                let alias = alias.as_ref().map(shape::table_alias).transpose()?;
+                let alias = alias.as_ref().map(grammar::table_alias).transpose()?;
                 let columns = rows.seen_as(&name);
                 let relation = Relation { name: alias.map(|alias| alias.value.clone()), columns };
                 (Fragment::fill("({0}) AS {1}", &[&rows.sql, &name]), relation)
@@ -92,7 +92,7 @@ impl Translator<'_> {
 
     /// A query of WITH, or one of the public tables. There is nothing else to be named.
     fn table(&mut self, name: &ObjectName, alias: Option<&str>) -> Result<(Fragment, Relation)> {
-        let Some(ident) = shape::single(name) else {
+        let Some(ident) = grammar::single(name) else {
             return fault(
                 QueryFault::Table,
                 "a table is named by one word, without a database before it",
@@ -103,10 +103,10 @@ impl Translator<'_> {
         if let Some(cte) = self.ctes.iter().rev().find(|cte| cte.user_name == ident.value) {
             let columns = cte.rows.seen_as(&own);
             let sql = match self.engine {
-                Engine::Postgres | Engine::Sqlite => {
+                SqlDialect::Postgres | SqlDialect::Sqlite => {
                     Fragment::fill("{0} AS {1}", &[&cte.name, &own])
                 }
-                Engine::ClickHouse => Fragment::fill("({0}) AS {1}", &[&cte.rows.sql, &own]),
+                SqlDialect::ClickHouse => Fragment::fill("({0}) AS {1}", &[&cte.rows.sql, &own]),
             };
             return Ok((sql, Relation { name: called, columns }));
         }
@@ -141,8 +141,8 @@ impl Translator<'_> {
     /// Within the fence there may be [`Narrowing`](super::kinds::Narrowing)s, by which an engine finds its rows.
     fn fenced(&self, table: &Table, read: usize, name: &Fragment) -> Fragment {
         let view = match self.engine {
-            Engine::ClickHouse => views::clickhouse::view(table, self.asked),
-            engine @ (Engine::Postgres | Engine::Sqlite) => {
+            SqlDialect::ClickHouse => views::clickhouse::view(table, self.asked),
+            engine @ (SqlDialect::Postgres | SqlDialect::Sqlite) => {
                 views::view(table, engine, &self.asked.visible)
             }
         };
@@ -161,7 +161,7 @@ impl Translator<'_> {
         words: &'static str,
         constraint: &'q JoinConstraint,
     ) -> Result<Fragment> {
-        if self.engine != Engine::ClickHouse {
+        if self.engine != SqlDialect::ClickHouse {
             return self.joined_by(scope, words, constraint);
         }
         let plain = hidden_keys(scope, words);
@@ -224,7 +224,7 @@ fn using(scope: &mut Scope<'_>, words: &'static str, names: &[ObjectName]) -> Re
         return invalid("there is nothing to join");
     };
     for name in names {
-        let Some(name) = shape::single(name) else {
+        let Some(name) = grammar::single(name) else {
             return invalid("USING takes the names of columns");
         };
         let named = |column: &&mut Column| *column.name == *name.value;

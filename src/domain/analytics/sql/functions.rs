@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use sqlparser::ast::{Expr, Function as FunctionCall};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Type, Typed};
+use super::grammar::{self, Call, Given};
 use super::scope::Scope;
-use super::shape::{self, Call, Given};
 use super::translate::Translator;
+use super::types::{SqlDialect, Type, Typed};
 use super::{aggregates, arrays, casts, dates, fault, invalid, numbers, operators, shown};
 use crate::error::{QueryFault, Result};
 
 /// What a function is called with.
 pub struct Args<'c> {
-    pub engine: Engine,
+    pub engine: SqlDialect,
     /// In unix milliseconds.
     pub now: i64,
     /// As it is written in the documentation.
@@ -127,7 +127,7 @@ impl Translator<'_> {
         scope: &mut Scope<'q>,
         function: &'q FunctionCall,
     ) -> Result<Typed> {
-        let call = shape::call(function)?;
+        let call = grammar::call(function)?;
         let Some(name) = names().find(|name| name.eq_ignore_ascii_case(call.name)) else {
             let name = shown(call.name);
             return fault(
@@ -224,10 +224,10 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
         return invalid("substring takes a String, where to begin, and how much");
     }
     let from = match args.engine {
-        Engine::ClickHouse => return Ok(characters(args)),
-        Engine::Sqlite => args.given[1].sql.clone(),
+        SqlDialect::ClickHouse => return Ok(characters(args)),
+        SqlDialect::Sqlite => args.given[1].sql.clone(),
         // Counted from the end, and within what Postgres takes.
-        Engine::Postgres => Fragment::fill(
+        SqlDialect::Postgres => Fragment::fill(
             "CAST(GREATEST(LEAST(CASE WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE {1} END, 1000000000), -1000000000) AS INTEGER)",
             &[&value.sql, &args.given[1].sql],
         ),
@@ -235,7 +235,7 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
     let sql = match args.given.get(2) {
         None => Fragment::fill("substr({0}, {1})", &[&value.sql, &from]),
         Some(length) => {
-            let template = if args.engine == Engine::Sqlite {
+            let template = if args.engine == SqlDialect::Sqlite {
                 "substr({0}, {1}, max({2}, 0))"
             } else {
                 "substr({0}, {1}, CAST(LEAST(GREATEST({2}, 0), 1000000000) AS INTEGER))"
@@ -293,17 +293,17 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
         }
     }
     let sql = match args.engine {
-        Engine::ClickHouse => {
+        SqlDialect::ClickHouse => {
             // New versions make a text of a number too.
             let template =
                 "CASE WHEN JSONType({0}) = 'String' THEN JSONExtractString({0}) ELSE '' END";
             Fragment::fill(template, &[&Fragment::list(", ", given)])
         }
-        Engine::Sqlite => Fragment::fill(
+        SqlDialect::Sqlite => Fragment::fill(
             "CASE WHEN json_valid({0}) AND json_type({0}, {1}) = 'text' THEN json_extract({0}, {1}) ELSE '' END",
             &[&value.sql, &Fragment::text(&path)],
         ),
-        Engine::Postgres => {
+        SqlDialect::Postgres => {
             let keys = Fragment::text(&serde_json::json!(keys).to_string());
             let found = Fragment::fill(
                 "(keyward_events.json_or_null({0}) #> ARRAY(SELECT jsonb_array_elements_text(CAST({1} AS jsonb))))",

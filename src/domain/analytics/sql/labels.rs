@@ -3,7 +3,7 @@
 use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 
 use super::functions;
-use super::shape::{self, Given};
+use super::grammar::{self, Given};
 
 pub fn label(expr: &Expr) -> String {
     match expr {
@@ -25,7 +25,7 @@ pub fn label(expr: &Expr) -> String {
             Some(word) => format!("{word}({}, {})", label(left), label(right)),
             None => expr.to_string(),
         },
-        Expr::Function(function) => match shape::call(function) {
+        Expr::Function(function) => match grammar::call(function) {
             Ok(call) if call.over.is_none() && !call.is_distinct => {
                 let known = functions::names().find(|name| name.eq_ignore_ascii_case(call.name));
                 let name = known.unwrap_or(call.name);

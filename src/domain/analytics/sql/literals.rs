@@ -3,8 +3,8 @@
 use sqlparser::ast::Value;
 
 use super::fragment::Fragment;
-use super::kinds::{Type, Typed};
-use super::{domain, invalid, shown, unsupported};
+use super::types::{Type, Typed};
+use super::{invalid, shown, type_domains, unsupported};
 use crate::error::Result;
 
 pub fn value(value: &Value) -> Result<Typed> {
@@ -32,7 +32,7 @@ fn number(number: &str) -> Result<Typed> {
     }
     match digits.parse::<f64>() {
         Ok(float)
-            if domain::has_float(float)
+            if type_domains::has_float(float)
                 && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') =>
         {
             Ok(Typed::of(Fragment::float(float), Type::Float, &[]))

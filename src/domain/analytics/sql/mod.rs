@@ -16,40 +16,40 @@
 //! its parts, where it would falsify sums.
 
 mod aggregates;
-mod answer;
 mod arrays;
 mod casts;
 mod dates;
-mod domain;
 mod expr;
 mod fragment;
 mod from;
 mod functions;
-mod kinds;
+mod grammar;
 mod labels;
 mod literals;
 mod numbers;
 mod operators;
 mod parse;
 mod patterns;
+mod reply;
 mod scope;
 mod select;
-mod shape;
 mod tables;
 mod times;
 mod translate;
+mod type_domains;
+mod types;
 mod views;
 
 use std::panic;
 use std::thread;
 
-pub use answer::{Column, object};
-pub use kinds::{Engine, Type};
+pub use reply::{Column, object};
 pub use tables::{Family, Grain, TABLES};
-pub use views::Visible;
+pub use types::{SqlDialect, Type};
+pub use views::RowScope;
 
 use crate::error::{Error, QueryFault, Result};
-use crate::model::{BoundQuery, Delivered, Retention};
+use crate::model::{BoundQuery, DeliverySnapshot, Retention};
 use fragment::Fragment;
 use translate::{Rows, Translator};
 
@@ -70,9 +70,9 @@ const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 /// Who asks for what.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct QueryContext {
     pub family: Family,
-    pub visible: Visible,
+    pub visible: RowScope,
     /// In unix milliseconds.
     pub now: i64,
     pub retention: Retention,
@@ -82,12 +82,12 @@ pub struct Asked {
     /// rows would be wrong.
     pub inner_rows_max: Option<u64>,
     /// Which rows of ClickHouse count.
-    pub delivered: Delivered,
+    pub delivered: DeliverySnapshot,
 }
 
 /// A question that can be put to an engine, and what its answer consists of.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct CompiledQuery {
     /// Gives rows of one column: a JSON list of the columns' values, or NULL where these are too long. That of
     /// ClickHouse gives the columns.
     pub query: BoundQuery,
@@ -96,7 +96,7 @@ pub struct Question {
 
 /// Reads a query and writes it for an engine. Whatever the text is, the answer is a query that sees only what it may,
 /// or an error that says what is wrong with the text.
-pub fn translate(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
+pub fn translate(text: &str, engine: SqlDialect, asked: &QueryContext) -> Result<CompiledQuery> {
     thread::scope(|scope| {
         let work = || understood(text, engine, asked);
         let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
@@ -105,17 +105,17 @@ pub fn translate(text: &str, engine: Engine, asked: &Asked) -> Result<Question> 
     })
 }
 
-fn understood(text: &str, engine: Engine, asked: &Asked) -> Result<Question> {
+fn understood(text: &str, engine: SqlDialect, asked: &QueryContext) -> Result<CompiledQuery> {
     let query = parse::parse(text)?;
     let mut translator = Translator::new(engine, asked);
     let rows = translator.query(&query, Some(asked.rows_max))?;
     let columns = answered(&rows)?;
     let sql = match engine {
-        Engine::Postgres | Engine::Sqlite => whole(engine, &rows),
-        Engine::ClickHouse => rows.sql,
+        SqlDialect::Postgres | SqlDialect::Sqlite => whole(engine, &rows),
+        SqlDialect::ClickHouse => rows.sql,
     };
     match sql.render(engine) {
-        Some((sql, texts)) => Ok(Question { query: BoundQuery { sql, texts }, columns }),
+        Some((sql, texts)) => Ok(CompiledQuery { query: BoundQuery { sql, texts }, columns }),
         None => {
             invalid("the query is too large once its names are replaced by what they stand for")
         }
@@ -136,21 +136,21 @@ fn answered(rows: &Rows) -> Result<Vec<Column>> {
 }
 
 /// A SELECT that makes each row a JSON list. ClickHouse makes such lists itself.
-fn whole(engine: Engine, rows: &Rows) -> Fragment {
+fn whole(engine: SqlDialect, rows: &Rows) -> Fragment {
     let values = rows.columns.iter().zip(rows.first..).map(|((_, ty), number)| {
         let value = Fragment::fill("q.{0}", &[&Fragment::name('c', number)]);
         match (engine, ty) {
-            (Engine::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
+            (SqlDialect::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
             // Its JSON has fewer digits than a number, and no word for one without end.
-            (Engine::Sqlite, Type::Float) => {
+            (SqlDialect::Sqlite, Type::Float) => {
                 let template = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
                 Fragment::fill(template, &[&value])
             }
-            (Engine::Postgres | Engine::Sqlite | Engine::ClickHouse, _) => value,
+            (SqlDialect::Postgres | SqlDialect::Sqlite | SqlDialect::ClickHouse, _) => value,
         }
     });
     let values = Fragment::list(", ", &values.collect::<Vec<_>>());
-    let template = if engine == Engine::Sqlite {
+    let template = if engine == SqlDialect::Sqlite {
         "json_array({0})"
     } else {
         "CAST(json_build_array({0}) AS TEXT)"
@@ -164,11 +164,11 @@ fn whole(engine: Engine, rows: &Rows) -> Fragment {
 
 /// The bytes of a row's texts and lists. They are summed before the row is made of them: one list may be selected in
 /// every column, and each column would have a copy of it.
-fn size(engine: Engine, rows: &Rows) -> Fragment {
+fn size(engine: SqlDialect, rows: &Rows) -> Fragment {
     let mut size = Fragment::int(0);
     for ((_, ty), number) in rows.columns.iter().zip(rows.first..) {
         let template = match (engine, ty) {
-            (Engine::Postgres, Type::Array(_)) => " + COALESCE(pg_column_size(q.{0}), 0)",
+            (SqlDialect::Postgres, Type::Array(_)) => " + COALESCE(pg_column_size(q.{0}), 0)",
             (_, Type::Text | Type::Array(_)) => " + COALESCE(octet_length(q.{0}), 0)",
             _ => continue,
         };
@@ -178,7 +178,7 @@ fn size(engine: Engine, rows: &Rows) -> Fragment {
 }
 
 fn fault<T>(fault: QueryFault, message: impl Into<String>) -> Result<T> {
-    Err(Error::Question(fault, message.into()))
+    Err(Error::AnalyticsQuery(fault, message.into()))
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T> {

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::fragment::Fragment;
 use super::functions::Args;
-use super::kinds::{Engine, Type, Typed};
-use super::{casts, domain, invalid};
+use super::types::{SqlDialect, Type, Typed};
+use super::{casts, invalid, type_domains};
 use crate::error::Result;
 
 pub fn abs(args: &Args<'_>) -> Result<Typed> {
@@ -13,15 +13,16 @@ pub fn abs(args: &Args<'_>) -> Result<Typed> {
     let sql = match (engine, &value.ty) {
         (_, Type::Float) => Fragment::fill("abs({0})", &[&value.sql]),
         // It fails at the least number.
-        (Engine::Sqlite, _) => domain::int(
+        (SqlDialect::Sqlite, _) => type_domains::int(
             engine,
             &Fragment::fill("abs(max({0}, -9223372036854775807))", &[&value.sql]),
         ),
-        (Engine::Postgres, _) => {
-            domain::int(engine, &Fragment::fill("abs({0})", &[&domain::exact(engine, value)]))
-        }
+        (SqlDialect::Postgres, _) => type_domains::int(
+            engine,
+            &Fragment::fill("abs({0})", &[&type_domains::exact(engine, value)]),
+        ),
         // It gives a type that does not go with others.
-        (Engine::ClickHouse, _) => Fragment::fill("toInt64(abs({0}))", &[&value.sql]),
+        (SqlDialect::ClickHouse, _) => Fragment::fill("toInt64(abs({0}))", &[&value.sql]),
     };
     Ok(Typed::of(sql, value.ty.clone(), &[value]))
 }

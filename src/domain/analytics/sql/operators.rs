@@ -3,10 +3,10 @@
 use sqlparser::ast::{BinaryOperator, Expr, Query};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Narrowing, Type, Typed};
 use super::scope::Scope;
 use super::translate::{Rows, Translator};
-use super::{casts, domain, fault, invalid, shown, times, unsupported};
+use super::types::{Narrowing, SqlDialect, Type, Typed};
+use super::{casts, fault, invalid, shown, times, type_domains, unsupported};
 use crate::error::{QueryFault, Result};
 
 impl Translator<'_> {
@@ -127,7 +127,7 @@ impl Translator<'_> {
         }
         // A list of ClickHouse holds nothing but what is written out.
         let is_written = items.iter().all(|item| item.known.is_some());
-        let sql = if self.engine == Engine::ClickHouse && !is_written {
+        let sql = if self.engine == SqlDialect::ClickHouse && !is_written {
             let same =
                 items.iter().map(|item| Fragment::fill("{0} = {1}", &[&value.sql, &item.sql]));
             let any = Fragment::list(" OR ", &same.collect::<Vec<_>>());
@@ -171,7 +171,7 @@ impl Translator<'_> {
     /// The rows of a query after IN. Postgres may keep them in memory, whatever they come to; so they are counted like
     /// lists, of equal ones one. They are stored first, because rows that are read again would count again.
     fn members(&mut self, rows: &Rows) -> Fragment {
-        if self.engine != Engine::Postgres {
+        if self.engine != SqlDialect::Postgres {
             return rows.sql.clone();
         }
         let (all, stored) = (self.name('m'), self.name('w'));
@@ -247,7 +247,7 @@ fn comparable(left: Typed, right: Typed) -> Result<(Typed, Typed)> {
 }
 
 fn arithmetic(
-    engine: Engine,
+    engine: SqlDialect,
     operator: &BinaryOperator,
     left: Typed,
     right: Typed,
@@ -280,42 +280,45 @@ fn arithmetic(
     let sql = match operator {
         BinaryOperator::Modulo => Fragment::fill(template, &[&left.sql, &right.sql]),
         _ if is_whole => {
-            let exact = parts.map(|part| domain::exact(engine, part));
-            domain::int(engine, &Fragment::fill(template, &exact.each_ref()))
+            let exact = parts.map(|part| type_domains::exact(engine, part));
+            type_domains::int(engine, &Fragment::fill(template, &exact.each_ref()))
         }
         // Times a whole number nothing becomes smaller.
         BinaryOperator::Multiply
-            if engine == Engine::Postgres
+            if engine == SqlDialect::Postgres
                 && parts.iter().all(|part| part.known_int().is_none()) =>
         {
-            let exact = parts.map(|part| domain::exact(engine, part));
-            domain::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
+            let exact = parts.map(|part| type_domains::exact(engine, part));
+            type_domains::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
         }
-        _ => domain::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql])),
+        _ => type_domains::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql])),
     };
     Ok(Typed::of(sql, ty, &parts))
 }
 
 /// Of whole numbers it is neither too large nor too small for a float.
-fn quotient(engine: Engine, left: &Typed, right: &Typed) -> Typed {
+fn quotient(engine: SqlDialect, left: &Typed, right: &Typed) -> Typed {
     let is_whole = left.ty != Type::Float && right.ty != Type::Float;
-    let sql = if engine == Engine::Postgres && !is_whole {
-        let exact = [left, right].map(|part| domain::exact(engine, part));
+    let sql = if engine == SqlDialect::Postgres && !is_whole {
+        let exact = [left, right].map(|part| type_domains::exact(engine, part));
         // With as many places as a float has, wherever its point is.
         let template = "({0} * 1.0000000000000000000000000000000000000000 / NULLIF({1}, 0))";
-        domain::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
+        type_domains::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
     } else {
         let template = "(CAST({0} AS DOUBLE PRECISION) / NULLIF(CAST({1} AS DOUBLE PRECISION), 0))";
-        domain::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql]))
+        type_domains::float(engine, &Fragment::fill(template, &[&left.sql, &right.sql]))
     };
     Typed::of(sql, Type::Float, &[left, right])
 }
 
 /// The number with the other sign.
-pub fn negated(engine: Engine, value: &Typed) -> Typed {
+pub fn negated(engine: SqlDialect, value: &Typed) -> Typed {
     let sql = match value.ty {
         Type::Float => Fragment::fill("(- {0})", &[&value.sql]),
-        _ => domain::int(engine, &Fragment::fill("(- {0})", &[&domain::exact(engine, value)])),
+        _ => type_domains::int(
+            engine,
+            &Fragment::fill("(- {0})", &[&type_domains::exact(engine, value)]),
+        ),
     };
     Typed::of(sql, value.ty.clone(), &[value])
 }

@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Query> {
     let dialect = ClickHouseDialect {};
     // What a text's escapes mean is said in `literals`.
     let tokens = Tokenizer::new(&dialect, text).with_unescape(false).tokenize_with_location();
-    let tokens = tokens.or_else(|e| invalid(told(&e.to_string())))?;
+    let tokens = tokens.or_else(|e| invalid(parse_error_message(&e.to_string())))?;
     let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
     if count > TOKENS_MAX {
         return invalid(format!("the query has more than {TOKENS_MAX} words and signs"));
@@ -51,7 +51,9 @@ pub fn parse(text: &str) -> Result<Query> {
         Ok(statements) => only_select(statements),
         Err(_) if !starts_as_select => not_a_select(),
         Err(ParserError::RecursionLimitExceeded) => invalid("the query is nested too deeply"),
-        Err(ParserError::TokenizerError(e) | ParserError::ParserError(e)) => invalid(told(&e)),
+        Err(ParserError::TokenizerError(e) | ParserError::ParserError(e)) => {
+            invalid(parse_error_message(&e))
+        }
     }
 }
 
@@ -93,6 +95,6 @@ pub fn not_a_select<T>() -> Result<T> {
 }
 
 /// The parser tells of nothing but the query itself.
-fn told(message: &str) -> String {
+fn parse_error_message(message: &str) -> String {
     format!("the query cannot be read: {}", message.chars().take(MESSAGE_MAX).collect::<String>())
 }

@@ -1,14 +1,14 @@
 //! LIKE, in the words of each engine.
 
 use super::invalid;
-use super::kinds::{Engine, Type, Typed};
+use super::types::{SqlDialect, Type, Typed};
 use crate::error::Result;
 
 /// The longest pattern: no engine can be stopped while it compares one text with it.
 const PATTERN_MAX_CHARS: usize = 256;
 
 /// LIKE, and ILIKE in any letter case.
-pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> Result<Typed> {
+pub fn like(engine: SqlDialect, negated: bool, any_case: bool, values: &[Typed]) -> Result<Typed> {
     let [value, pattern] = values else { return invalid("LIKE takes a text and a pattern") };
     let (Type::Text, Some(known)) = (&value.ty, pattern.known_text()) else {
         return invalid("LIKE compares a text with a pattern that is written out");
@@ -18,12 +18,12 @@ pub fn like(engine: Engine, negated: bool, any_case: bool, values: &[Typed]) -> 
     }
     let escaped = escaped_anew(known);
     let (template, pattern) = match (engine, any_case) {
-        (Engine::Postgres | Engine::ClickHouse, false) => ("({0} LIKE {1})", escaped),
-        (Engine::Postgres, true) => ("({0} ILIKE {1})", escaped),
+        (SqlDialect::Postgres | SqlDialect::ClickHouse, false) => ("({0} LIKE {1})", escaped),
+        (SqlDialect::Postgres, true) => ("({0} ILIKE {1})", escaped),
         // LIKE of SQLite does not tell upper from lower case; GLOB does.
-        (Engine::Sqlite, true) => ("({0} LIKE {1} ESCAPE '\\')", escaped),
-        (Engine::Sqlite, false) => ("({0} GLOB {1})", globbed(known)),
-        (Engine::ClickHouse, true) => ("(lowerUTF8({0}) LIKE {1})", escaped.to_lowercase()),
+        (SqlDialect::Sqlite, true) => ("({0} LIKE {1} ESCAPE '\\')", escaped),
+        (SqlDialect::Sqlite, false) => ("({0} GLOB {1})", globbed(known)),
+        (SqlDialect::ClickHouse, true) => ("(lowerUTF8({0}) LIKE {1})", escaped.to_lowercase()),
     };
     let like = Typed::fill(template, Type::Flag, &[value, &Typed::text(&pattern)]);
     Ok(if negated { Typed::fill("(NOT {0})", Type::Flag, &[&like]) } else { like })

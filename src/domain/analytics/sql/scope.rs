@@ -5,8 +5,8 @@ use std::rc::Rc;
 use sqlparser::ast::Expr;
 
 use super::fragment::Fragment;
-use super::kinds::{Origin, Type, Typed};
 use super::tables::Table;
+use super::types::{Origin, Type, Typed};
 use super::{fault, invalid, shown};
 use crate::error::{QueryFault, Result};
 

@@ -7,11 +7,11 @@ use sqlparser::ast::{
 };
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Known, Narrowing, Typed};
+use super::grammar::{self, QueryParts, SelectParts};
 use super::labels::label;
 use super::scope::{Alias, Place, Scope, State};
-use super::shape::{self, QueryParts, SelectParts};
 use super::translate::{Rows, Translator};
+use super::types::{Constant, Narrowing, SqlDialect, Typed};
 use super::{arrays, invalid, shown};
 use crate::error::Result;
 
@@ -43,7 +43,7 @@ impl Translator<'_> {
         rows_max: Option<u64>,
     ) -> Result<Rows> {
         self.enter()?;
-        let parts = shape::select(select)?;
+        let parts = grammar::select(select)?;
         let (mut scope, mut from) = self.from(parts.from)?;
         scope.aliases = aliases(parts.items);
         let keys = self.group_by(&mut scope, &parts)?;
@@ -59,7 +59,7 @@ impl Translator<'_> {
         }
         from.append(&arrays::unnest(self.engine, &scope.unnested));
         from = narrowed(from, &tail.narrowings);
-        if self.engine == Engine::Postgres && scope.relations.len() + scope.unnested.len() > 1 {
+        if self.engine == SqlDialect::Postgres && scope.relations.len() + scope.unnested.len() > 1 {
             // It knows no bound of its own for what it puts on its disk.
             tail.conditions.push(Fragment::word("keyward_events.count_joined_row()"));
         }
@@ -116,13 +116,13 @@ impl Translator<'_> {
                     outputs.push(Output { name: called(alias).into(), value });
                 }
                 SelectItem::Wildcard(options) => {
-                    shape::star(options)?;
+                    grammar::star(options)?;
                     outputs.extend(star(scope, None)?);
                 }
                 SelectItem::QualifiedWildcard(kind, options) => {
-                    shape::star(options)?;
+                    grammar::star(options)?;
                     let name = match kind {
-                        SelectItemQualifiedWildcardKind::ObjectName(name) => shape::single(name),
+                        SelectItemQualifiedWildcardKind::ObjectName(name) => grammar::single(name),
                         SelectItemQualifiedWildcardKind::Expr(_) => None,
                     };
                     let Some(name) = name else {
@@ -141,7 +141,7 @@ impl Translator<'_> {
             if scope.keys.contains(&output.value.sql) {
                 output.value.loose = None;
             }
-            if let super::kinds::Type::Interval(_) = output.value.ty {
+            if let super::types::Type::Interval(_) = output.value.ty {
                 return invalid("an INTERVAL is added to a time, and not a column by itself");
             }
         }
@@ -189,7 +189,7 @@ impl Translator<'_> {
     ) -> Result<(Fragment, Vec<Typed>)> {
         let (mut written, mut sorted) = (Vec::new(), Vec::new());
         for by in order_by {
-            let (expr, direction) = shape::order_by(by)?;
+            let (expr, direction) = grammar::order_by(by)?;
             let value = match position(expr) {
                 Some(number) => match outputs.get(number.wrapping_sub(1)) {
                     Some(value) => value.clone(),
@@ -218,7 +218,7 @@ impl Translator<'_> {
             let Some(expr) = expr else { return Ok(None) };
             let mut scope = Scope::new(Vec::new());
             match self.expr(&mut scope, expr)?.known {
-                Some(Known::Int(number)) if number >= 0 => Ok(Some(number.unsigned_abs())),
+                Some(Constant::Int(number)) if number >= 0 => Ok(Some(number.unsigned_abs())),
                 _ => invalid("LIMIT and OFFSET are whole numbers"),
             }
         };

@@ -1,6 +1,6 @@
 //! The tables that a query may read, as their readers know them.
 
-use super::kinds::Type;
+use super::types::Type;
 use crate::model::Retention;
 
 /// What a table tells of.

@@ -8,9 +8,9 @@ use sqlparser::ast::{DataType, DateTimeField, TypedString, Value};
 
 use super::fragment::Fragment;
 use super::functions::Args;
-use super::kinds::{Engine, Type, Typed, Unit};
 use super::tables::Grain;
-use super::{domain, invalid, shown, unsupported};
+use super::types::{SqlDialect, Type, Typed, Unit};
+use super::{invalid, shown, type_domains, unsupported};
 use crate::error::Result;
 
 pub const SECOND_MS: i64 = 1_000;
@@ -71,7 +71,11 @@ impl Unit {
 }
 
 /// How whole numbers are divided so that a whole number comes out: everywhere but in ClickHouse by `/`.
-pub fn quotient(engine: Engine, others: &'static str, clickhouse: &'static str) -> &'static str {
+pub fn quotient(
+    engine: SqlDialect,
+    others: &'static str,
+    clickhouse: &'static str,
+) -> &'static str {
     engine.pick([others, others, clickhouse])
 }
 
@@ -91,7 +95,7 @@ pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
 }
 
 /// `+` and `-` with a time.
-pub fn moved(engine: Engine, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
+pub fn moved(engine: SqlDialect, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
     if left.ty.is_time() && right.ty.is_time() && is_minus {
         let in_days = left.ty == Type::Date && right.ty == Type::Date;
         let template = if in_days {
@@ -127,13 +131,13 @@ pub fn moved(engine: Engine, left: Typed, is_minus: bool, right: Typed) -> Resul
             None => out_of_range(),
         };
     }
-    let sql = domain::time(engine, &moved_sql(engine, &time.sql, &by, unit, is_minus));
+    let sql = type_domains::time(engine, &moved_sql(engine, &time.sql, &by, unit, is_minus));
     Ok(Typed::of(sql, ty, &[&time, &by]))
 }
 
 /// A time that is known.
 pub fn known(at: i64, ty: Type) -> Result<Typed> {
-    if domain::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
+    if type_domains::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
 }
 
 pub fn out_of_range<T>() -> Result<T> {
@@ -155,14 +159,14 @@ fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
 }
 
 fn moved_sql(
-    engine: Engine,
+    engine: SqlDialect,
     time: &Fragment,
     count: &Typed,
     unit: Unit,
     is_minus: bool,
 ) -> Fragment {
     let signed = |number: i64| Fragment::int(if is_minus { -number } else { number });
-    let wide = domain::exact(engine, count);
+    let wide = type_domains::exact(engine, count);
     if let Some(ms) = unit.ms() {
         return Fragment::fill("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
     }
@@ -171,7 +175,8 @@ fn moved_sql(
         let template = quotient(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
         return Fragment::fill(template, &[time, &count.sql, &part]);
     };
-    let months = domain::months(engine, &Fragment::fill("({0} * {1})", &[&wide, &signed(months)]));
+    let months =
+        type_domains::months(engine, &Fragment::fill("({0} * {1})", &[&wide, &signed(months)]));
     let template = engine.pick([
         "(CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => {1}))) AS BIGINT) * 1000 + {0} % 1000)",
         "(unixepoch({0} / 1000, 'unixepoch', {1} || ' months', 'floor') * 1000 + {0} % 1000)",
@@ -181,7 +186,12 @@ fn moved_sql(
 }
 
 /// The beginning of the unit.
-pub fn start(engine: Engine, time: &Typed, unit: Unit, week_begins_monday: bool) -> Result<Typed> {
+pub fn start(
+    engine: SqlDialect,
+    time: &Typed,
+    unit: Unit,
+    week_begins_monday: bool,
+) -> Result<Typed> {
     if !time.ty.is_time() {
         return invalid(format!(
             "a {} is cut from a time, not from {}; fromUnixTimestamp64Milli(…) makes one of unix milliseconds",
@@ -204,7 +214,7 @@ pub fn start(engine: Engine, time: &Typed, unit: Unit, week_begins_monday: bool)
     Ok(start)
 }
 
-fn start_template(engine: Engine, unit: Unit, week_begins_monday: bool) -> &'static str {
+fn start_template(engine: SqlDialect, unit: Unit, week_begins_monday: bool) -> &'static str {
     let whole = |others, clickhouse| quotient(engine, others, clickhouse);
     match unit {
         Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond => "{0}",

@@ -5,11 +5,13 @@ use std::rc::Rc;
 use sqlparser::ast::{self, SetExpr, SetOperator, SetQuantifier};
 
 use super::fragment::Fragment;
-use super::kinds::{Engine, Type};
+use super::grammar::{self, QueryParts};
 use super::scope::{Column, Place, Relation, Scope};
-use super::shape::{self, QueryParts};
 use super::tables::Table;
-use super::{Asked, COLUMNS_MAX, DEPTH_MAX, NODES_MAX, fault, invalid, parse, shown, unsupported};
+use super::types::{SqlDialect, Type};
+use super::{
+    COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, fault, invalid, parse, shown, unsupported,
+};
 use crate::error::{QueryFault, Result};
 
 /// Rows with columns `c5`, `c6` …: a SELECT, or what stands for one.
@@ -44,8 +46,8 @@ pub struct Cte {
 }
 
 pub struct Translator<'a> {
-    pub engine: Engine,
-    pub asked: &'a Asked,
+    pub engine: SqlDialect,
+    pub asked: &'a QueryContext,
     /// Those that can be named here, the innermost last.
     pub ctes: Vec<Cte>,
     names: usize,
@@ -57,7 +59,7 @@ pub struct Translator<'a> {
 }
 
 impl<'a> Translator<'a> {
-    pub fn new(engine: Engine, asked: &'a Asked) -> Self {
+    pub fn new(engine: SqlDialect, asked: &'a QueryContext) -> Self {
         let ctes = Vec::new();
         Self { engine, asked, ctes, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
     }
@@ -111,11 +113,11 @@ impl<'a> Translator<'a> {
     /// A query; `rows_max` bounds how many rows it gives.
     pub fn query(&mut self, query: &ast::Query, rows_max: Option<u64>) -> Result<Rows> {
         self.enter()?;
-        let parts = shape::query(query)?;
+        let parts = grammar::query(query)?;
         let visible = self.ctes.len();
         let mut with = Vec::new();
         for cte in parts.ctes {
-            let (name, query) = shape::cte(cte)?;
+            let (name, query) = grammar::cte(cte)?;
             if Table::resembles(&name.value) {
                 let name = shown(&name.value);
                 return fault(QueryFault::Table, format!("{name} is a table, and stays it"));
@@ -133,7 +135,7 @@ impl<'a> Translator<'a> {
             }
         };
         // Old versions of ClickHouse have no WITH, so there it stands where it is named.
-        if !with.is_empty() && self.engine != Engine::ClickHouse {
+        if !with.is_empty() && self.engine != SqlDialect::ClickHouse {
             let with = Fragment::list(", ", &with);
             rows.sql = Fragment::fill("WITH {0} {1}", &[&with, &rows.sql]);
         }
@@ -183,7 +185,7 @@ impl<'a> Translator<'a> {
         let right = self.alike(right, &columns, first)?;
         let words = Fragment::word(combined.words(self.engine));
         let rows = Rows { sql: Fragment::list("", [&left, &words, &right]), columns, first };
-        if self.engine == Engine::ClickHouse && combined == Combined::Once {
+        if self.engine == SqlDialect::ClickHouse && combined == Combined::Once {
             return Ok(self.each_once(rows));
         }
         Ok(rows)
@@ -262,7 +264,7 @@ enum Combined {
 }
 
 impl Combined {
-    fn words(self, engine: Engine) -> &'static str {
+    fn words(self, engine: SqlDialect) -> &'static str {
         match self {
             Self::All => " UNION ALL ",
             // ClickHouse gives each row once by a SELECT around it: its old versions know no other UNION.

@@ -7,19 +7,19 @@
 pub mod clickhouse;
 
 use super::fragment::Fragment;
-use super::kinds::Engine;
 use super::tables::{Family, Grain, Table};
+use super::types::SqlDialect;
 
 /// Whose events a query sees.
 #[derive(Debug, Clone)]
-pub struct Visible {
+pub struct RowScope {
     pub workspace_id: String,
     /// The ids of the APIs, or of the namespaces. Absent: all.
     pub only: Option<Vec<String>>,
 }
 
 /// `SELECT …` for a table, of Postgres or SQLite.
-pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
+pub fn view(table: &Table, engine: SqlDialect, visible: &RowScope) -> Fragment {
     let mut condition =
         Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&visible.workspace_id)]);
     if let Some(only) = &visible.only {
@@ -52,8 +52,8 @@ pub fn view(table: &Table, engine: Engine, visible: &Visible) -> Fragment {
     }
 }
 
-fn either(engine: Engine, postgres: &'static str, sqlite: &'static str) -> &'static str {
-    if engine == Engine::Postgres { postgres } else { sqlite }
+fn either(engine: SqlDialect, postgres: &'static str, sqlite: &'static str) -> &'static str {
+    if engine == SqlDialect::Postgres { postgres } else { sqlite }
 }
 
 const VERIFICATIONS: &str = r#"SELECT v.request_id AS "request_id", v.time AS "time",
@@ -126,7 +126,7 @@ CASE WHEN s.passed THEN v.spent ELSE 0 END AS "passed_tokens", "#,
 );
 
 /// The stored sums, and each event that is in none of them yet as a sum of one.
-fn sums(family: Family, grain: Grain, engine: Engine) -> Fragment {
+fn sums(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
     let words = |verifications, ratelimits| match family {
         Family::Verifications => Fragment::word(verifications),
         Family::Ratelimits => Fragment::word(ratelimits),

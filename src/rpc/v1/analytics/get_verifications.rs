@@ -1,10 +1,12 @@
 use crate::clock::Timestamp;
-use crate::domain::analytics::sums::{self, Group, Order, Question, SumsBy, Unit};
+use crate::domain::analytics::rollup_query::{
+    self, Group, Order, RollupGrouping, RollupQuery, RollupUnit,
+};
 use crate::error::Error;
 use crate::id::{ApiId, KeyId};
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{Positive, Unsigned, texts};
-use crate::rpc::v1::shapes::{Name, OwnerId};
+use crate::rpc::schemas::{Positive, Unsigned, texts};
+use crate::rpc::v1::schemas::{Name, OwnerId};
 
 /// Look at what verifications came to.
 ///
@@ -16,30 +18,30 @@ pub struct GetVerifications {
     pub api_id: Name,
     /// Only those of this user's keys.
     #[serde(default)]
-    pub external_id: Given<OwnerId>,
+    pub external_id: Optional<OwnerId>,
     /// Only those of these keys.
     #[serde(default)]
-    pub key_id: Given<List<Name, 0, 100>>,
+    pub key_id: Optional<List<Name, 0, 100>>,
     /// Only those with all of these tags.
     #[serde(default)]
-    pub tag: Given<List<Text<1, 128>, 0, 10>>,
+    pub tag: Optional<List<Text<1, 128>, 0, 10>>,
     /// From when on, in unix milliseconds.
     pub start: Unsigned,
     /// Until when, in unix milliseconds. Left out: now.
     #[serde(default)]
-    pub end: Given<Unsigned>,
+    pub end: Optional<Unsigned>,
     /// What is told for itself. Of several units of time the largest counts.
     #[serde(default)]
-    pub group_by: Given<List<GroupBy, 0, 7>>,
+    pub group_by: Optional<List<GroupBy, 0, 7>>,
     /// How many rows at most.
     #[serde(default)]
-    pub limit: Given<Positive>,
+    pub limit: Optional<Positive>,
     /// Left out: by time.
     #[serde(default)]
-    pub order_by: Given<OrderBy>,
+    pub order_by: Optional<OrderBy>,
     /// Left out: ascending.
     #[serde(default)]
-    pub order: Given<Direction>,
+    pub order: Optional<Direction>,
 }
 
 /// What is told for itself: `tags` are those of a verification together, `tag` each of them; what has several counts
@@ -125,7 +127,7 @@ pub struct Whose {
 impl Operation for GetVerifications {
     const NAME: &'static str = "analytics.getVerifications";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
     type Reply = Vec<Sums>;
 
     fn example() -> Value {
@@ -135,7 +137,8 @@ impl Operation for GetVerifications {
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Sums>> {
         let api = ApiId::from(self.api_id.as_str());
         let asked = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
-        let groups = sums::of_api(app, caller, &api, self.question(&asked, app.clock.now())?);
+        let groups =
+            rollup_query::of_api(app, caller, &api, self.question(&asked, app.clock.now())?);
         let is_by = |group| asked.contains(&group);
         let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);
         let told = |group: Group| {
@@ -164,7 +167,7 @@ impl Operation for GetVerifications {
 }
 
 impl GetVerifications {
-    fn question(self, asked: &[GroupBy], now: Timestamp) -> Result<Question> {
+    fn question(self, asked: &[GroupBy], now: Timestamp) -> Result<RollupQuery> {
         let is_by = |group| asked.contains(&group);
         let (from, to) = (self.start.0, self.end.0.map_or(now.0, |end| end.0));
         if from >= to {
@@ -173,18 +176,21 @@ impl GetVerifications {
         if is_by(GroupBy::Tag) && is_by(GroupBy::Tags) {
             return Err(Error::invalid("groupBy", "tag and tags in groupBy exclude each other"));
         }
-        let units =
-            [(GroupBy::Month, Unit::Month), (GroupBy::Day, Unit::Day), (GroupBy::Hour, Unit::Hour)];
+        let units = [
+            (GroupBy::Month, RollupUnit::Month),
+            (GroupBy::Day, RollupUnit::Day),
+            (GroupBy::Hour, RollupUnit::Hour),
+        ];
         let keys = self.key_id.0.map_or_else(Vec::new, texts);
-        Ok(Question {
+        Ok(RollupQuery {
             external_id: self.external_id.0.map(Text::into_string),
             keys: keys.into_iter().map(KeyId::from).collect(),
             tags: self.tag.0.map_or_else(Vec::new, texts),
             from: Timestamp(from),
             to: Timestamp(to),
-            grain: Unit::default(),
+            grain: RollupUnit::default(),
             unit: units.into_iter().find(|(group, _)| is_by(*group)).map(|(_, unit)| unit),
-            by: SumsBy {
+            by: RollupGrouping {
                 key: is_by(GroupBy::Key),
                 identity: is_by(GroupBy::Identity),
                 tags: is_by(GroupBy::Tag) || is_by(GroupBy::Tags),

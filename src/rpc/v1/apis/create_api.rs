@@ -20,7 +20,7 @@ pub struct Created {
 
 impl Operation for CreateApi {
     const NAME: &'static str = "apis.createApi";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateApi]);
     const WRITES: bool = true;
     type Reply = Created;
 

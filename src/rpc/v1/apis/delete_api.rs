@@ -1,8 +1,8 @@
 use crate::domain::apis;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete an API.
 ///
@@ -15,16 +15,16 @@ pub struct DeleteApi {
 
 impl Operation for DeleteApi {
     const NAME: &'static str = "apis.deleteApi";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "apiId": example::API })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         apis::delete(app, caller, &ApiId::from(self.api_id.into_string())).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }

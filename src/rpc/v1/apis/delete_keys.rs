@@ -2,7 +2,7 @@ use crate::domain::apis;
 use crate::domain::keys::Deletion;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete all keys of an API.
 ///
@@ -13,7 +13,7 @@ pub struct DeleteKeys {
     pub api_id: Name,
     /// Whether nothing is left of them, of those too that were deleted before.
     #[serde(default)]
-    pub permanent: Given<bool>,
+    pub permanent: Optional<bool>,
 }
 
 /// How many they were.
@@ -25,7 +25,7 @@ pub struct Deleted {
 
 impl Operation for DeleteKeys {
     const NAME: &'static str = "apis.deleteKeys";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
     type Reply = Deleted;
 

@@ -1,7 +1,7 @@
 use crate::domain::apis;
 use crate::id::{ApiId, WorkspaceId};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Look at an API.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,7 +22,7 @@ pub struct Api {
 impl Operation for GetApi {
     const NAME: &'static str = "apis.getApi";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
     type Reply = Api;
 
     fn example() -> Value {

@@ -1,7 +1,7 @@
-use crate::domain::keys::{self, Of, Plaintexts, WantedKeys};
+use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{KeyReply, Name, OwnerId, PageLimit, paging};
+use crate::rpc::v1::schemas::{KeyReply, Name, OwnerId, PageLimit, paging};
 
 /// List the keys of an API.
 ///
@@ -12,23 +12,23 @@ pub struct ListKeys {
     pub api_id: Name,
     /// How many a page may have. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// As the page before told it.
     #[serde(default)]
-    pub cursor: Given<Text<0, 1024>>,
+    pub cursor: Optional<Text<0, 1024>>,
     /// Deprecated for `externalId`, which counts.
     #[serde(default)]
-    pub owner_id: Given<OwnerId>,
+    pub owner_id: Optional<OwnerId>,
     /// Only the keys of this user.
     #[serde(default)]
-    pub external_id: Given<OwnerId>,
+    pub external_id: Optional<OwnerId>,
     /// Whether to show the keys themselves, where they are recoverable.
     #[serde(default)]
-    pub decrypt: Given<bool>,
+    pub decrypt: Optional<bool>,
     /// Accepted and of no effect: a list is always read from the database.
     #[serde(default)]
     #[expect(dead_code, reason = "a list is always read from the database")]
-    pub revalidate_keys_cache: Given<bool>,
+    pub revalidate_keys_cache: Optional<bool>,
 }
 
 /// A page of keys.
@@ -46,7 +46,8 @@ pub struct Keys {
 impl Operation for ListKeys {
     const NAME: &'static str = "apis.listKeys";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey, Action::ReadApi]);
+    const NEEDS: AccessRule =
+        AccessRule::HiddenUnlessPermitted(&[Action::ReadKey, Action::ReadApi]);
     const MAY_WRITE: bool = true;
     type Reply = Keys;
 
@@ -56,14 +57,14 @@ impl Operation for ListKeys {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Keys> {
         let api_id = ApiId::from(self.api_id.into_string());
-        let external_id = self.external_id.0.map(|id| Of::ExternalId(id.into_string()));
-        let of = external_id.or(self.owner_id.0.map(|id| Of::OwnerId(id.into_string())));
+        let external_id = self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string()));
+        let of = external_id.or(self.owner_id.0.map(|id| KeyOwner::OwnerId(id.into_string())));
         let wanted = WantedKeys {
             api_id: api_id.clone(),
             of: of.clone(),
             plaintexts: match self.decrypt.unwrap_or(false) {
-                true => Plaintexts::WhereKept,
-                false => Plaintexts::None,
+                true => DecryptMode::IfAvailable,
+                false => DecryptMode::None,
             },
             paging: paging(self.limit, self.cursor),
         };

@@ -1,4 +1,4 @@
-use super::shapes::{SharedRatelimits, identity_meta, shared};
+use super::schemas::{SharedRatelimits, identity_meta, shared};
 use crate::domain::identities::{self, NewIdentity};
 use crate::id::IdentityId;
 use crate::rpc::prelude::*;
@@ -13,10 +13,10 @@ pub struct CreateIdentity {
     pub external_id: Text<3, 256>,
     /// Your own JSON object; verification gives it back.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Limits that verification checks when it is asked to.
     #[serde(default)]
-    pub ratelimits: Given<SharedRatelimits>,
+    pub ratelimits: Optional<SharedRatelimits>,
 }
 
 /// The new identity.
@@ -28,7 +28,7 @@ pub struct Created {
 
 impl Operation for CreateIdentity {
     const NAME: &'static str = "identities.createIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
     const WRITES: bool = true;
     type Reply = Created;
 

@@ -1,7 +1,7 @@
-use crate::domain::identities::{self, Called};
+use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete an identity.
 ///
@@ -14,16 +14,16 @@ pub struct DeleteIdentity {
 
 impl Operation for DeleteIdentity {
     const NAME: &'static str = "identities.deleteIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "identityId": example::IDENTITY_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
-        identities::delete(app, caller, &Called::Id(self.identity_id.into_string())).await?;
-        Ok(Nothing)
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
+        identities::delete(app, caller, &IdentityRef::Id(self.identity_id.into_string())).await?;
+        Ok(EmptyReply)
     }
 }

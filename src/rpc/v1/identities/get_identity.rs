@@ -1,7 +1,7 @@
-use super::shapes::{IdentityReply, called};
+use super::schemas::{IdentityReply, called};
 use crate::domain::identities;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Look at an identity.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -9,15 +9,15 @@ use crate::rpc::v1::shapes::Name;
 pub struct GetIdentity {
     /// Counts where `externalId` is given too.
     #[serde(default)]
-    pub identity_id: Given<Name>,
+    pub identity_id: Optional<Name>,
     #[serde(default)]
-    pub external_id: Given<Name>,
+    pub external_id: Optional<Name>,
 }
 
 impl Operation for GetIdentity {
     const NAME: &'static str = "identities.getIdentity";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = IdentityReply;
 
     fn example() -> Value {

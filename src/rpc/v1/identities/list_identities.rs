@@ -1,9 +1,9 @@
-use super::shapes::{SharedRatelimitReply, shared_replies};
+use super::schemas::{SharedRatelimitReply, shared_replies};
 use crate::domain::identities::{self, ENVIRONMENT};
 use crate::id::IdentityId;
 use crate::model;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{PageLimit, paging};
+use crate::rpc::v1::schemas::{PageLimit, paging};
 
 /// List identities.
 ///
@@ -14,13 +14,13 @@ pub struct ListIdentities {
     /// Accepted and of no effect.
     #[serde(default)]
     #[expect(dead_code, reason = "identities have no environment")]
-    pub environment: Given<Text<0, 256>>,
+    pub environment: Optional<Text<0, 256>>,
     /// How many a page may have. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// As the page before told it.
     #[serde(default)]
-    pub cursor: Given<Text<0, 1024>>,
+    pub cursor: Optional<Text<0, 1024>>,
 }
 
 /// A page of identities.
@@ -54,7 +54,7 @@ impl From<model::Identity> for Listed {
 impl Operation for ListIdentities {
     const NAME: &'static str = "identities.listIdentities";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = Identities;
 
     fn example() -> Value {

@@ -1,7 +1,7 @@
-use super::shapes::{IdentityReply, SharedRatelimits, called, identity_meta, shared};
+use super::schemas::{IdentityReply, SharedRatelimits, called, identity_meta, shared};
 use crate::domain::identities::{self, IdentityChange};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Change an identity.
 ///
@@ -11,24 +11,24 @@ use crate::rpc::v1::shapes::Name;
 pub struct UpdateIdentity {
     /// Counts where `externalId` is given too.
     #[serde(default)]
-    pub identity_id: Given<Name>,
+    pub identity_id: Optional<Name>,
     #[serde(default)]
-    pub external_id: Given<Name>,
+    pub external_id: Optional<Name>,
     /// Accepted and of no effect.
     #[serde(default)]
     #[expect(dead_code, reason = "identities have no environment")]
-    pub environment: Given<Text<0, 256>>,
+    pub environment: Optional<Text<0, 256>>,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Replaces all limits; those of the same name keep their id and their count.
     #[serde(default)]
-    pub ratelimits: Given<SharedRatelimits>,
+    pub ratelimits: Optional<SharedRatelimits>,
 }
 
 impl Operation for UpdateIdentity {
     const NAME: &'static str = "identities.updateIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
     const WRITES: bool = true;
     type Reply = IdentityReply;
 

@@ -1,11 +1,11 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{self, NewKey};
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, IssuedReply, texts};
-use crate::rpc::v1::shapes::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
+use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, texts};
+use crate::rpc::v1::schemas::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
 
 /// How many characters are shown of a key that has no prefix.
 const BARE_START: usize = 5;
@@ -19,54 +19,54 @@ pub struct CreateKey {
     pub api_id: Name,
     /// Put before the key with an underscore. Left out: as the API is set; empty: none.
     #[serde(default)]
-    pub prefix: Given<Text<0, 16>>,
+    pub prefix: Optional<Text<0, 16>>,
     /// Your name for the key; the customer does not see it.
     #[serde(default)]
-    pub name: Given<Text<0, 256, Printable>>,
+    pub name: Optional<Text<0, 256, Printable>>,
     /// Random bytes in the key. Left out: as the API is set, or 16.
     #[serde(default)]
-    pub byte_length: Given<Int<16, 255>>,
+    pub byte_length: Optional<Int<16, 255>>,
     /// Deprecated for `externalId`, which counts.
     #[serde(default)]
-    pub owner_id: Given<OwnerId>,
+    pub owner_id: Optional<OwnerId>,
     /// Your name for the user whose key it is; verification gives it back.
     #[serde(default)]
-    pub external_id: Given<OwnerId>,
+    pub external_id: Optional<OwnerId>,
     /// Your own JSON object; verification gives it back.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Names of roles that the key gets; each must exist.
     #[serde(default)]
-    pub roles: Given<List<Text<1, 512>, 0, 100>>,
+    pub roles: Optional<List<Text<1, 512>, 0, 100>>,
     /// Slugs of permissions that the key gets; each must exist.
     #[serde(default)]
-    pub permissions: Given<List<Text<1, 512>, 0, 1000>>,
+    pub permissions: Optional<List<Text<1, 512>, 0, 1000>>,
     /// When the key stops being valid, in unix milliseconds; 0: never.
     #[serde(default)]
-    pub expires: Given<Anything>,
+    pub expires: Optional<Anything>,
     /// Uses left; 0 is refused, and less than 0 is none. Left out: unlimited.
     #[serde(default)]
-    pub remaining: Given<Anything>,
+    pub remaining: Optional<Anything>,
     /// When uses come back.
     #[serde(default)]
-    pub refill: Given<Object<Refill>>,
+    pub refill: Optional<Object<Refill>>,
     /// A limit for every verification to check.
     #[serde(default)]
-    pub ratelimit: Given<Object<Ratelimit<DURATION_MIN_MS>>>,
+    pub ratelimit: Optional<Object<Ratelimit<DURATION_MIN_MS>>>,
     /// Whether the key may be used. Left out: yes.
     #[serde(default)]
-    pub enabled: Given<bool>,
+    pub enabled: Optional<bool>,
     /// Whether a sealed copy of the key is kept, so that it can be shown again.
     #[serde(default)]
-    pub recoverable: Given<bool>,
+    pub recoverable: Optional<bool>,
     /// Your own label; verification gives it back.
     #[serde(default)]
-    pub environment: Given<Text<0, 256>>,
+    pub environment: Optional<Text<0, 256>>,
 }
 
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
-    const NEEDS: Needs = Needs::Hidden(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
     const WRITES: bool = true;
     const REPEATABLE: bool = true;
     type Reply = IssuedReply;
@@ -102,9 +102,9 @@ impl TryFrom<CreateKey> for NewKey {
             meta: request.meta.0,
             environment: request.environment.0.map(Text::into_string),
             roles: request.roles.0.map_or_else(Vec::new, texts),
-            permissions: Pick::named(
+            permissions: Selector::named(
                 request.permissions.0.map_or_else(Vec::new, texts),
-                Missing::Refused,
+                MissingPolicy::Refused,
             ),
             expires_at: request.expires.0.filter(|at| at.0 != 0).map(|at| Timestamp(at.0)),
             credits: credits(remaining(request.remaining)?, request.refill)?,
@@ -116,7 +116,7 @@ impl TryFrom<CreateKey> for NewKey {
 }
 
 /// A key that is to have none at once says so with less than none.
-fn remaining(given: Given<Anything>) -> Result<Option<i64>> {
+fn remaining(given: Optional<Anything>) -> Result<Option<i64>> {
     match given.0 {
         Some(Int(0)) => Err(Error::invalid(
             "remaining",

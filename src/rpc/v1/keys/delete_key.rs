@@ -1,8 +1,8 @@
 use crate::domain::keys::{self, Deletion};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete a key.
 ///
@@ -13,26 +13,26 @@ pub struct DeleteKey {
     pub key_id: Name,
     /// Whether nothing is left of it. Else its hash stays taken.
     #[serde(default)]
-    pub permanent: Given<bool>,
+    pub permanent: Optional<bool>,
 }
 
 impl Operation for DeleteKey {
     const NAME: &'static str = "keys.deleteKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
         let deletion = match self.permanent.unwrap_or(false) {
             true => Deletion::Permanent,
             false => Deletion::Soft,
         };
         keys::delete(app, caller, &id, deletion).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }

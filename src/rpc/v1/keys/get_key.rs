@@ -1,7 +1,7 @@
-use crate::domain::keys::{self, Plaintexts};
+use crate::domain::keys::{self, DecryptMode};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{KeyReply, Name};
+use crate::rpc::v1::schemas::{KeyReply, Name};
 
 /// Look at a key.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -10,13 +10,13 @@ pub struct GetKey {
     pub key_id: Name,
     /// Whether to show the key itself, where it is recoverable.
     #[serde(default)]
-    pub decrypt: Given<bool>,
+    pub decrypt: Optional<bool>,
 }
 
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
     const MAY_WRITE: bool = true;
     type Reply = KeyReply;
 
@@ -27,8 +27,8 @@ impl Operation for GetKey {
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
         let id = KeyId::from(self.key_id.into_string());
         let plaintexts = match self.decrypt.unwrap_or(false) {
-            true => Plaintexts::WhereKept,
-            false => Plaintexts::None,
+            true => DecryptMode::IfAvailable,
+            false => DecryptMode::None,
         };
         Ok(keys::get(app, caller, &id, plaintexts).await?.into())
     }

@@ -1,10 +1,10 @@
 use crate::clock::Timestamp;
-use crate::domain::analytics::sums::{self, Group, Of};
+use crate::domain::analytics::rollup_query::{self, Group, RollupScope};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Unsigned;
-use crate::rpc::v1::shapes::{Name, OwnerId};
+use crate::rpc::schemas::Unsigned;
+use crate::rpc::v1::schemas::{Name, OwnerId};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -17,19 +17,19 @@ const DAY_MS: i64 = 86_400_000;
 pub struct GetVerifications {
     /// Counts where `ownerId` is given too.
     #[serde(default)]
-    pub key_id: Given<Name>,
+    pub key_id: Optional<Name>,
     #[serde(default)]
-    pub owner_id: Given<OwnerId>,
+    pub owner_id: Optional<OwnerId>,
     /// From when on, in unix milliseconds. Left out: since yesterday.
     #[serde(default)]
-    pub start: Given<Unsigned>,
+    pub start: Optional<Unsigned>,
     /// Until when, in unix milliseconds. Left out: now.
     #[serde(default)]
-    pub end: Given<Unsigned>,
+    pub end: Optional<Unsigned>,
     /// There is only one.
     #[serde(default)]
     #[expect(dead_code, reason = "there is only one")]
-    pub granularity: Given<Granularity>,
+    pub granularity: Optional<Granularity>,
 }
 
 /// By what.
@@ -61,7 +61,7 @@ pub struct Day {
 impl Operation for GetVerifications {
     const NAME: &'static str = "keys.getVerifications";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
     type Reply = Verifications;
 
     fn example() -> Value {
@@ -72,13 +72,13 @@ impl Operation for GetVerifications {
         let to = self.end.0.map_or(app.clock.now(), |end| Timestamp(end.0));
         let from = self.start.0.map_or(to.plus_ms(-DAY_MS), |start| Timestamp(start.0));
         let of = match (self.key_id.0, self.owner_id.0) {
-            (Some(id), _) => Of::Key(KeyId::from(id.into_string())),
-            (None, Some(owner)) => Of::Owner(owner.into_string()),
+            (Some(id), _) => RollupScope::Key(KeyId::from(id.into_string())),
+            (None, Some(owner)) => RollupScope::Owner(owner.into_string()),
             (None, None) => {
                 return Err(Error::invalid("keyId", "keyId or ownerId must be provided"));
             }
         };
-        let days = sums::of_keys(app, caller, of, from, to).await?;
+        let days = rollup_query::list_by_keys(app, caller, of, from, to).await?;
         Ok(Verifications { verifications: days.into_iter().map(Day::from).collect() })
     }
 }

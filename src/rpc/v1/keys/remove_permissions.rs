@@ -1,9 +1,9 @@
-use crate::domain::keys::{Rights, permissions};
-use crate::domain::rbac::Missing;
+use crate::domain::keys::{AssignmentAccess, permissions};
+use crate::domain::rbac::MissingPolicy;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::{Item, Name, picks};
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::{Item, Name, picks};
 
 /// Remove permissions from a key.
 ///
@@ -17,18 +17,18 @@ pub struct RemovePermissions {
 
 impl Operation for RemovePermissions {
     const NAME: &'static str = "keys.removePermissions";
-    const NEEDS: Needs = Needs::Permission(&[Action::RemovePermissionFromKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::RemovePermissionFromKey]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "permissions": [{ "name": "documents.read" }] })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("permissions", self.permissions, Missing::Ignored)?;
-        permissions::remove(app, caller, &id, picks, Rights::LinksOnly).await?;
-        Ok(Nothing)
+        let picks = picks("permissions", self.permissions, MissingPolicy::Ignored)?;
+        permissions::remove(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+        Ok(EmptyReply)
     }
 }

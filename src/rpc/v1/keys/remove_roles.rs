@@ -1,9 +1,9 @@
-use crate::domain::keys::{Rights, roles};
-use crate::domain::rbac::Missing;
+use crate::domain::keys::{AssignmentAccess, roles};
+use crate::domain::rbac::MissingPolicy;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::{Item, Name, picks};
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::{Item, Name, picks};
 
 /// Remove roles from a key.
 ///
@@ -17,18 +17,18 @@ pub struct RemoveRoles {
 
 impl Operation for RemoveRoles {
     const NAME: &'static str = "keys.removeRoles";
-    const NEEDS: Needs = Needs::Permission(&[Action::RemoveRoleFromKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::RemoveRoleFromKey]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "roles": [{ "name": example::ROLE }] })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("roles", self.roles, Missing::Ignored)?;
-        roles::remove(app, caller, &id, picks, Rights::LinksOnly).await?;
-        Ok(Nothing)
+        let picks = picks("roles", self.roles, MissingPolicy::Ignored)?;
+        roles::remove(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+        Ok(EmptyReply)
     }
 }

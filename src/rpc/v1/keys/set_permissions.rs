@@ -1,8 +1,8 @@
-use crate::domain::keys::{Rights, permissions};
-use crate::domain::rbac::Missing;
+use crate::domain::keys::{AssignmentAccess, permissions};
+use crate::domain::rbac::MissingPolicy;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Connected, Item, Name, picks};
+use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Set the permissions of a key.
 ///
@@ -17,7 +17,7 @@ pub struct SetPermissions {
 
 impl Operation for SetPermissions {
     const NAME: &'static str = "keys.setPermissions";
-    const NEEDS: Needs = Needs::Permission(&[Action::AddPermissionToKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::AddPermissionToKey]);
     const WRITES: bool = true;
     type Reply = Vec<Connected>;
 
@@ -27,8 +27,9 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("permissions", self.permissions, Missing::Refused)?;
-        let changed = permissions::set(app, caller, &id, picks, Rights::LinksOnly).await?;
+        let picks = picks("permissions", self.permissions, MissingPolicy::Refused)?;
+        let changed =
+            permissions::set(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

@@ -1,8 +1,8 @@
-use crate::domain::keys::{Rights, roles};
-use crate::domain::rbac::Missing;
+use crate::domain::keys::{AssignmentAccess, roles};
+use crate::domain::rbac::MissingPolicy;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Connected, Item, Name, picks};
+use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Set the roles of a key.
 ///
@@ -17,7 +17,7 @@ pub struct SetRoles {
 
 impl Operation for SetRoles {
     const NAME: &'static str = "keys.setRoles";
-    const NEEDS: Needs = Needs::Permission(&[Action::AddRoleToKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::AddRoleToKey]);
     const WRITES: bool = true;
     type Reply = Vec<Connected>;
 
@@ -27,8 +27,8 @@ impl Operation for SetRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("roles", self.roles, Missing::Refused)?;
-        let changed = roles::set(app, caller, &id, picks, Rights::LinksOnly).await?;
+        let picks = picks("roles", self.roles, MissingPolicy::Refused)?;
+        let changed = roles::set(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

@@ -1,13 +1,13 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{
-    self, CreditsChange, IdleRefill, KeyChange, LinkRights, RatelimitsChange,
+    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
 };
-use crate::domain::rbac::Missing;
+use crate::domain::rbac::MissingPolicy;
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, Refill, picks};
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, Refill, picks};
 
 /// Change a key.
 ///
@@ -39,29 +39,29 @@ pub struct UpdateKey {
     #[serde(default)]
     pub ratelimit: Patch<Object<Ratelimit<1>>>,
     #[serde(default)]
-    pub enabled: Given<bool>,
+    pub enabled: Optional<bool>,
     /// Replaces all roles.
     #[serde(default)]
-    pub roles: Given<List<Object<Item>, 0, 100>>,
+    pub roles: Optional<List<Object<Item>, 0, 100>>,
     /// Replaces all permissions of the key itself.
     #[serde(default)]
-    pub permissions: Given<List<Object<Item>, 0, 1000>>,
+    pub permissions: Optional<List<Object<Item>, 0, 1000>>,
 }
 
 impl Operation for UpdateKey {
     const NAME: &'static str = "keys.updateKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "keyId": example::KEY_ID, "name": "for billing", "expires": null, "enabled": true })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.as_str());
         keys::update(app, caller, &id, self.try_into()?).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }
 
@@ -85,8 +85,9 @@ impl TryFrom<UpdateKey> for KeyChange {
             }
         };
         let (roles, permissions) = (request.roles.0, request.permissions.0);
-        let roles = roles.map(|items| picks("roles", items, Missing::Refused));
-        let permissions = permissions.map(|items| picks("permissions", items, Missing::Refused));
+        let roles = roles.map(|items| picks("roles", items, MissingPolicy::Refused));
+        let permissions =
+            permissions.map(|items| picks("permissions", items, MissingPolicy::Refused));
         Ok(Self {
             name: request.name.map(Text::into_string),
             external_id: external_id.map(Text::into_string),
@@ -97,7 +98,7 @@ impl TryFrom<UpdateKey> for KeyChange {
             enabled: request.enabled.0,
             roles: roles.transpose()?,
             permissions: permissions.transpose()?,
-            links: LinkRights::Own,
+            links: AssignmentPolicy::Own,
         })
     }
 }

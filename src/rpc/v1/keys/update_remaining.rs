@@ -1,8 +1,8 @@
-use crate::domain::keys::{self, CreditsUpdate, IdleRefill, Stamp};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{Anything, Name};
+use crate::rpc::v1::schemas::{Anything, Name};
 
 /// Change how many uses a key has left.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub struct Remaining {
 
 impl Operation for UpdateRemaining {
     const NAME: &'static str = "keys.updateRemaining";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     const REPEATABLE: bool = true;
     type Reply = Remaining;
@@ -56,7 +56,7 @@ impl Operation for UpdateRemaining {
             Op::Increment => change(value.ok_or_else(missing)?),
             Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
         };
-        let left = keys::update_credits(app, caller, &id, update, Stamp::Set).await?;
+        let left = keys::update_credits(app, caller, &id, update, UpdatedAtPolicy::Set).await?;
         Ok(Remaining { remaining: left.map(|(remaining, _)| remaining) })
     }
 }

@@ -4,16 +4,17 @@ use serde::de::Error as _;
 use crate::clock::Timestamp;
 use crate::config::OpenVerification;
 use crate::domain::keys::{
-    self, AD_HOC_DURATION_MAX_MS, Checked, Code, Verification, Verified, Wanted, WantedLimit,
+    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode,
+    VerifyRequest, VerifyResult,
 };
-use crate::domain::query::{Required, Tree};
+use crate::domain::query::{PermissionQuery, Tree};
 use crate::error::Error;
 use crate::id::{ApiId, KeyId, RequestId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::shapes::{Unsigned, texts};
-use crate::rpc::v1::shapes::{DEFAULT, KeyIdentity, Name};
+use crate::rpc::schemas::{Unsigned, texts};
+use crate::rpc::v1::schemas::{DEFAULT, KeyIdentity, Name};
 use crate::secret::Plaintext;
 
 /// Verify a key.
@@ -28,20 +29,20 @@ pub struct VerifyKey {
     pub key: Text<1, 512, Unkept>,
     /// The API that it must be of. Left out: any.
     #[serde(default)]
-    pub api_id: Given<Text<0, 512, Unkept>>,
+    pub api_id: Optional<Text<0, 512, Unkept>>,
     /// Your own labels for analytics.
     #[serde(default)]
-    pub tags: Given<List<Text<1, 128, Unkept>, 0, 10>>,
+    pub tags: Optional<List<Text<1, 128, Unkept>, 0, 10>>,
     #[serde(default)]
-    pub authorization: Given<Object<Authorization>>,
+    pub authorization: Optional<Object<Authorization>>,
     #[serde(default)]
-    pub remaining: Given<Object<Remaining>>,
+    pub remaining: Optional<Object<Remaining>>,
     /// Deprecated for `ratelimits`: the cost for the limit named `default`.
     #[serde(default)]
-    pub ratelimit: Given<Object<Cost>>,
+    pub ratelimit: Optional<Object<Cost>>,
     /// Limits to check, besides those that always are.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Limit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Limit>, 0, 50>>,
 }
 
 /// What the key must be allowed to do.
@@ -60,7 +61,7 @@ struct Permissions(Tree);
 pub struct Remaining {
     /// Left out: 1.
     #[serde(default)]
-    cost: Given<Unsigned>,
+    cost: Optional<Unsigned>,
 }
 
 /// What to take of a limit.
@@ -68,7 +69,7 @@ pub struct Remaining {
 pub struct Cost {
     /// Left out: 1.
     #[serde(default)]
-    cost: Given<Unsigned>,
+    cost: Optional<Unsigned>,
 }
 
 /// A limit to check.
@@ -77,20 +78,20 @@ pub struct Limit {
     name: Name,
     /// Left out: 1. 0 takes nothing.
     #[serde(default)]
-    cost: Given<Unsigned>,
+    cost: Optional<Unsigned>,
     /// With `duration`: a limit for this call, whatever is stored. 0 refuses.
     #[serde(default)]
-    limit: Given<Unsigned>,
+    limit: Optional<Unsigned>,
     /// Milliseconds; at most 30 days.
     #[serde(default)]
-    duration: Given<Int<1, AD_HOC_DURATION_MAX_MS>>,
+    duration: Optional<Int<1, AD_HOC_DURATION_MAX_MS>>,
 }
 
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
-    const NEEDS: Needs = Needs::Nothing;
+    const NEEDS: AccessRule = AccessRule::Nothing;
     const BODY_MAX_BYTES: usize = 64 * 1024;
-    type Reply = Outcome;
+    type Reply = VerifyKeyReply;
 
     fn example() -> Value {
         json!({
@@ -101,24 +102,28 @@ impl Operation for VerifyKey {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
-        let wanted = Verification::try_from(self)?;
+    async fn run(self, app: &App, caller: &Caller) -> Result<VerifyKeyReply> {
+        let wanted = VerifyRequest::try_from(self)?;
         let asked = wanted.ratelimits.iter().map(|limit| limit.name.clone()).collect();
         let is_minimal = app.settings.security.open_verification == OpenVerification::Minimal;
-        Ok(Outcome { verified: keys::verify_openly(app, caller, wanted).await?, asked, is_minimal })
+        Ok(VerifyKeyReply {
+            verified: keys::verify_unauthenticated(app, caller, wanted).await?,
+            asked,
+            is_minimal,
+        })
     }
 }
 
-impl TryFrom<VerifyKey> for Verification {
+impl TryFrom<VerifyKey> for VerifyRequest {
     type Error = Error;
 
     fn try_from(request: VerifyKey) -> Result<Self> {
-        let cost = |cost: Given<Unsigned>| cost.0.map(|cost| cost.0);
+        let cost = |cost: Optional<Unsigned>| cost.0.map(|cost| cost.0);
         let older = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
-        let older = older.map(|cost| Wanted {
+        let older = older.map(|cost| RequestedLimit {
             name: DEFAULT.to_owned(),
             cost,
-            limit: WantedLimit::IfStored,
+            limit: LimitSource::IfStored,
         });
         let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
         let limits: Vec<_> = limits.into_iter().map(wanted).collect();
@@ -134,7 +139,7 @@ impl TryFrom<VerifyKey> for Verification {
                 .map(ApiId::from),
             permissions: permissions
                 .filter(|tree| *tree != Tree::Has(String::new()))
-                .map(Required::Tree),
+                .map(PermissionQuery::Tree),
             cost: request.remaining.0.and_then(|Object(remaining)| cost(remaining.cost)),
             ratelimits: older.into_iter().chain(limits).collect(),
             address: None,
@@ -144,16 +149,16 @@ impl TryFrom<VerifyKey> for Verification {
     }
 }
 
-fn wanted(Object(limit): Object<Limit>) -> Wanted {
+fn wanted(Object(limit): Object<Limit>) -> RequestedLimit {
     let wanted = match (limit.limit.0, limit.duration.0) {
         (Some(limit), Some(duration)) => {
-            WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
+            LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
         }
         // One of them alone says nothing: the stored limit counts.
-        (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
+        (Some(_) | None, None) | (None, Some(_)) => LimitSource::Stored,
     };
     let cost = limit.cost.0.map_or(1, |cost| cost.0);
-    Wanted { name: limit.name.into_string(), cost, limit: wanted }
+    RequestedLimit { name: limit.name.into_string(), cost, limit: wanted }
 }
 
 impl<'de> Deserialize<'de> for Permissions {
@@ -200,8 +205,8 @@ impl JsonSchema for Permissions {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Outcome {
-    verified: Verified,
+pub struct VerifyKeyReply {
+    verified: VerifyResult,
     /// The limits that were asked for, in the order of the request.
     asked: Vec<String>,
     /// Whether nothing is told of the key itself.
@@ -259,9 +264,9 @@ struct Standing {
     reset: Timestamp,
 }
 
-impl Outcome {
-    fn told<'a>(&'a self, request_id: &'a str) -> Told<'a> {
-        let Verified { code, view, credits, .. } = &self.verified;
+impl VerifyKeyReply {
+    fn to_reply<'a>(&'a self, request_id: &'a str) -> Told<'a> {
+        let VerifyResult { code, view, credits, .. } = &self.verified;
         let known = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
             let view = &view.value;
             let (key, identity) = (&view.stored().key, view.identity());
@@ -278,9 +283,10 @@ impl Outcome {
                 identity: identity.map(KeyIdentity::from),
             }
         });
-        let counted = !self.is_minimal && matches!(code, Code::Valid | Code::UsageExceeded);
+        let counted = !self.is_minimal
+            && matches!(code, VerificationCode::Valid | VerificationCode::UsageExceeded);
         Told {
-            valid: *code == Code::Valid,
+            valid: *code == VerificationCode::Valid,
             code: code.as_str(),
             request_id,
             known,
@@ -293,16 +299,16 @@ impl Outcome {
         }
     }
 
-    fn refusing(&self) -> Option<&Checked> {
+    fn refusing(&self) -> Option<&EvaluatedLimit> {
         self.first(|checked| checked.standing.exceeded)
     }
 
-    fn reported(&self) -> Option<&Checked> {
+    fn reported(&self) -> Option<&EvaluatedLimit> {
         let default = || self.first(|checked| checked.limit.name == DEFAULT);
         self.refusing().or_else(default).or_else(|| self.first(|_| true))
     }
 
-    fn first(&self, is_meant: impl Fn(&&Checked) -> bool) -> Option<&Checked> {
+    fn first(&self, is_meant: impl Fn(&&EvaluatedLimit) -> bool) -> Option<&EvaluatedLimit> {
         let meant = self.verified.ratelimits.iter().filter(is_meant);
         meant.min_by_key(|checked| self.place(&checked.limit.name))
     }
@@ -320,13 +326,13 @@ impl Outcome {
     }
 }
 
-impl Reply for Outcome {
+impl Reply for VerifyKeyReply {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(into, &self.told(""))
+        serde_json::to_writer(into, &self.to_reply(""))
     }
 
     fn write_for(&self, request: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(into, &self.told(request.as_str()))
+        serde_json::to_writer(into, &self.to_reply(request.as_str()))
     }
 
     fn is_degraded(&self) -> bool {
@@ -338,7 +344,7 @@ impl Reply for Outcome {
     }
 }
 
-impl JsonSchema for Outcome {
+impl JsonSchema for VerifyKeyReply {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Outcome".into()
     }

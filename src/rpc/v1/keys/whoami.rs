@@ -1,9 +1,9 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, Found};
+use crate::domain::keys::{self, FoundKey};
 use crate::id::{IdentityId, KeyId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::told;
+use crate::rpc::schemas::non_empty_meta;
 
 /// Find the key that was shown.
 ///
@@ -46,7 +46,7 @@ struct Identity {
 
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
-    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
     type Reply = Key;
 
     fn example() -> Value {
@@ -58,8 +58,8 @@ impl Operation for Whoami {
     }
 }
 
-impl From<Found> for Key {
-    fn from(found: Found) -> Self {
+impl From<FoundKey> for Key {
+    fn from(found: FoundKey) -> Self {
         let key = found.view.stored().key.clone();
         let identity = found.view.identity().map(|identity| Identity {
             id: identity.id.clone(),
@@ -70,7 +70,7 @@ impl From<Found> for Key {
             name: key.name,
             remaining: found.credits.map(|(remaining, _)| remaining),
             identity,
-            meta: told(key.meta.as_ref()),
+            meta: non_empty_meta(key.meta.as_ref()),
             created_at: key.created_at,
             enabled: key.enabled,
             environment: key.environment,

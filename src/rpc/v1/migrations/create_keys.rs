@@ -1,8 +1,8 @@
-use super::shapes::Migrated;
-use crate::domain::keys::{self, Doubles};
+use super::schemas::Migrated;
+use crate::domain::keys::{self, DuplicatePolicy};
 use crate::id::{ApiId, KeyId};
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Take in keys that were issued elsewhere.
 ///
@@ -27,7 +27,7 @@ pub struct Created {
 
 impl Operation for CreateKeys {
     const NAME: &'static str = "migrations.createKeys";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
     const IS_LIST: bool = true;
     type Reply = Created;
@@ -50,6 +50,8 @@ impl Operation for CreateKeys {
             key.check(&at.to_string(), api_id)
         });
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        Ok(Created { key_ids: keys::import(app, caller, None, keys, Doubles::Refused).await? })
+        Ok(Created {
+            key_ids: keys::import(app, caller, None, keys, DuplicatePolicy::Refused).await?,
+        })
     }
 }

@@ -1,9 +1,9 @@
-use super::shapes::Migrated;
-use crate::domain::keys::{self, Doubles};
+use super::schemas::Migrated;
+use crate::domain::keys::{self, DuplicatePolicy};
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Take in keys that were issued elsewhere, in the order of their coming.
 ///
@@ -25,9 +25,9 @@ pub struct OfRequest {}
 impl Operation for EnqueueKeys {
     const NAME: &'static str = "migrations.enqueueKeys";
     const STATUS: u16 = 202;
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({
@@ -40,12 +40,12 @@ impl Operation for EnqueueKeys {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let api_id = ApiId::from(self.api_id.into_string());
         let keys = self.keys.0.into_iter().enumerate();
         let keys = keys.map(|(at, Object(key))| key.check(&format!("keys.{at}"), api_id.clone()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        keys::import(app, caller, Some(&api_id), keys, Doubles::PassedOver).await?;
-        Ok(Nothing)
+        keys::import(app, caller, Some(&api_id), keys, DuplicatePolicy::Skip).await?;
+        Ok(EmptyReply)
     }
 }

@@ -1,4 +1,4 @@
-use super::shapes::{Description, Identifier, described};
+use super::schemas::{Description, Identifier, described};
 use crate::domain::rbac::{self, NewPermission};
 use crate::id::PermissionId;
 use crate::rpc::prelude::*;
@@ -10,9 +10,9 @@ pub struct CreatePermission {
     pub name: Identifier,
     /// By which keys name it. Left out: the name.
     #[serde(default)]
-    pub slug: Given<Identifier>,
+    pub slug: Optional<Identifier>,
     #[serde(default)]
-    pub description: Given<Description>,
+    pub description: Optional<Description>,
 }
 
 /// The new permission.
@@ -24,7 +24,7 @@ pub struct Created {
 
 impl Operation for CreatePermission {
     const NAME: &'static str = "permissions.createPermission";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreatePermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
     const WRITES: bool = true;
     type Reply = Created;
 

@@ -1,4 +1,4 @@
-use super::shapes::{Description, described};
+use super::schemas::{Description, described};
 use crate::domain::rbac::{self, NewRole};
 use crate::id::RoleId;
 use crate::rpc::prelude::*;
@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 pub struct CreateRole {
     pub name: Text<3, 256, Printable>,
     #[serde(default)]
-    pub description: Given<Description>,
+    pub description: Optional<Description>,
 }
 
 /// The new role.
@@ -21,7 +21,7 @@ pub struct Created {
 
 impl Operation for CreateRole {
     const NAME: &'static str = "permissions.createRole";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
     const WRITES: bool = true;
     type Reply = Created;
 

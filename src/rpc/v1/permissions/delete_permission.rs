@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete a permission.
 ///
@@ -14,16 +14,16 @@ pub struct DeletePermission {
 
 impl Operation for DeletePermission {
     const NAME: &'static str = "permissions.deletePermission";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeletePermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "permissionId": example::PERMISSION_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         rbac::delete_permission(app, caller, self.permission_id.as_str()).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }

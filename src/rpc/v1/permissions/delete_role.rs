@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete a role.
 ///
@@ -14,16 +14,16 @@ pub struct DeleteRole {
 
 impl Operation for DeleteRole {
     const NAME: &'static str = "permissions.deleteRole";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "roleId": example::ROLE_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         rbac::delete_role(app, caller, self.role_id.as_str()).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::PermissionReply;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::schemas::PermissionReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Look at a permission.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct GetPermission {
 impl Operation for GetPermission {
     const NAME: &'static str = "permissions.getPermission";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = PermissionReply;
 
     fn example() -> Value {

@@ -1,7 +1,7 @@
-use super::shapes::RoleReply;
+use super::schemas::RoleReply;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Look at a role.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct GetRole {
 impl Operation for GetRole {
     const NAME: &'static str = "permissions.getRole";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = RoleReply;
 
     fn example() -> Value {

@@ -1,7 +1,7 @@
-use super::shapes::whole;
+use super::schemas::whole;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::PermissionReply;
+use crate::rpc::schemas::PermissionReply;
 
 /// List all permissions.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -10,7 +10,7 @@ pub struct ListPermissions {}
 impl Operation for ListPermissions {
     const NAME: &'static str = "permissions.listPermissions";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = Vec<PermissionReply>;
 
     fn example() -> Value {

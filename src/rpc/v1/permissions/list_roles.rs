@@ -1,4 +1,4 @@
-use super::shapes::{RoleReply, whole};
+use super::schemas::{RoleReply, whole};
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
 
@@ -9,7 +9,7 @@ pub struct ListRoles {}
 impl Operation for ListRoles {
     const NAME: &'static str = "permissions.listRoles";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = Vec<RoleReply>;
 
     fn example() -> Value {

@@ -1,8 +1,8 @@
-use super::shapes::namespace;
+use super::schemas::namespace;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v1::schemas::Name;
 
 /// Delete an override.
 ///
@@ -12,25 +12,25 @@ use crate::rpc::v1::shapes::Name;
 pub struct DeleteOverride {
     /// Counts where `namespaceName` is given too.
     #[serde(default)]
-    pub namespace_id: Given<Text<0, 512>>,
+    pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
-    pub namespace_name: Given<Text<0, 512>>,
+    pub namespace_name: Optional<Text<0, 512>>,
     pub identifier: Name,
 }
 
 impl Operation for DeleteOverride {
     const NAME: &'static str = "ratelimits.deleteOverride";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
     const WRITES: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "namespaceName": example::NAMESPACE, "identifier": example::OVERRIDE })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let namespace = namespace(self.namespace_id, self.namespace_name)?;
         overrides::delete(app, caller, &namespace, self.identifier.as_str()).await?;
-        Ok(Nothing)
+        Ok(EmptyReply)
     }
 }

@@ -1,7 +1,7 @@
-use super::shapes::{OverrideReply, namespace};
+use super::schemas::{OverrideReply, namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::Name;
+use crate::rpc::v1::schemas::Name;
 
 /// Look at an override.
 ///
@@ -11,16 +11,16 @@ use crate::rpc::v1::shapes::Name;
 pub struct GetOverride {
     /// Counts where `namespaceName` is given too.
     #[serde(default)]
-    pub namespace_id: Given<Text<0, 512>>,
+    pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
-    pub namespace_name: Given<Text<0, 512>>,
+    pub namespace_name: Optional<Text<0, 512>>,
     pub identifier: Name,
 }
 
 impl Operation for GetOverride {
     const NAME: &'static str = "ratelimits.getOverride";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
     type Reply = OverrideReply;
 
     fn example() -> Value {

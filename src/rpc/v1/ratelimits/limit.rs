@@ -1,10 +1,10 @@
 use crate::clock::Timestamp;
-use crate::domain::ratelimits::{self, Check};
+use crate::domain::ratelimits::{self, LimitCheck};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Counted;
-use crate::rpc::shapes::{DURATION_MIN_MS, Positive, Unsigned};
-use crate::rpc::v1::shapes::DEFAULT;
+use crate::rpc::reply::DegradableReply;
+use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};
+use crate::rpc::v1::schemas::DEFAULT;
 
 /// Check a rate limit.
 ///
@@ -15,7 +15,7 @@ use crate::rpc::v1::shapes::DEFAULT;
 pub struct Limit {
     /// Left out: `default`.
     #[serde(default)]
-    pub namespace: Given<Text<1, 512>>,
+    pub namespace: Optional<Text<1, 512>>,
     /// Who is limited: any text that stands for a user or a thing.
     pub identifier: Text<0, 512, Unkept>,
     /// What may be taken in one window, unless an override says otherwise.
@@ -24,18 +24,18 @@ pub struct Limit {
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// What is taken. Left out: 1. 0 only looks.
     #[serde(default)]
-    pub cost: Given<Unsigned>,
+    pub cost: Optional<Unsigned>,
     /// Whether a quick answer is preferred to an exact one.
     #[serde(default)]
-    pub r#async: Given<bool>,
+    pub r#async: Optional<bool>,
     /// Accepted, and not kept.
     #[serde(default)]
     #[expect(dead_code, reason = "it is not kept")]
-    pub meta: Given<serde_json::Map<String, Value>>,
+    pub meta: Optional<serde_json::Map<String, Value>>,
     /// What is about to be accessed: accepted, and not kept.
     #[serde(default)]
     #[expect(dead_code, reason = "they are not kept")]
-    pub resources: Given<List<Object<Resource>, 0, 100>>,
+    pub resources: Optional<List<Object<Resource>, 0, 100>>,
 }
 
 /// Something that is about to be accessed.
@@ -46,9 +46,9 @@ pub struct Resource {
     r#type: Text<0, 256, Unkept>,
     id: Text<0, 256, Unkept>,
     #[serde(default)]
-    name: Given<Text<0, 256, Unkept>>,
+    name: Optional<Text<0, 256, Unkept>>,
     #[serde(default)]
-    meta: Given<serde_json::Map<String, Value>>,
+    meta: Optional<serde_json::Map<String, Value>>,
 }
 
 /// What came of it.
@@ -67,10 +67,10 @@ pub struct Limited {
 
 impl Operation for Limit {
     const NAME: &'static str = "ratelimits.limit";
-    const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const BODY_MAX_BYTES: usize = 64 * 1024;
-    type Reply = Counted<Limited>;
+    type Reply = DegradableReply<Limited>;
 
     fn example() -> Value {
         json!({
@@ -81,8 +81,8 @@ impl Operation for Limit {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Counted<Limited>> {
-        let check = Check {
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Limited>> {
+        let check = LimitCheck {
             namespace: self.namespace.0.map_or_else(|| DEFAULT.to_owned(), Text::into_string),
             identifier: self.identifier.into_string(),
             limit: self.limit.0,
@@ -97,6 +97,6 @@ impl Operation for Limit {
             remaining: limited.standing.remaining,
             reset: limited.standing.reset,
         };
-        Ok(Counted { data, degraded })
+        Ok(DegradableReply { data, degraded })
     }
 }

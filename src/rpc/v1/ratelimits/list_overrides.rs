@@ -1,7 +1,7 @@
-use super::shapes::{OverrideReply, namespace};
+use super::schemas::{OverrideReply, namespace};
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v1::shapes::{PageLimit, paging};
+use crate::rpc::v1::schemas::{PageLimit, paging};
 
 /// List the overrides of a namespace.
 ///
@@ -11,15 +11,15 @@ use crate::rpc::v1::shapes::{PageLimit, paging};
 pub struct ListOverrides {
     /// Counts where `namespaceName` is given too.
     #[serde(default)]
-    pub namespace_id: Given<Text<0, 512>>,
+    pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
-    pub namespace_name: Given<Text<0, 512>>,
+    pub namespace_name: Optional<Text<0, 512>>,
     /// How many a page may have. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// As the page before told it.
     #[serde(default)]
-    pub cursor: Given<Text<0, 1024>>,
+    pub cursor: Optional<Text<0, 1024>>,
 }
 
 /// A page of overrides.
@@ -37,7 +37,7 @@ pub struct Overrides {
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimits.listOverrides";
     const VERB: Verb = Verb::Get;
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
     type Reply = Overrides;
 
     fn example() -> Value {

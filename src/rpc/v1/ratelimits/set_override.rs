@@ -1,8 +1,8 @@
-use super::shapes::namespace;
+use super::schemas::namespace;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
 
 /// Set an override.
 ///
@@ -13,9 +13,9 @@ use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
 pub struct SetOverride {
     /// Counts where `namespaceName` is given too.
     #[serde(default)]
-    pub namespace_id: Given<Text<0, 512>>,
+    pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
-    pub namespace_name: Given<Text<0, 512>>,
+    pub namespace_name: Optional<Text<0, 512>>,
     pub identifier: Text<3, 512>,
     /// What may be taken in one window; 0: nothing.
     pub limit: Unsigned,
@@ -23,7 +23,7 @@ pub struct SetOverride {
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// Told again with the override; a check says for itself how it is answered.
     #[serde(default)]
-    pub r#async: Given<bool>,
+    pub r#async: Optional<bool>,
 }
 
 /// The override.
@@ -35,7 +35,7 @@ pub struct Set {
 
 impl Operation for SetOverride {
     const NAME: &'static str = "ratelimits.setOverride";
-    const NEEDS: Needs = Needs::Permission(&[Action::SetOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
     const WRITES: bool = true;
     type Reply = Set;
 

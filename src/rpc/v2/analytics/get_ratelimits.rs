@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use crate::domain::analytics::questions;
+use crate::domain::analytics::sql_query;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{ASKING_ERRORS, EventRow};
+use crate::rpc::v2::schemas::{ASKING_ERRORS, EventRow};
 
 /// Ask about checks of the standalone limiter in SQL.
 ///
@@ -20,9 +20,9 @@ pub struct GetRatelimits {
 
 impl Operation for GetRatelimits {
     const NAME: &'static str = "analytics.getRatelimits";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadRatelimitAnalytics]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRatelimitAnalytics]);
     const ERRORS: &'static [(u16, &'static str)] = &ASKING_ERRORS;
-    const TIMEOUT: Duration = questions::TIMEOUT;
+    const TIMEOUT: Duration = sql_query::TIMEOUT;
     type Reply = Vec<EventRow>;
 
     fn example() -> Value {
@@ -33,7 +33,7 @@ impl Operation for GetRatelimits {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<EventRow>> {
-        let rows = questions::ratelimits(app, caller, &self.query).await?;
+        let rows = sql_query::ratelimits(app, caller, &self.query).await?;
         Ok(rows.into_iter().map(EventRow).collect())
     }
 }

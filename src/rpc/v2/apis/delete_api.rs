@@ -1,7 +1,7 @@
 use crate::domain::apis;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Empty;
+use crate::rpc::schemas::Empty;
 
 /// Delete an API.
 ///
@@ -14,7 +14,7 @@ pub struct DeleteApi {
 
 impl Operation for DeleteApi {
     const NAME: &'static str = "apis.deleteApi";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteApi]);
     const WRITES: bool = true;
     type Reply = Empty;
 

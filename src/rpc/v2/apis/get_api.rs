@@ -19,7 +19,7 @@ pub struct Api {
 
 impl Operation for GetApi {
     const NAME: &'static str = "apis.getApi";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadApi]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadApi]);
     type Reply = Api;
 
     fn example() -> Value {

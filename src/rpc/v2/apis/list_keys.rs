@@ -1,8 +1,8 @@
-use crate::domain::keys::{self, Of, Plaintexts, WantedKeys};
+use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::domain::page::Page;
 use crate::id::ApiId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Cursor, KeyReply, PageLimit, paging};
+use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, paging};
 
 /// List the keys of an API.
 ///
@@ -13,24 +13,25 @@ pub struct ListKeys {
     pub api_id: Text<1, 255>,
     /// How many to list. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
     #[serde(default)]
-    pub cursor: Given<Cursor>,
+    pub cursor: Optional<Cursor>,
     /// Only the keys of this user.
     #[serde(default)]
-    pub external_id: Given<Text<1, 255>>,
+    pub external_id: Optional<Text<1, 255>>,
     /// Whether to show the keys themselves; only recoverable ones can be.
     #[serde(default)]
-    pub decrypt: Given<bool>,
+    pub decrypt: Optional<bool>,
     /// Accepted and of no effect: a list is always read from the database.
     #[serde(default)]
-    pub revalidate_keys_cache: Given<bool>,
+    pub revalidate_keys_cache: Optional<bool>,
 }
 
 impl Operation for ListKeys {
     const NAME: &'static str = "apis.listKeys";
-    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey, Action::ReadApi]);
+    const NEEDS: AccessRule =
+        AccessRule::HiddenUnlessPermitted(&[Action::ReadKey, Action::ReadApi]);
     const MAY_WRITE: bool = true;
     type Reply = Page<KeyReply>;
 
@@ -41,10 +42,10 @@ impl Operation for ListKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
         let wanted = WantedKeys {
             api_id: ApiId::from(self.api_id.into_string()),
-            of: self.external_id.0.map(|id| Of::ExternalId(id.into_string())),
+            of: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
             plaintexts: match self.decrypt.unwrap_or(false) {
-                true => Plaintexts::Required,
-                false => Plaintexts::None,
+                true => DecryptMode::Required,
+                false => DecryptMode::None,
             },
             paging: paging(self.limit, 100, self.cursor),
         };

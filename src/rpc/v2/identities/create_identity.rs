@@ -1,8 +1,8 @@
 use crate::domain::identities::{self, NewIdentity};
 use crate::id::IdentityId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::BESIDE_META_MAX_BYTES;
-use crate::rpc::v2::shapes::Ratelimit;
+use crate::rpc::v2::schemas::BESIDE_META_MAX_BYTES;
+use crate::rpc::v2::schemas::Ratelimit;
 
 /// Create an identity.
 ///
@@ -14,11 +14,11 @@ pub struct CreateIdentity {
     pub external_id: ExternalId,
     /// Your own JSON object; verification gives it back.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Limits for verification to check, counted over all keys of the identity. Of two with one name the
     /// last counts.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }
 
 /// The new identity.
@@ -30,7 +30,7 @@ pub struct Created {
 
 impl Operation for CreateIdentity {
     const NAME: &'static str = "identities.createIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateIdentity]);
     const WRITES: bool = true;
     const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
     type Reply = Created;

@@ -1,7 +1,7 @@
-use crate::domain::identities::{self, Called};
+use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Nothing;
-use crate::rpc::v2::shapes::IdentityName;
+use crate::rpc::reply::EmptyReply;
+use crate::rpc::v2::schemas::IdentityName;
 
 /// Delete an identity.
 ///
@@ -16,17 +16,17 @@ pub struct DeleteIdentity {
 
 impl Operation for DeleteIdentity {
     const NAME: &'static str = "identities.deleteIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteIdentity]);
     const WRITES: bool = true;
     const ERRORS_ARE_PROBLEMS: bool = true;
-    type Reply = Nothing;
+    type Reply = EmptyReply;
 
     fn example() -> Value {
         json!({ "identity": example::EXTERNAL_ID })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Nothing> {
-        identities::delete(app, caller, &Called::Either(self.identity.into_string())).await?;
-        Ok(Nothing)
+    async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
+        identities::delete(app, caller, &IdentityRef::Either(self.identity.into_string())).await?;
+        Ok(EmptyReply)
     }
 }

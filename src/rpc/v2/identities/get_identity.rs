@@ -1,6 +1,6 @@
-use crate::domain::identities::{self, Called};
+use crate::domain::identities::{self, IdentityRef};
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{IdentityName, IdentityReply};
+use crate::rpc::v2::schemas::{IdentityName, IdentityReply};
 
 /// Get an identity.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -12,7 +12,7 @@ pub struct GetIdentity {
 
 impl Operation for GetIdentity {
     const NAME: &'static str = "identities.getIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = IdentityReply;
 
     fn example() -> Value {
@@ -20,6 +20,8 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        Ok(identities::get(app, caller, &Called::Either(self.identity.into_string())).await?.into())
+        Ok(identities::get(app, caller, &IdentityRef::Either(self.identity.into_string()))
+            .await?
+            .into())
     }
 }

@@ -1,7 +1,7 @@
 use crate::domain::identities;
 use crate::domain::page::Page;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Cursor, IdentityReply, PageLimit, Search, searched};
+use crate::rpc::v2::schemas::{Cursor, IdentityReply, PageLimit, Search, searched};
 
 /// List identities.
 ///
@@ -11,18 +11,18 @@ use crate::rpc::v2::shapes::{Cursor, IdentityReply, PageLimit, Search, searched}
 pub struct ListIdentities {
     /// How many to list. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
     #[serde(default)]
-    pub cursor: Given<Cursor>,
+    pub cursor: Optional<Cursor>,
     /// Only those whose id or externalId holds this text, in whatever case.
     #[serde(default)]
-    pub search: Given<Search>,
+    pub search: Optional<Search>,
 }
 
 impl Operation for ListIdentities {
     const NAME: &'static str = "identities.listIdentities";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadIdentity]);
     type Reply = Page<IdentityReply>;
 
     fn example() -> Value {

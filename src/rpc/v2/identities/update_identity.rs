@@ -1,8 +1,8 @@
-use crate::domain::identities::{self, Called, IdentityChange};
+use crate::domain::identities::{self, IdentityChange, IdentityRef};
 use crate::domain::keys::NewRatelimit;
 use crate::error::Error;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
+use crate::rpc::v2::schemas::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
 
 /// Change an identity.
 ///
@@ -14,15 +14,15 @@ pub struct UpdateIdentity {
     pub identity: IdentityName,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Replaces all limits; those of the same name keep their id and their count.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }
 
 impl Operation for UpdateIdentity {
     const NAME: &'static str = "identities.updateIdentity";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateIdentity]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateIdentity]);
     const WRITES: bool = true;
     const BODY_MAX_BYTES: usize = identities::META_MAX_BYTES + BESIDE_META_MAX_BYTES;
     type Reply = IdentityReply;
@@ -38,9 +38,14 @@ impl Operation for UpdateIdentity {
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
         let limits = self.ratelimits.0.map(limits).transpose()?;
         let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
-        Ok(identities::update(app, caller, &Called::Either(self.identity.into_string()), change)
-            .await?
-            .into())
+        Ok(identities::update(
+            app,
+            caller,
+            &IdentityRef::Either(self.identity.into_string()),
+            change,
+        )
+        .await?
+        .into())
     }
 }
 

@@ -1,8 +1,8 @@
-use crate::domain::keys::{Rights, permissions};
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::keys::{AssignmentAccess, permissions};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Add permissions to a key.
 ///
@@ -18,7 +18,8 @@ pub struct AddPermissions {
 
 impl Operation for AddPermissions {
     const NAME: &'static str = "keys.addPermissions";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey, Action::AddPermissionToKey]);
+    const NEEDS: AccessRule =
+        AccessRule::Permission(&[Action::UpdateKey, Action::AddPermissionToKey]);
     const WRITES: bool = true;
     type Reply = Vec<PermissionReply>;
 
@@ -28,8 +29,8 @@ impl Operation for AddPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Pick::permissions(texts(self.permissions), Missing::Made);
-        let changed = permissions::add(app, caller, &id, picks, Rights::KeyToo).await?;
+        let picks = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let changed = permissions::add(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

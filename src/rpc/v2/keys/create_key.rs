@@ -1,12 +1,12 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{self, NewKey};
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::error::Error;
 use crate::id::ApiId;
 use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{IssuedReply, texts};
-use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit};
+use crate::rpc::schemas::{IssuedReply, texts};
+use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit};
 use crate::secret::START_LENGTH;
 
 /// Create a key.
@@ -20,46 +20,46 @@ pub struct CreateKey {
     pub api_id: Id,
     /// Put before the key with an underscore: `prod` gives `prod_…`. Left out: as the API is set.
     #[serde(default)]
-    pub prefix: Given<Text<1, 16, Word>>,
+    pub prefix: Optional<Text<1, 16, Word>>,
     /// Your name for the key; the customer does not see it.
     #[serde(default)]
-    pub name: Given<Text<1, 255, Printable>>,
+    pub name: Optional<Text<1, 255, Printable>>,
     /// Random bytes in the key. Left out: as the API is set, or 16.
     #[serde(default)]
-    pub byte_length: Given<Int<16, 255>>,
+    pub byte_length: Optional<Int<16, 255>>,
     /// Your name for the user whose key it is; verification gives it back.
     #[serde(default)]
-    pub external_id: Given<ExternalId>,
+    pub external_id: Optional<ExternalId>,
     /// Your own JSON object; verification gives it back.
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Names of roles that the key gets; each must exist.
     #[serde(default)]
-    pub roles: Given<List<Text<1, 128>, 0, 100>>,
+    pub roles: Optional<List<Text<1, 128>, 0, 100>>,
     /// Slugs of permissions that the key gets. One that does not exist is created when the root key holds
     /// `rbac.*.create_permission`; else nothing is created.
     #[serde(default)]
-    pub permissions: Given<List<Slug, 0, 1000>>,
+    pub permissions: Optional<List<Slug, 0, 1000>>,
     /// When the key stops being valid, in unix milliseconds.
     #[serde(default)]
-    pub expires: Given<Expires>,
+    pub expires: Optional<Expires>,
     /// Uses left, and when they come back. Left out: unlimited.
     #[serde(default)]
-    pub credits: Given<Object<Credits>>,
+    pub credits: Optional<Object<Credits>>,
     /// Limits for verification to check.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
     /// Whether the key may be used. Left out: yes.
     #[serde(default)]
-    pub enabled: Given<bool>,
+    pub enabled: Optional<bool>,
     /// Whether a sealed copy of the key is kept, so that it can be shown again.
     #[serde(default)]
-    pub recoverable: Given<bool>,
+    pub recoverable: Optional<bool>,
 }
 
 impl Operation for CreateKey {
     const NAME: &'static str = "keys.createKey";
-    const NEEDS: Needs = Needs::Hidden(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::CreateKey]);
     const WRITES: bool = true;
     const REPEATABLE: bool = true;
     type Reply = IssuedReply;
@@ -100,7 +100,7 @@ impl TryFrom<CreateKey> for NewKey {
             meta: request.meta.0,
             environment: None,
             roles: roles.into_iter().map(Text::into_string).collect(),
-            permissions: Pick::permissions(permissions, Missing::Made),
+            permissions: Selector::permissions(permissions, MissingPolicy::Made),
             expires_at: request.expires.0.map(|at| Timestamp(at.0)),
             credits: credits.transpose()?.flatten(),
             ratelimits: ratelimits.into_iter().map(|Object(limit)| limit.into()).collect(),

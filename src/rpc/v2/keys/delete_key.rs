@@ -1,7 +1,7 @@
 use crate::domain::keys::{self, Deletion};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Empty;
+use crate::rpc::schemas::Empty;
 
 /// Delete a key.
 ///
@@ -12,12 +12,12 @@ pub struct DeleteKey {
     pub key_id: Id,
     /// Whether to remove every trace of it. Left out: its row stays, and its hash stays taken.
     #[serde(default)]
-    pub permanent: Given<bool>,
+    pub permanent: Optional<bool>,
 }
 
 impl Operation for DeleteKey {
     const NAME: &'static str = "keys.deleteKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -1,7 +1,7 @@
-use crate::domain::keys::{self, Plaintexts};
+use crate::domain::keys::{self, DecryptMode};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::KeyReply;
+use crate::rpc::v2::schemas::KeyReply;
 
 /// Get a key.
 ///
@@ -12,12 +12,12 @@ pub struct GetKey {
     pub key_id: Id,
     /// Whether to show the key itself; only a recoverable one can be.
     #[serde(default)]
-    pub decrypt: Given<bool>,
+    pub decrypt: Optional<bool>,
 }
 
 impl Operation for GetKey {
     const NAME: &'static str = "keys.getKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadKey]);
     const MAY_WRITE: bool = true;
     type Reply = KeyReply;
 
@@ -28,8 +28,8 @@ impl Operation for GetKey {
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
         let id = KeyId::from(self.key_id.into_string());
         let plaintexts = match self.decrypt.unwrap_or(false) {
-            true => Plaintexts::Required,
-            false => Plaintexts::None,
+            true => DecryptMode::Required,
+            false => DecryptMode::None,
         };
         let found = keys::get(app, caller, &id, plaintexts).await?;
         Ok(KeyReply::from(found))

@@ -1,10 +1,10 @@
 use crate::clock::Timestamp;
-use crate::domain::keys::{self, ImportedKey, Migrated, NotTaken};
+use crate::domain::keys::{self, ImportRejection, ImportedKeyFields, MigrationResult};
 use crate::error::Error;
 use crate::id::{ApiId, KeyId, MigrationId};
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::texts;
-use crate::rpc::v2::shapes::{Credits, Expires, Ratelimit, RoleName};
+use crate::rpc::schemas::texts;
+use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit, RoleName};
 
 /// Take in keys that were issued elsewhere.
 ///
@@ -27,53 +27,53 @@ pub struct Incoming {
     /// As the migration's algorithm made it; SHA-256 in base64 or hex.
     pub hash: Text<3, 256>,
     #[serde(default)]
-    pub name: Given<Text<1, 255, Printable>>,
+    pub name: Optional<Text<1, 255, Printable>>,
     #[serde(default)]
-    pub external_id: Given<Text<1, 255>>,
+    pub external_id: Optional<Text<1, 255>>,
     #[serde(default)]
-    pub meta: Given<Meta>,
+    pub meta: Optional<Meta>,
     /// Names.
     #[serde(default)]
-    pub roles: Given<List<RoleName, 0, 100>>,
+    pub roles: Optional<List<RoleName, 0, 100>>,
     /// Slugs.
     #[serde(default)]
-    pub permissions: Given<List<Slug, 0, 1000>>,
+    pub permissions: Optional<List<Slug, 0, 1000>>,
     /// Unix milliseconds.
     #[serde(default)]
-    pub expires: Given<Expires>,
+    pub expires: Optional<Expires>,
     /// Left out: yes.
     #[serde(default)]
-    pub enabled: Given<bool>,
+    pub enabled: Optional<bool>,
     #[serde(default)]
-    pub credits: Given<Object<Credits>>,
+    pub credits: Optional<Object<Credits>>,
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }
 
 /// What came of it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    pub migrated: Vec<Taken>,
+    pub migrated: Vec<MigratedKey>,
     /// Hashes that were known already, or twice in the request.
     failed: Vec<String>,
     /// The same, and why, for those who are not a program.
     #[serde(skip)]
-    pub refused: Vec<(String, NotTaken)>,
+    pub refused: Vec<(String, ImportRejection)>,
 }
 
 /// A key that was taken in.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-pub struct Taken {
+pub struct MigratedKey {
     pub hash: String,
     pub key_id: KeyId,
 }
 
 impl Operation for MigrateKeys {
     const NAME: &'static str = "keys.migrateKeys";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
     type Reply = Outcome;
 
@@ -94,7 +94,7 @@ impl Operation for MigrateKeys {
         let api = ApiId::from(self.api_id.into_string());
         let keys = self.keys.0.into_iter().enumerate();
         let keys = keys.map(|(at, Object(key))| {
-            ImportedKey::try_from(key)
+            ImportedKeyFields::try_from(key)
                 .map_err(|e| e.within("/properties/keys/items", &format!("keys[{at}].")))
         });
         let keys = keys.collect::<Result<_>>()?;
@@ -102,7 +102,7 @@ impl Operation for MigrateKeys {
     }
 }
 
-impl TryFrom<Incoming> for ImportedKey {
+impl TryFrom<Incoming> for ImportedKeyFields {
     type Error = Error;
 
     fn try_from(key: Incoming) -> Result<Self> {
@@ -123,9 +123,9 @@ impl TryFrom<Incoming> for ImportedKey {
     }
 }
 
-impl From<Migrated> for Outcome {
-    fn from(outcome: Migrated) -> Self {
-        let taken = |(hash, key_id)| Taken { hash, key_id };
+impl From<MigrationResult> for Outcome {
+    fn from(outcome: MigrationResult) -> Self {
+        let taken = |(hash, key_id)| MigratedKey { hash, key_id };
         let migrated = outcome.migrated.into_iter().map(taken).collect();
         let failed = outcome.failed.iter().map(|(hash, _)| hash.clone()).collect();
         Self { migrated, failed, refused: outcome.failed }

@@ -1,8 +1,8 @@
 use crate::domain::keys;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::IssuedReply;
-use crate::rpc::v2::shapes::Expires;
+use crate::rpc::schemas::IssuedReply;
+use crate::rpc::v2::schemas::Expires;
 
 /// Re-roll a key.
 ///
@@ -19,7 +19,7 @@ pub struct RerollKey {
 
 impl Operation for RerollKey {
     const NAME: &'static str = "keys.rerollKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
     const REPEATABLE: bool = true;
     type Reply = IssuedReply;

@@ -1,8 +1,8 @@
-use crate::domain::keys::{Rights, permissions};
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::keys::{AssignmentAccess, permissions};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Set the permissions of a key.
 ///
@@ -18,7 +18,7 @@ pub struct SetPermissions {
 
 impl Operation for SetPermissions {
     const NAME: &'static str = "keys.setPermissions";
-    const NEEDS: Needs = Needs::Permission(&[
+    const NEEDS: AccessRule = AccessRule::Permission(&[
         Action::UpdateKey,
         Action::AddPermissionToKey,
         Action::RemovePermissionFromKey,
@@ -32,8 +32,8 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Pick::permissions(texts(self.permissions), Missing::Made);
-        let changed = permissions::set(app, caller, &id, picks, Rights::KeyToo).await?;
+        let picks = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let changed = permissions::set(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

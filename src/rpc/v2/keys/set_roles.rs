@@ -1,9 +1,9 @@
-use crate::domain::keys::{Rights, roles};
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::keys::{AssignmentAccess, roles};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::texts;
-use crate::rpc::v2::shapes::{RoleName, RoleReply};
+use crate::rpc::schemas::texts;
+use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Set the roles of a key.
 ///
@@ -18,7 +18,7 @@ pub struct SetRoles {
 
 impl Operation for SetRoles {
     const NAME: &'static str = "keys.setRoles";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Vec<RoleReply>;
 
@@ -28,8 +28,8 @@ impl Operation for SetRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Pick::named(texts(self.roles), Missing::Refused);
-        let changed = roles::set(app, caller, &id, picks, Rights::KeyToo).await?;
+        let picks = Selector::named(texts(self.roles), MissingPolicy::Refused);
+        let changed = roles::set(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

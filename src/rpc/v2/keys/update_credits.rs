@@ -1,9 +1,9 @@
-use crate::domain::keys::{self, CreditsUpdate, IdleRefill, Stamp};
+use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Unsigned;
-use crate::rpc::v2::shapes::KeyCredits;
+use crate::rpc::schemas::Unsigned;
+use crate::rpc::v2::schemas::KeyCredits;
 
 /// Change the uses that a key has left.
 ///
@@ -31,7 +31,7 @@ pub enum Change {
 
 impl Operation for UpdateCredits {
     const NAME: &'static str = "keys.updateCredits";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     const REPEATABLE: bool = true;
     type Reply = KeyCredits;
@@ -42,7 +42,8 @@ impl Operation for UpdateCredits {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
         let id = KeyId::from(self.key_id.as_str());
-        let left = keys::update_credits(app, caller, &id, self.update()?, Stamp::Kept).await?;
+        let left =
+            keys::update_credits(app, caller, &id, self.update()?, UpdatedAtPolicy::Kept).await?;
         Ok(KeyCredits::from(left))
     }
 }

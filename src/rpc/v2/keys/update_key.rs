@@ -1,13 +1,13 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{
-    self, CreditsChange, IdleRefill, KeyChange, LinkRights, RatelimitsChange,
+    self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
 };
-use crate::domain::rbac::{Missing, Pick};
+use crate::domain::rbac::{MissingPolicy, Selector};
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{Empty, Unsigned, texts};
-use crate::rpc::v2::shapes::{Expires, Ratelimit, Refill};
+use crate::rpc::schemas::{Empty, Unsigned, texts};
+use crate::rpc::v2::schemas::{Expires, Ratelimit, Refill};
 
 /// Change a key.
 ///
@@ -31,16 +31,16 @@ pub struct UpdateKey {
     pub credits: Patch<Object<Credits>>,
     /// Replaces all limits; those of the same name keep their id and their count.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Ratelimit>, 0, 50>>,
+    pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
     #[serde(default)]
-    pub enabled: Given<bool>,
+    pub enabled: Optional<bool>,
     /// Replaces all roles, by name; each must exist.
     #[serde(default)]
-    pub roles: Given<List<Text<1, 128>, 0, 100>>,
+    pub roles: Optional<List<Text<1, 128>, 0, 100>>,
     /// Replaces all permissions of the key itself, by slug. A missing one is made when the root key
     /// holds `rbac.*.create_permission`.
     #[serde(default)]
-    pub permissions: Given<List<Slug, 0, 1000>>,
+    pub permissions: Optional<List<Slug, 0, 1000>>,
 }
 
 /// Uses, and when they come back.
@@ -57,7 +57,7 @@ pub struct Credits {
 
 impl Operation for UpdateKey {
     const NAME: &'static str = "keys.updateKey";
-    const NEEDS: Needs = Needs::Permission(&[Action::UpdateKey]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::UpdateKey]);
     const WRITES: bool = true;
     type Reply = Empty;
 
@@ -90,12 +90,12 @@ impl TryFrom<UpdateKey> for KeyChange {
                 Some(list) => RatelimitsChange::All(limits(list)),
             },
             enabled: request.enabled.0,
-            roles: request.roles.0.map(|list| Pick::named(texts(list), Missing::Refused)),
+            roles: request.roles.0.map(|list| Selector::named(texts(list), MissingPolicy::Refused)),
             permissions: request
                 .permissions
                 .0
-                .map(|list| Pick::permissions(texts(list), Missing::Made)),
-            links: LinkRights::OfKey,
+                .map(|list| Selector::permissions(texts(list), MissingPolicy::Made)),
+            links: AssignmentPolicy::OfKey,
         })
     }
 }

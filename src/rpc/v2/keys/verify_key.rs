@@ -1,8 +1,9 @@
 use crate::clock::Timestamp;
 use crate::domain::keys::{
-    self, AD_HOC_DURATION_MAX_MS, Checked, Code, Verification, Verified, View, Wanted, WantedLimit,
+    self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, ResolvedKey,
+    VerificationCode, VerifyRequest, VerifyResult,
 };
-use crate::domain::query::Required;
+use crate::domain::query::PermissionQuery;
 use crate::error::Error;
 use crate::id::KeyId;
 use crate::id::MigrationId;
@@ -10,8 +11,8 @@ use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
-use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned, texts};
-use crate::rpc::v2::shapes::IdentityReply;
+use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned, texts};
+use crate::rpc::v2::schemas::IdentityReply;
 use crate::secret::Plaintext;
 
 /// Verify a key.
@@ -26,22 +27,22 @@ pub struct VerifyKey {
     pub key: Text<1, 512, Unkept>,
     /// For analytics; they do not influence the outcome.
     #[serde(default)]
-    pub tags: Given<List<Text<1, 512, Unkept>, 0, 20>>,
+    pub tags: Optional<List<Text<1, 512, Unkept>, 0, 20>>,
     /// What the key must be allowed: `documents.read AND (documents.write OR admin)`.
     #[serde(default)]
-    pub permissions: Given<Text<1, 1000, Unkept>>,
+    pub permissions: Optional<Text<1, 1000, Unkept>>,
     #[serde(default)]
-    pub credits: Given<Object<Cost>>,
+    pub credits: Optional<Object<Cost>>,
     /// Limits to check besides those that apply by themselves.
     #[serde(default)]
-    pub ratelimits: Given<List<Object<Limit>, 0, 100>>,
+    pub ratelimits: Optional<List<Object<Limit>, 0, 100>>,
     /// The migration that the key may still be waiting in.
     #[serde(default)]
-    pub migration_id: Given<Text<0, 256>>,
+    pub migration_id: Optional<Text<0, 256>>,
     /// From where your user uses the key, for APIs whose keys may be used from some networks only. Left out:
     /// the address that this request came from.
     #[serde(default)]
-    pub ip_address: Given<Address>,
+    pub ip_address: Optional<Address>,
 }
 
 /// Uses to spend.
@@ -60,19 +61,19 @@ pub struct Limit {
     pub name: Text<3, 255>,
     /// Left out: 1. 0 only looks.
     #[serde(default)]
-    pub cost: Given<Unsigned>,
+    pub cost: Optional<Unsigned>,
     #[serde(default)]
-    pub limit: Given<Unsigned>,
+    pub limit: Optional<Unsigned>,
     /// Milliseconds; 1000 to 2592000000, 30 days, where `limit` is given too.
     #[serde(default)]
-    pub duration: Given<Unsigned>,
+    pub duration: Optional<Unsigned>,
 }
 
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
-    const NEEDS: Needs = Needs::Hidden(&[Action::VerifyKey]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::VerifyKey]);
     const BODY_MAX_BYTES: usize = 64 * 1024;
-    type Reply = Outcome;
+    type Reply = VerifyKeyReply;
 
     fn example() -> Value {
         json!({
@@ -83,13 +84,13 @@ impl Operation for VerifyKey {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Outcome> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<VerifyKeyReply> {
         let verified = keys::verify(app, caller, self.try_into()?).await?;
-        Ok(Outcome(verified))
+        Ok(VerifyKeyReply(verified))
     }
 }
 
-impl TryFrom<VerifyKey> for Verification {
+impl TryFrom<VerifyKey> for VerifyRequest {
     type Error = Error;
 
     fn try_from(request: VerifyKey) -> Result<Self> {
@@ -97,7 +98,10 @@ impl TryFrom<VerifyKey> for Verification {
         Ok(Self {
             key: Plaintext::from(request.key.into_string()),
             api: None,
-            permissions: request.permissions.0.map(|query| Required::Query(query.into_string())),
+            permissions: request
+                .permissions
+                .0
+                .map(|query| PermissionQuery::Query(query.into_string())),
             cost: request.credits.0.map(|Object(credits)| credits.cost.0),
             ratelimits: limits.into_iter().enumerate().map(wanted).collect::<Result<_>>()?,
             address: request.ip_address.0.map(|address| address.0),
@@ -107,7 +111,7 @@ impl TryFrom<VerifyKey> for Verification {
     }
 }
 
-fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<Wanted> {
+fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit> {
     let wanted = match (limit.limit.0, limit.duration.0) {
         (Some(_), Some(Int(duration)))
             if !(DURATION_MIN_MS..=AD_HOC_DURATION_MAX_MS).contains(&duration) =>
@@ -121,13 +125,13 @@ fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<Wanted> {
             ));
         }
         (Some(limit), Some(duration)) => {
-            WantedLimit::AdHoc { limit: limit.0, duration_ms: duration.0 }
+            LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
         }
         // One of them alone says nothing: the stored limit counts.
-        (Some(_) | None, None) | (None, Some(_)) => WantedLimit::Stored,
+        (Some(_) | None, None) | (None, Some(_)) => LimitSource::Stored,
     };
     let cost = limit.cost.0.map_or(1, |cost| cost.0);
-    Ok(Wanted { name: limit.name.into_string(), cost, limit: wanted })
+    Ok(RequestedLimit { name: limit.name.into_string(), cost, limit: wanted })
 }
 
 /// As much of what stays the same is kept ready with a key; more, as a large meta makes it, is written each time.
@@ -135,7 +139,7 @@ const TOLD_MAX_BYTES: usize = 4096;
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Outcome(Verified);
+pub struct VerifyKeyReply(VerifyResult);
 
 /// What came of it. For `NOT_FOUND` there is nothing but `valid` and `code`.
 #[derive(JsonSchema)]
@@ -219,16 +223,19 @@ struct KnownLimit<'a> {
     auto_apply: bool,
 }
 
-impl Reply for Outcome {
+impl Reply for VerifyKeyReply {
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
-        let Verified { code, view, credits, ratelimits, degraded: _ } = &self.0;
-        let verdict =
-            Verdict { valid: *code == Code::Valid, code: code.as_str(), credits: *credits };
+        let VerifyResult { code, view, credits, ratelimits, degraded: _ } = &self.0;
+        let verdict = Verdict {
+            valid: *code == VerificationCode::Valid,
+            code: code.as_str(),
+            credits: *credits,
+        };
         serde_json::to_writer(&mut *into, &verdict)?;
         if !ratelimits.is_empty() {
             into.pop();
             into.extend_from_slice(br#","ratelimits":["#);
-            for Checked { limit, standing } in ratelimits {
+            for EvaluatedLimit { limit, standing } in ratelimits {
                 serde_json::to_writer(&mut *into, &ToldStanding::from(standing))?;
                 join(into, limit.told.get_or_init(|| known(&KnownLimit::from(&**limit))));
                 into.push(b',');
@@ -269,7 +276,7 @@ fn join(into: &mut Vec<u8>, object: &str) {
     into.extend_from_slice(&object.as_bytes()[1..]);
 }
 
-impl JsonSchema for Outcome {
+impl JsonSchema for VerifyKeyReply {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Outcome".into()
     }
@@ -278,8 +285,8 @@ impl JsonSchema for Outcome {
     }
 }
 
-impl<'a> From<&'a View> for Known<'a> {
-    fn from(view: &'a View) -> Self {
+impl<'a> From<&'a ResolvedKey> for Known<'a> {
+    fn from(view: &'a ResolvedKey) -> Self {
         let key = &view.stored().key;
         let identity = view.identity();
         Self {
@@ -295,15 +302,15 @@ impl<'a> From<&'a View> for Known<'a> {
     }
 }
 
-impl From<&keys::Standing> for ToldStanding {
-    fn from(standing: &keys::Standing) -> Self {
-        let keys::Standing { remaining, reset, exceeded } = *standing;
+impl From<&keys::WindowStatus> for ToldStanding {
+    fn from(standing: &keys::WindowStatus) -> Self {
+        let keys::WindowStatus { remaining, reset, exceeded } = *standing;
         Self { remaining, reset, exceeded }
     }
 }
 
-impl<'a> From<&'a keys::Limit> for KnownLimit<'a> {
-    fn from(limit: &'a keys::Limit) -> Self {
+impl<'a> From<&'a keys::ResolvedLimit> for KnownLimit<'a> {
+    fn from(limit: &'a keys::ResolvedLimit) -> Self {
         Self {
             id: &limit.id,
             name: &limit.name,

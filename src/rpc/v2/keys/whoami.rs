@@ -1,7 +1,7 @@
 use crate::domain::keys;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::KeyReply;
+use crate::rpc::v2::schemas::KeyReply;
 
 /// Find a key by itself.
 ///
@@ -15,7 +15,7 @@ pub struct Whoami {
 
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
-    const NEEDS: Needs = Needs::Hidden(&[Action::ReadKey]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
     type Reply = KeyReply;
 
     fn example() -> Value {

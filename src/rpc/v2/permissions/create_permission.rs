@@ -13,7 +13,7 @@ pub struct CreatePermission {
     /// For programs: what keys carry and queries name.
     pub slug: Slug,
     #[serde(default)]
-    pub description: Given<Text<0, 512>>,
+    pub description: Optional<Text<0, 512>>,
 }
 
 /// The new permission.
@@ -25,7 +25,7 @@ pub struct Created {
 
 impl Operation for CreatePermission {
     const NAME: &'static str = "permissions.createPermission";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreatePermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreatePermission]);
     const WRITES: bool = true;
     type Reply = Created;
 

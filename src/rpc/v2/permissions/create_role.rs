@@ -11,10 +11,10 @@ use crate::rpc::prelude::*;
 pub struct CreateRole {
     pub name: Text<1, 128, Printable>,
     #[serde(default)]
-    pub description: Given<Text<0, 512>>,
+    pub description: Optional<Text<0, 512>>,
     /// Slugs.
     #[serde(default)]
-    pub permissions: Given<List<Slug, 0, 1000>>,
+    pub permissions: Optional<List<Slug, 0, 1000>>,
 }
 
 /// The new role.
@@ -26,7 +26,7 @@ pub struct Created {
 
 impl Operation for CreateRole {
     const NAME: &'static str = "permissions.createRole";
-    const NEEDS: Needs = Needs::Permission(&[Action::CreateRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::CreateRole]);
     const WRITES: bool = true;
     type Reply = Created;
 

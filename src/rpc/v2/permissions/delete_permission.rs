@@ -1,6 +1,6 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Empty;
+use crate::rpc::schemas::Empty;
 
 /// Delete a permission.
 ///
@@ -14,7 +14,7 @@ pub struct DeletePermission {
 
 impl Operation for DeletePermission {
     const NAME: &'static str = "permissions.deletePermission";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeletePermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeletePermission]);
     const WRITES: bool = true;
     type Reply = Empty;
 

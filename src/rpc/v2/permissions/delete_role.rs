@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Empty;
-use crate::rpc::v2::shapes::RoleName;
+use crate::rpc::schemas::Empty;
+use crate::rpc::v2::schemas::RoleName;
 
 /// Delete a role.
 ///
@@ -15,7 +15,7 @@ pub struct DeleteRole {
 
 impl Operation for DeleteRole {
     const NAME: &'static str = "permissions.deleteRole";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteRole]);
     const WRITES: bool = true;
     type Reply = Empty;
 

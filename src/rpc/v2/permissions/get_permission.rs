@@ -1,6 +1,6 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::PermissionReply;
+use crate::rpc::schemas::PermissionReply;
 
 /// Get a permission.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -12,7 +12,7 @@ pub struct GetPermission {
 
 impl Operation for GetPermission {
     const NAME: &'static str = "permissions.getPermission";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = PermissionReply;
 
     fn example() -> Value {

@@ -1,6 +1,6 @@
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{RoleName, RoleReply};
+use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Get a role.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -12,7 +12,7 @@ pub struct GetRole {
 
 impl Operation for GetRole {
     const NAME: &'static str = "permissions.getRole";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = RoleReply;
 
     fn example() -> Value {

@@ -1,8 +1,8 @@
 use crate::domain::page::Page;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::PermissionReply;
-use crate::rpc::v2::shapes::{Cursor, PageLimit, Search, searched};
+use crate::rpc::schemas::PermissionReply;
+use crate::rpc::v2::schemas::{Cursor, PageLimit, Search, searched};
 
 /// List permissions.
 ///
@@ -12,18 +12,18 @@ use crate::rpc::v2::shapes::{Cursor, PageLimit, Search, searched};
 pub struct ListPermissions {
     /// How many to list. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
     #[serde(default)]
-    pub cursor: Given<Cursor>,
+    pub cursor: Optional<Cursor>,
     /// Only those whose id, name, slug or description holds this text, in whatever case.
     #[serde(default)]
-    pub search: Given<Search>,
+    pub search: Optional<Search>,
 }
 
 impl Operation for ListPermissions {
     const NAME: &'static str = "permissions.listPermissions";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadPermission]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadPermission]);
     type Reply = Page<PermissionReply>;
 
     fn example() -> Value {

@@ -1,7 +1,7 @@
 use crate::domain::page::Page;
 use crate::domain::rbac;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Cursor, PageLimit, RoleReply, Search, searched};
+use crate::rpc::v2::schemas::{Cursor, PageLimit, RoleReply, Search, searched};
 
 /// List roles.
 ///
@@ -11,18 +11,18 @@ use crate::rpc::v2::shapes::{Cursor, PageLimit, RoleReply, Search, searched};
 pub struct ListRoles {
     /// How many to list. Left out: 100.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
     #[serde(default)]
-    pub cursor: Given<Cursor>,
+    pub cursor: Optional<Cursor>,
     /// Only those whose id, name or description holds this text, in whatever case.
     #[serde(default)]
-    pub search: Given<Search>,
+    pub search: Optional<Search>,
 }
 
 impl Operation for ListRoles {
     const NAME: &'static str = "permissions.listRoles";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadRole]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadRole]);
     type Reply = Page<RoleReply>;
 
     fn example() -> Value {

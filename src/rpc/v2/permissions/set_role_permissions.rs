@@ -1,7 +1,7 @@
 use crate::domain::rbac;
 use crate::id::RoleId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{PermissionReply, texts};
+use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Set the permissions of a role.
 ///
@@ -17,8 +17,8 @@ pub struct SetRolePermissions {
 
 impl Operation for SetRolePermissions {
     const NAME: &'static str = "permissions.setRolePermissions";
-    const NEEDS: Needs =
-        Needs::Permission(&[Action::AddPermissionToRole, Action::RemovePermissionFromRole]);
+    const NEEDS: AccessRule =
+        AccessRule::Permission(&[Action::AddPermissionToRole, Action::RemovePermissionFromRole]);
     const WRITES: bool = true;
     type Reply = Vec<PermissionReply>;
 

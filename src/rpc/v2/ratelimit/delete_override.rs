@@ -1,7 +1,7 @@
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::Empty;
-use crate::rpc::v2::shapes::LimitedName;
+use crate::rpc::schemas::Empty;
+use crate::rpc::v2::schemas::LimitedName;
 
 /// Delete an override.
 ///
@@ -17,7 +17,7 @@ pub struct DeleteOverride {
 
 impl Operation for DeleteOverride {
     const NAME: &'static str = "ratelimit.deleteOverride";
-    const NEEDS: Needs = Needs::Permission(&[Action::DeleteOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::DeleteOverride]);
     const WRITES: bool = true;
     type Reply = Empty;
 

@@ -1,6 +1,6 @@
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{LimitedName, OverrideReply};
+use crate::rpc::v2::schemas::{LimitedName, OverrideReply};
 
 /// Get an override.
 ///
@@ -17,7 +17,7 @@ pub struct GetOverride {
 
 impl Operation for GetOverride {
     const NAME: &'static str = "ratelimit.getOverride";
-    const NEEDS: Needs = Needs::Hidden(&[Action::ReadOverride]);
+    const NEEDS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadOverride]);
     type Reply = OverrideReply;
 
     fn example() -> Value {

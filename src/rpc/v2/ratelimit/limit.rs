@@ -1,10 +1,10 @@
 use crate::clock::Timestamp;
-use crate::domain::ratelimits::{self, Check, Limited};
+use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Counted;
-use crate::rpc::shapes::{DURATION_MIN_MS, Positive, Unsigned};
-use crate::rpc::v2::shapes::LimitedName;
+use crate::rpc::reply::DegradableReply;
+use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};
+use crate::rpc::v2::schemas::LimitedName;
 
 /// The longest window that a check may ask for: 30 days.
 const DURATION_MAX_MS: i64 = 2_592_000_000;
@@ -27,7 +27,7 @@ pub struct Limit {
     pub duration: Int<DURATION_MIN_MS, DURATION_MAX_MS>,
     /// What is taken. Left out: 1. 0 only looks.
     #[serde(default)]
-    pub cost: Given<Unsigned>,
+    pub cost: Optional<Unsigned>,
 }
 
 /// What came of it.
@@ -48,10 +48,10 @@ pub struct Outcome {
 
 impl Operation for Limit {
     const NAME: &'static str = "ratelimit.limit";
-    const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const MAY_GO_UNRECORDED: bool = true;
-    type Reply = Counted<Outcome>;
+    type Reply = DegradableReply<Outcome>;
 
     fn example() -> Value {
         json!({
@@ -63,13 +63,13 @@ impl Operation for Limit {
         })
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Counted<Outcome>> {
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
         let (limited, degraded) = ratelimits::limit(app, caller, self.into()).await?;
-        Ok(Counted { data: limited.into(), degraded })
+        Ok(DegradableReply { data: limited.into(), degraded })
     }
 }
 
-impl From<Limit> for Check {
+impl From<Limit> for LimitCheck {
     fn from(request: Limit) -> Self {
         Self {
             is_quick: false,
@@ -82,9 +82,9 @@ impl From<Limit> for Check {
     }
 }
 
-impl From<Limited> for Outcome {
-    fn from(limited: Limited) -> Self {
-        let Limited { limit, standing, override_id } = limited;
+impl From<LimitResult> for Outcome {
+    fn from(limited: LimitResult) -> Self {
+        let LimitResult { limit, standing, override_id } = limited;
         let success = !standing.exceeded;
         Self { success, limit, remaining: standing.remaining, reset: standing.reset, override_id }
     }

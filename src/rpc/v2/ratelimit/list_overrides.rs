@@ -1,7 +1,7 @@
 use crate::domain::page::Page;
 use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
-use crate::rpc::v2::shapes::{Cursor, LimitedName, OverrideReply, PageLimit, paging};
+use crate::rpc::v2::schemas::{Cursor, LimitedName, OverrideReply, PageLimit, paging};
 
 /// List overrides.
 ///
@@ -13,15 +13,15 @@ pub struct ListOverrides {
     pub namespace: LimitedName,
     /// How many to list. Left out: 10.
     #[serde(default)]
-    pub limit: Given<PageLimit>,
+    pub limit: Optional<PageLimit>,
     /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
     #[serde(default)]
-    pub cursor: Given<Cursor>,
+    pub cursor: Optional<Cursor>,
 }
 
 impl Operation for ListOverrides {
     const NAME: &'static str = "ratelimit.listOverrides";
-    const NEEDS: Needs = Needs::Permission(&[Action::ReadOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::ReadOverride]);
     type Reply = Page<OverrideReply>;
 
     fn example() -> Value {

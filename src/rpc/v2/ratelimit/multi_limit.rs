@@ -1,9 +1,9 @@
 use super::limit::Limit;
 use crate::clock::Timestamp;
-use crate::domain::ratelimits::{self, Check, Limited};
+use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
-use crate::rpc::reply::Counted;
+use crate::rpc::reply::DegradableReply;
 
 /// Check several rate limits.
 ///
@@ -47,10 +47,10 @@ pub struct Member {
 
 impl Operation for MultiLimit {
     const NAME: &'static str = "ratelimit.multiLimit";
-    const NEEDS: Needs = Needs::Permission(&[Action::Limit]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::Limit]);
     const MAY_WRITE: bool = true;
     const IS_LIST: bool = true;
-    type Reply = Counted<Outcome>;
+    type Reply = DegradableReply<Outcome>;
 
     fn example() -> Value {
         json!([
@@ -69,18 +69,19 @@ impl Operation for MultiLimit {
         ])
     }
 
-    async fn run(self, app: &App, caller: &Caller) -> Result<Counted<Outcome>> {
-        let checks: Vec<Check> = self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
+    async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
+        let checks: Vec<LimitCheck> =
+            self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
         let (limited, degraded) = ratelimits::limit_all(app, caller, &checks).await?;
         let limits: Vec<_> = checks.into_iter().zip(limited).map(Member::from).collect();
         let data = Outcome { passed: limits.iter().all(|member| member.passed), limits };
-        Ok(Counted { data, degraded })
+        Ok(DegradableReply { data, degraded })
     }
 }
 
-impl From<(Check, Limited)> for Member {
-    fn from((check, limited): (Check, Limited)) -> Self {
-        let Limited { limit, standing, override_id } = limited;
+impl From<(LimitCheck, LimitResult)> for Member {
+    fn from((check, limited): (LimitCheck, LimitResult)) -> Self {
+        let LimitResult { limit, standing, override_id } = limited;
         Self {
             namespace: check.namespace,
             identifier: check.identifier,

@@ -2,8 +2,8 @@ use crate::clock::Timestamp;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
 use crate::id::OverrideId;
 use crate::rpc::prelude::*;
-use crate::rpc::shapes::{DURATION_MIN_MS, Unsigned};
-use crate::rpc::v2::shapes::{Expires, LimitedName};
+use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
+use crate::rpc::v2::schemas::{Expires, LimitedName};
 
 /// Set an override.
 ///
@@ -24,7 +24,7 @@ pub struct SetOverride {
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
     /// Until when it applies, in unix milliseconds. Left out: without end.
     #[serde(default)]
-    pub expires: Given<Expires>,
+    pub expires: Optional<Expires>,
 }
 
 /// The override.
@@ -36,7 +36,7 @@ pub struct Set {
 
 impl Operation for SetOverride {
     const NAME: &'static str = "ratelimit.setOverride";
-    const NEEDS: Needs = Needs::Permission(&[Action::SetOverride]);
+    const NEEDS: AccessRule = AccessRule::Permission(&[Action::SetOverride]);
     const WRITES: bool = true;
     type Reply = Set;
 

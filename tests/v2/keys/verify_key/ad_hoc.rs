@@ -1,6 +1,6 @@
 //! Limits that are given with the request: how long they may be, and how many a key and a workspace may have.
 
-use keyward::domain::counting;
+use keyward::domain::admission;
 use serde_json::{Value, json};
 
 use crate::both;
@@ -120,9 +120,9 @@ both! {
         let kw = with_at_most(&kw, 20).await;
         let (key, other) = (kw.key(json!({})).await, kw.key(json!({})).await);
         creates(&kw, &key, "first", 19).await;
-        counting::estimate_groups(&kw.app).await;
+        admission::estimate_groups(&kw.app).await;
         creates(&kw, &key, "last", 1).await;
-        counting::estimate_groups(&kw.app).await;
+        admission::estimate_groups(&kw.app).await;
 
         let over = kw.verify_with(&other.key, limits("over", 1)).await;
 
@@ -133,7 +133,7 @@ both! {
 
         // Counters of a minute are estimated by periods of up to 79 seconds, three of them.
         kw.clock.advance_ms(4 * MINUTE);
-        counting::estimate_groups(&kw.app).await;
+        admission::estimate_groups(&kw.app).await;
         creates(&kw, &other, "over", 1).await;
     }
 
@@ -141,7 +141,7 @@ both! {
         let kw = with_at_most(&kw, 1).await;
         let key = kw.key(json!({})).await;
         creates(&kw, &key, "first", 5).await;
-        counting::estimate_groups(&kw.app).await;
+        admission::estimate_groups(&kw.app).await;
         detail(&kw.verify_with(&key.key, limits("over", 1)).await);
 
         let stranger = kw.other_workspace().await;

@@ -1,7 +1,7 @@
 //! Uses: how they are spent, and how they come back.
 
 use keyward::id::KeyId;
-use keyward::store::freshness::Subject;
+use keyward::store::freshness::CacheTag;
 use serde_json::{Value, json};
 
 use super::valid_at_once;
@@ -352,9 +352,9 @@ async fn a_number_that_no_purse_has_sends_a_take_to_the_bank_and_not_all() {
     let id = KeyId::from(key.id.as_str());
     let mut tx = kw.store().begin().await.unwrap();
     let mut account = tx.lock_account(&id).await.unwrap().unwrap();
-    account.credits.version += 1;
-    tx.move_credits(&id, &account.credits).await.unwrap();
-    tx.changed(Subject::Key(id));
+    account.credits.last_lease_number += 1;
+    tx.update_balance(&id, &account.credits).await.unwrap();
+    tx.changed(CacheTag::Key(id));
     kw.app.commit(tx).await.unwrap();
     let before = kw.app.metrics.credits_withdrawals.get();
 

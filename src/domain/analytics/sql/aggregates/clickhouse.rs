@@ -3,7 +3,7 @@
 
 use super::super::fragment::Fragment;
 use super::super::invalid;
-use super::super::kinds::{Type, Typed};
+use super::super::types::{Type, Typed};
 use super::{Sum, extreme, numbering};
 use crate::error::Result;
 

@@ -3,25 +3,25 @@
 use super::super::LISTS_MAX_BYTES;
 use super::super::arrays::json;
 use super::super::fragment::Fragment;
-use super::super::kinds::{Engine, Type, Typed};
+use super::super::types::{SqlDialect, Type, Typed};
 use super::Sum;
 
 const _: () = assert!(LISTS_MAX_BYTES == 4_194_304, "SQL says so, too");
 
-pub fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
+pub fn list(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Sum {
     let template = match (engine, is_distinct) {
         // As `is_listed`, but for what is left of the values.
-        (Engine::Postgres, true) => "keyward_events.distinct_list(DISTINCT to_jsonb({0}))",
-        (Engine::Postgres, false) => "jsonb_agg({0})",
-        (Engine::Sqlite | Engine::ClickHouse, true) => "json_group_array(DISTINCT {0})",
-        (Engine::Sqlite | Engine::ClickHouse, false) => "json_group_array({0})",
+        (SqlDialect::Postgres, true) => "keyward_events.distinct_list(DISTINCT to_jsonb({0}))",
+        (SqlDialect::Postgres, false) => "jsonb_agg({0})",
+        (SqlDialect::Sqlite | SqlDialect::ClickHouse, true) => "json_group_array(DISTINCT {0})",
+        (SqlDialect::Sqlite | SqlDialect::ClickHouse, false) => "json_group_array({0})",
     };
     let finish = match (engine, is_distinct) {
-        (Engine::Postgres, false) => "COALESCE({0}, jsonb_build_array())",
-        (Engine::Postgres | Engine::ClickHouse, _) => "{0}",
+        (SqlDialect::Postgres, false) => "COALESCE({0}, jsonb_build_array())",
+        (SqlDialect::Postgres | SqlDialect::ClickHouse, _) => "{0}",
         // It has no function that fails, but fails where a value would be longer than any. Of equal aggregates it
         // computes one.
-        (Engine::Sqlite, _) => {
+        (SqlDialect::Sqlite, _) => {
             "CASE WHEN octet_length({0}) <= 4194304 THEN {0} ELSE zeroblob(9223372036854775807) END"
         }
     };
@@ -30,9 +30,9 @@ pub fn list(engine: Engine, is_distinct: bool, value: &Typed) -> Sum {
 }
 
 /// What is put into a list. Postgres has no bound of its own for it.
-pub fn is_listed(engine: Engine, is_distinct: bool, value: &Typed) -> Fragment {
+pub fn is_listed(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Fragment {
     let template = match (engine, is_distinct) {
-        (Engine::Postgres, false) => {
+        (SqlDialect::Postgres, false) => {
             "({0} IS NOT NULL AND keyward_events.count_listed(to_jsonb({0})))"
         }
         _ => "({0} IS NOT NULL)",

@@ -6,10 +6,10 @@
 
 use super::super::fragment::Fragment;
 use super::super::tables::{Family, Grain, Table};
-use super::super::{Asked, times};
+use super::super::{QueryContext, times};
 
 /// `SELECT …` for a table.
-pub fn view(table: &Table, asked: &Asked) -> Fragment {
+pub fn view(table: &Table, asked: &QueryContext) -> Fragment {
     let oldest = times::oldest(asked.now, table.grain.days(&asked.retention), table.grain);
     match (table.family, table.grain) {
         (Family::Verifications, Grain::Event) => {
@@ -37,7 +37,7 @@ pub fn view(table: &Table, asked: &Asked) -> Fragment {
 }
 
 /// Which rows of a table are seen.
-fn since(oldest: i64, family: Family, asked: &Asked) -> Fragment {
+fn since(oldest: i64, family: Family, asked: &QueryContext) -> Fragment {
     let (visible, delivered) = (&asked.visible, &asked.delivered);
     let mut condition = Fragment::fill(
         "workspace_id = {0} AND time >= {1} AND delivery <= {2}",
@@ -68,7 +68,7 @@ fn since(oldest: i64, family: Family, asked: &Asked) -> Fragment {
 
 /// What is summed up: the hours of the days that are over, and each event after them as an hour of one. What is summed
 /// by the minute is events alone.
-fn rows(oldest: i64, family: Family, grain: Grain, asked: &Asked) -> Fragment {
+fn rows(oldest: i64, family: Family, grain: Grain, asked: &QueryContext) -> Fragment {
     let (hours, events) = match family {
         Family::Verifications => (VERIFICATION_HOURS, VERIFICATION_EVENTS),
         Family::Ratelimits => (RATELIMIT_HOURS, RATELIMIT_EVENTS),

@@ -1,0 +1,310 @@
+//! Reading the change log: each row once, whatever order transactions commit in.
+//!
+//! Rows are numbered when they are written, and seen when their transaction commits. So a number that
+//! is missed may still appear, or never, if it was undone. It is asked for once more each time until
+//! all transactions have ended that were under way when it was missed.
+
+use std::time::Duration;
+
+use crate::app::App;
+use crate::app::feed::Announcement;
+use crate::clock::Stopwatch;
+use crate::error::Result;
+use crate::fault_injection::Safeguard;
+use crate::store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
+
+/// A reader that is further behind than this, in rows or in time, takes everything for changed and goes on at the end.
+const BEHIND_ROWS_MAX: i64 = 100_000;
+const BEHIND_MAX: Duration = Duration::from_secs(1);
+/// Rows of the log live for a day; a reader that has not read for so long, by the database's clock, takes everything for changed. Its
+/// own clock may have stood still with its machine.
+const SLEPT_MS: i64 = 3_600_000;
+/// How many missing rows are asked for. Where more are missing, a large transaction is under way or was undone, and to look
+/// for its rows each time would cost more than to read anew what is in use.
+const MISSING_MAX: i64 = 10_000;
+/// How long a missing row is asked for at least: a number is given out a moment before its transaction shows.
+const GAP_MIN: Duration = Duration::from_secs(2);
+
+/// For how long one transaction must have been under way before it is asked whether it has written into the change log. That
+/// costs a look at all locks.
+const LONG: Duration = Duration::from_secs(2);
+
+/// How long after its creation a reader may read for the first time: it begins with rows that are a minute old.
+const FIRST_READ_MAX: Duration = Duration::from_secs(30);
+
+/// How far the change log has been read.
+pub struct ChangeLogCursor {
+    created: Stopwatch,
+    /// The last row that was seen; 0: none. Absent: nothing has been read yet.
+    position: Option<i64>,
+    /// Rows below it that have not been seen.
+    gaps: Vec<Gap>,
+    /// Rows were left out, of which some may not have been committed then.
+    skipped: Option<Skip>,
+    /// A moment of which not all transactions have ended that were under way then.
+    awaited: Option<Moment>,
+    /// The database's time when it was read last.
+    read_at: Option<i64>,
+    /// Whether it has caught up with the past, so that what is read from now on is news.
+    is_news: bool,
+}
+
+/// Missing rows, with both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gap {
+    first: i64,
+    last: i64,
+    missed: Moment,
+}
+
+/// When rows were left out.
+#[derive(Debug, Clone, Copy)]
+struct Skip {
+    at: Moment,
+    /// How long some may take at least until their transactions show.
+    min: Duration,
+}
+
+/// A moment, by the transactions that were under way.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    next: i64,
+    since: Stopwatch,
+}
+
+impl PartialEq for Moment {
+    fn eq(&self, other: &Self) -> bool {
+        self.next == other.next
+    }
+}
+
+impl Eq for Moment {}
+
+impl Moment {
+    fn of(head: &LogHead) -> Self {
+        Self { next: head.next, since: Stopwatch::new() }
+    }
+
+    /// Whether all transactions have ended that were under way then.
+    fn is_settled(self, head: &LogHead) -> bool {
+        head.ended_below >= self.next
+    }
+}
+
+/// What a reading found.
+pub struct Pass {
+    /// How the database stood when it began.
+    pub head: LogHead,
+    /// Intents that it found, by position.
+    pub intents: Vec<i64>,
+}
+
+impl ChangeLogCursor {
+    pub fn new() -> Self {
+        Self {
+            created: Stopwatch::new(),
+            position: None,
+            gaps: Vec::new(),
+            skipped: None,
+            awaited: None,
+            read_at: None,
+            is_news: false,
+        }
+    }
+
+    /// Reads on to the end. Whatever was committed before this was called is known afterwards.
+    pub async fn read(&mut self, app: &App) -> Result<Pass> {
+        let began = Stopwatch::new();
+        let mut reader = app.store.store()?.read_reserved().await?;
+        // Somebody else's transaction may be under way for hours.
+        let is_long = self.awaited.is_some_and(|awaited| awaited.since.elapsed() >= LONG);
+        let writers_ended_below = match is_long || self.skipped.is_some() {
+            true => reader.writers_ended_below().await?,
+            false => 0,
+        };
+        let mut page = match self.position {
+            Some(position) => reader.log_page(position, &app.replica_id).await?,
+            None => {
+                let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
+                // What is a minute old was committed or never will be, unless its transaction is still under way.
+                let ended_below = match head.ended_below >= head.next {
+                    true => head.ended_below,
+                    false => reader.writers_ended_below().await?,
+                };
+                if self.created.elapsed() > FIRST_READ_MAX {
+                    // What was cached since may be older than what is read first.
+                    app.freshness.invalidate_all();
+                }
+                let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
+                self.skipped = Some(skip).filter(|_| ended_below < head.next);
+                self.position = Some(head.settled);
+                match is_behind(head.settled, &head) {
+                    true => LogPage { head, rows: Vec::new() },
+                    false => reader.log_page(head.settled, &app.replica_id).await?,
+                }
+            }
+        };
+        self.awaited = self.awaited.filter(|awaited| !awaited.is_settled(&page.head));
+        self.awaited.get_or_insert_with(|| Moment::of(&page.head));
+        let ended_below = page.head.ended_below.max(writers_ended_below);
+        let head = LogHead { ended_below, ..page.head.clone() };
+        let mut intents = Vec::new();
+        loop {
+            let is_last = page.rows.len() < PAGE_ROWS;
+            let is_late = !is_last && began.elapsed() > BEHIND_MAX;
+            let position = self.position.unwrap_or_default();
+            let slept = self.read_at.is_some_and(|read_at| head.now - read_at > SLEPT_MS);
+            if is_late || slept || is_behind(position, &page.head) {
+                self.skip(app, &mut *reader, page.head.top).await?;
+                break;
+            }
+            self.take(app, &page, &mut intents);
+            if missing(&self.gaps) > MISSING_MAX {
+                self.skip(app, &mut *reader, page.head.top).await?;
+                break;
+            }
+            if is_last {
+                break;
+            }
+            page = reader.log_page(self.position.unwrap_or_default(), &app.replica_id).await?;
+        }
+        self.fill(app, &mut *reader, &head, &mut intents).await?;
+        if let Some(skipped) = self.skipped {
+            app.freshness.invalidate_all();
+            let Skip { at, min } = skipped;
+            // What was found out at the beginning of this pass says nothing of rows that were left out after it.
+            let is_of_before = min.is_zero() || at.since.elapsed() > began.elapsed();
+            let is_over = is_of_before && at.is_settled(&head) && at.since.elapsed() >= min;
+            self.skipped = Some(skipped).filter(|_| !is_over);
+        }
+        self.is_news = true;
+        self.read_at = Some(head.now);
+        Ok(Pass { head, intents })
+    }
+
+    /// Takes everything for changed, and goes on after `top`. Of what is not committed there, the transaction is under
+    /// way by now.
+    async fn skip(&mut self, app: &App, reader: &mut dyn Reads, top: i64) -> Result<()> {
+        let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
+        self.position = Some(top);
+        self.gaps.clear();
+        if Safeguard::Skip.is_disabled() {
+            return Ok(());
+        }
+        self.skipped = Some(Skip { at: Moment::of(&head), min: GAP_MIN });
+        app.freshness.invalidate_all();
+        Ok(())
+    }
+
+    fn take(&mut self, app: &App, page: &LogPage, intents: &mut Vec<i64>) {
+        let mut position = self.position.unwrap_or_default();
+        for row in &page.rows {
+            if row.seq > position + 1 {
+                let missed = Moment::of(&page.head);
+                self.gaps.push(Gap { first: position + 1, last: row.seq - 1, missed });
+            }
+            position = row.seq;
+            self.apply(app, row, page.head.now, intents);
+        }
+        self.position = Some(position);
+    }
+
+    fn apply(&self, app: &App, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
+        if let Some(Announcement::Intent { position, subjects }) = Announcement::parse(&row.subject)
+        {
+            app.freshness.intents.open(position, subjects);
+            return intents.push(position);
+        }
+        app.freshness.changed_text(&row.subject);
+        if self.is_news {
+            let stood_ms = u64::try_from(now - row.at).unwrap_or(0);
+            app.metrics.change_delay.observe(Duration::from_millis(stood_ms));
+        }
+    }
+
+    /// Asks for what is missing.
+    async fn fill(
+        &mut self,
+        app: &App,
+        reader: &mut dyn Reads,
+        head: &LogHead,
+        intents: &mut Vec<i64>,
+    ) -> Result<()> {
+        if self.gaps.is_empty() {
+            return Ok(());
+        }
+        let ranges: Vec<_> = self.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+        let rows = reader.changes_within(&ranges).await?;
+        if rows.len() >= PAGE_ROWS {
+            let top = self.position.unwrap_or_default();
+            return self.skip(app, reader, top).await;
+        }
+        for row in &rows {
+            self.apply(app, row, head.now, intents);
+        }
+        let found: Vec<_> = rows.iter().map(|row| row.seq).collect();
+        self.gaps = without(&self.gaps, &found);
+        let is_open =
+            |gap: &Gap| !gap.missed.is_settled(head) || gap.missed.since.elapsed() < GAP_MIN;
+        self.gaps.retain(is_open);
+        Ok(())
+    }
+}
+
+/// Whether so much is unread that it is not worth reading; or the log is not the one that was read before.
+fn is_behind(position: i64, head: &LogHead) -> bool {
+    head.top - position > BEHIND_ROWS_MAX || (head.top > 0 && head.top < position)
+}
+
+/// How many rows are missing.
+fn missing(gaps: &[Gap]) -> i64 {
+    gaps.iter().map(|gap| gap.last - gap.first + 1).sum()
+}
+
+/// The same gaps without rows that were found, which are in order.
+fn without(gaps: &[Gap], found: &[i64]) -> Vec<Gap> {
+    let mut left = Vec::with_capacity(gaps.len());
+    for gap in gaps {
+        let mut first = gap.first;
+        for seq in found.iter().filter(|seq| (gap.first..=gap.last).contains(seq)) {
+            if *seq > first {
+                left.push(Gap { first, last: seq - 1, ..*gap });
+            }
+            first = seq + 1;
+        }
+        if first <= gap.last {
+            left.push(Gap { first, ..*gap });
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(first: i64, last: i64) -> Gap {
+        Gap { first, last, missed: Moment { next: 0, since: Stopwatch::new() } }
+    }
+
+    #[test]
+    fn what_was_found_is_missing_no_more() {
+        let gaps = [gap(3, 5), gap(8, 8), gap(10, 20)];
+
+        assert_eq!(without(&gaps, &[]), gaps);
+        assert_eq!(missing(&gaps), 15);
+        assert_eq!(without(&gaps, &[3, 8, 12, 13, 20]), [gap(4, 5), gap(10, 11), gap(14, 19)]);
+        assert_eq!(without(&gaps, &[3, 4, 5]), [gap(8, 8), gap(10, 20)]);
+    }
+
+    #[test]
+    fn a_reader_that_is_far_behind_or_before_the_log_begins_anew() {
+        let head = LogHead { top: 150_000, ..LogHead::default() };
+
+        assert!(!is_behind(50_000, &head));
+        assert!(is_behind(49_999, &head));
+        assert!(!is_behind(150_000, &head));
+        assert!(is_behind(150_001, &head));
+        assert!(!is_behind(7, &LogHead::default()), "all rows were pruned");
+    }
+}

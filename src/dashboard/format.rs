@@ -1,0 +1,205 @@
+//! Times and names, as people read them.
+
+use crate::clock::Timestamp;
+
+/// A moment in a page: to the minute, and how long ago it was or how soon it will be.
+#[derive(Debug, Clone)]
+pub struct TimeLabel {
+    /// As machines read it.
+    pub exact: String,
+    /// As it stands in the page.
+    pub words: String,
+}
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+impl TimeLabel {
+    pub fn new(at: Timestamp, now: Timestamp) -> Self {
+        let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+        let exact = stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        Self { exact, words: words(at, now, &stamp.strftime("%Y-%m-%d").to_string()) }
+    }
+}
+
+fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
+    let (distance, is_past) = (now.0.saturating_sub(at.0).saturating_abs(), at <= now);
+    let told = |count: i64, unit: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        if is_past {
+            format!("{count} {unit}{plural} ago")
+        } else {
+            format!("in {count} {unit}{plural}")
+        }
+    };
+    match distance {
+        _ if distance < MINUTE_MS && is_past => "just now".to_owned(),
+        _ if distance < MINUTE_MS => "in a moment".to_owned(),
+        _ if distance < HOUR_MS => told(distance / MINUTE_MS, "minute"),
+        _ if distance < DAY_MS => told(distance / HOUR_MS, "hour"),
+        _ if distance < 30 * DAY_MS => told(distance / DAY_MS, "day"),
+        _ => date.to_owned(),
+    }
+}
+
+/// A moment to the second.
+pub fn utc(at: Timestamp) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// A number with its thousands apart; what was counted only so far says so.
+pub fn count(number: i64, max: i64) -> String {
+    let (shown, more) = if number > max { (max, "+") } else { (number, "") };
+    grouped(shown) + more
+}
+
+/// A number that is not negative, with its thousands apart.
+pub fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How long something took, given in microseconds: to three digits.
+pub fn latency(us: i64) -> String {
+    match us {
+        ..1_000 => format!("{us} µs"),
+        1_000..10_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
+        10_000..100_000 => format!("{}.{} ms", us / 1_000, us % 1_000 / 100),
+        100_000..1_000_000 => format!("{} ms", us / 1_000),
+        _ => format!("{}.{:02} s", us / 1_000_000, us % 1_000_000 / 10_000),
+    }
+}
+
+/// A text of JSON over lines. Nothing in it is changed but the spaces between.
+pub fn json(text: &str) -> String {
+    let mut told = String::with_capacity(text.len() * 2);
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    let mut letters = text.chars().peekable();
+    let line = |told: &mut String, depth: usize| {
+        told.push('\n');
+        told.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(letter) = letters.next() {
+        if in_string {
+            told.push(letter);
+            in_string = is_escaped || letter != '"';
+            is_escaped = !is_escaped && letter == '\\';
+            continue;
+        }
+        match letter {
+            '{' | '[' => {
+                told.push(letter);
+                while letters.next_if(char::is_ascii_whitespace).is_some() {}
+                let end = if letter == '{' { '}' } else { ']' };
+                match letters.next_if_eq(&end) {
+                    Some(end) => told.push(end),
+                    None => {
+                        depth += 1;
+                        line(&mut told, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut told, depth);
+                told.push(letter);
+            }
+            ',' => {
+                told.push(letter);
+                line(&mut told, depth);
+            }
+            ':' => told.push_str(": "),
+            space if space.is_ascii_whitespace() => {}
+            other => {
+                in_string = other == '"';
+                told.push(other);
+            }
+        }
+    }
+    told
+}
+
+/// A command that calls an operation.
+pub fn curl(base_url: &str, operation: &str, body: &str) -> String {
+    format!(
+        "curl {base_url}/v2/{operation} -H 'Authorization: Bearer ROOT_KEY' \
+        -H 'Content-Type: application/json' -d '{body}'"
+    )
+}
+
+/// `add_permission_to_key` as a person says it.
+pub fn humanize(name: &str) -> String {
+    let spaced = name.replace("_api", " API").replace('_', " ");
+    let mut letters = spaced.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_told_by_its_distance_and_from_a_month_on_by_its_date() {
+        let now = Timestamp(100 * DAY_MS);
+        let told = |ms: i64| TimeLabel::new(now.plus_ms(ms), now).words;
+
+        assert_eq!(told(0), "just now");
+        assert_eq!(told(-MINUTE_MS), "1 minute ago");
+        assert_eq!(told(-HOUR_MS + 1), "59 minutes ago");
+        assert_eq!(told(2 * HOUR_MS), "in 2 hours");
+        assert_eq!(told(-29 * DAY_MS), "29 days ago");
+        assert_eq!(told(-100 * DAY_MS), "1970-01-01");
+    }
+
+    #[test]
+    fn a_count_has_its_thousands_apart_and_tells_where_it_stopped() {
+        assert_eq!([count(7, 10_000), count(9_999, 10_000)], ["7", "9,999"]);
+        assert_eq!(count(10_001, 10_000), "10,000+");
+    }
+
+    #[test]
+    fn a_latency_has_three_digits() {
+        let told = [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(latency);
+
+        let wanted = [
+            "7 µs", "999 µs", "1.00 ms", "9.99 ms", "10.0 ms", "99.9 ms", "100 ms", "999 ms",
+            "1.23 s",
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn json_is_spread_over_lines_and_nothing_in_it_is_changed() {
+        let text = r#"{"b":"x, {\"y\"}: \\","a":[1,12345678901234567890.50],"c":{ },"d":[]}"#;
+
+        let told = json(text);
+        let lines = [
+            "{",
+            r#"  "b": "x, {\"y\"}: \\","#,
+            r#"  "a": ["#,
+            "    1,",
+            "    12345678901234567890.50",
+            "  ],",
+            r#"  "c": {},"#,
+            r#"  "d": []"#,
+            "}",
+        ];
+        assert_eq!(told, lines.join("\n"));
+        assert_eq!(json(&told), told);
+    }
+
+    #[test]
+    fn a_name_is_spoken_with_spaces() {
+        assert_eq!(humanize("add_permission_to_key"), "Add permission to key");
+        assert_eq!(humanize("create_api"), "Create API");
+    }
+}

@@ -1,0 +1,63 @@
+//! What checks in a namespace are answered while the counters are away.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+
+use super::super::form::FormErrors;
+use super::super::layout::{Layout, Section};
+use super::super::page_request::WorkspaceRequest;
+use super::super::{Answer, page, redirect_to, refused_page};
+use super::{found, path};
+use crate::domain::permission::Action;
+use crate::domain::ratelimits::namespaces;
+use crate::id::NamespaceId;
+use crate::model::OutagePolicy;
+
+pub fn routes() -> Router {
+    Router::new().route("/dashboard/{workspace}/ratelimits/{namespace}/outage", get(ask).post(set))
+}
+
+#[derive(Template)]
+#[template(path = "ratelimits/outage.html")]
+struct Outage {
+    shell: Layout,
+    path: String,
+    name: String,
+    chosen: &'static str,
+    faults: FormErrors,
+}
+
+async fn ask(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&filled_in(&asked, &id, FormErrors::default()).await?)
+}
+
+async fn filled_in(
+    asked: &WorkspaceRequest,
+    id: &str,
+    faults: FormErrors,
+) -> Result<Outage, super::super::Failure> {
+    asked.caller.require_on(Action::UpdateNamespace, &id)?;
+    let namespace = found(asked, id).await?;
+    Ok(Outage {
+        shell: Layout::of(asked, Section::Ratelimits, "While the counters are away").await?,
+        path: path(asked, &namespace.id),
+        name: namespace.name,
+        chosen: namespace.on_outage.as_str(),
+        faults,
+    })
+}
+
+async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let on_outage: OutagePolicy = match asked.visit.form.text("outage").parse() {
+        Ok(on_outage) => on_outage,
+        Err(fault) => {
+            let faults = FormErrors::one("outage", format!("What checks are answered {fault}."));
+            return refused_page(&filled_in(&asked, &id, faults).await?);
+        }
+    };
+    let id = NamespaceId::from(id);
+    namespaces::update_outage_policy(&asked.visit.app, &asked.caller, &id, on_outage).await?;
+    redirect_to(&format!("{}?notice=namespace-updated", path(&asked, &id)))
+}

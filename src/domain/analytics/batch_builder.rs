@@ -1,0 +1,264 @@
+//! Events as a batch: what they have in common under one name, and what they come to.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Event, Ratelimit, Verification};
+use crate::clock::Timestamp;
+use crate::domain::keys::{ResolvedKey, VerificationCode};
+use crate::model::RollupUnit;
+use crate::store::cache::Cached;
+use crate::store::events::{
+    Aggregate, Batch, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalOf,
+    VerificationEvent, VerificationSeries,
+};
+
+/// How many series of the day are remembered as written. When there are more, all are written once again.
+const KNOWN_MAX: usize = 500_000;
+/// How many combinations of tags and outcomes a key may begin on a day, in this process. Whoever has one key chooses its
+/// tags, and each combination is kept as long as sums are. Later ones are kept without tags.
+const TAGGED_MAX: usize = 1_000;
+/// The tags of an event that has none.
+const NO_TAGS: &str = "[]";
+
+/// What makes batches of events.
+#[derive(Default)]
+pub struct BatchBuilder {
+    /// The series that this process has written on this day.
+    known: HashSet<SeriesId>,
+    /// Those of the batch that is being made.
+    new: HashSet<SeriesId>,
+    /// How many of the former have tags, by key.
+    tagged: HashMap<String, usize>,
+    /// How many of the latter.
+    tagged_new: HashMap<String, usize>,
+    day: Timestamp,
+}
+
+/// What verifications of one batch have in common: the same view, the same outcome, the same tags in the same order.
+#[derive(PartialEq, Eq, Hash)]
+struct Alike<'a> {
+    view: *const Cached<ResolvedKey>,
+    outcome: VerificationCode,
+    tags: &'a [String],
+}
+
+impl BatchBuilder {
+    /// A batch of these events. They are all in it, in their order.
+    pub fn batch(&mut self, events: &[Event]) -> Batch {
+        let mut batch = Batch::default();
+        self.new.clear();
+        self.tagged_new.clear();
+        let mut totals = Totals::default();
+        let mut alike = HashMap::new();
+        for event in events {
+            match event {
+                Event::Verification(event) => {
+                    let series = self.verification_series(&mut batch, &mut alike, event);
+                    batch.verifications.push(VerificationEvent {
+                        time: event.at,
+                        series,
+                        request_id: event.request,
+                        spent_credits: event.spent_credits,
+                        latency_us: event.latency_us,
+                        reason: kept(event.reason.as_deref().unwrap_or_default()),
+                    });
+                    totals.add_verification(event);
+                }
+                Event::Ratelimit(event) => {
+                    let series = self.ratelimit_series(&mut batch, event);
+                    batch.ratelimits.push(RatelimitEvent {
+                        time: event.at,
+                        series,
+                        request_id: event.request,
+                        latency_us: event.latency_us,
+                        override_id: event
+                            .override_id
+                            .as_ref()
+                            .map_or_else(String::new, |id| id.as_str().to_owned()),
+                        limit: event.limit,
+                        remaining: event.remaining,
+                        reset_at: event.reset_at,
+                        tokens: event.tokens,
+                    });
+                    totals.add_ratelimit(event);
+                }
+            }
+        }
+        batch.verification_series.sort_by_key(|series| series.id);
+        batch.ratelimit_series.sort_by_key(|series| series.id);
+        batch.verification_totals = expand_totals(totals.verifications);
+        batch.ratelimit_totals = expand_totals(totals.ratelimits);
+        batch
+    }
+
+    /// The batch was written: what was new in it is known.
+    pub fn wrote(&mut self, batch: &Batch) {
+        self.known.extend(batch.verification_series.iter().map(|series| series.id));
+        for series in batch.verification_series.iter().filter(|series| series.tags != NO_TAGS) {
+            *self.tagged.entry(series.key_id.clone()).or_default() += 1;
+        }
+        self.known.extend(batch.ratelimit_series.iter().map(|series| series.id));
+    }
+
+    fn verification_series<'a>(
+        &mut self,
+        batch: &mut Batch,
+        alike: &mut HashMap<Alike<'a>, SeriesId>,
+        event: &'a Verification,
+    ) -> SeriesId {
+        let same =
+            Alike { view: Arc::as_ptr(&event.view), outcome: event.outcome, tags: &event.tags };
+        if let Some(id) = alike.get(&same) {
+            return *id;
+        }
+        let outcome = event.outcome.as_str();
+        let view = &event.view.value;
+        let (key, identity) = (&view.stored().key, view.identity());
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let identity_id = identity.map_or("", |identity| identity.id.as_str());
+        let external_id = identity.map_or("", |identity| identity.external_id.as_str());
+        let tags = serde_json::json!(tags(event)).to_string();
+        let key_id = key.id.as_str();
+        let mut fields = [workspace, api, key_id, identity_id, external_id, outcome, tags.as_str()];
+        let (mut id, mut is_new) = self.named("verification", &fields, event.at);
+        if is_new && tags != NO_TAGS && !self.may_begin_tagged(key_id) {
+            self.new.remove(&id);
+            fields[6] = NO_TAGS;
+            (id, is_new) = self.named("verification", &fields, event.at);
+        }
+        if is_new {
+            batch.verification_series.push(VerificationSeries {
+                id,
+                workspace_id: workspace.to_owned(),
+                api_id: api.to_owned(),
+                key_id: key_id.to_owned(),
+                identity_id: identity_id.to_owned(),
+                external_id: external_id.to_owned(),
+                outcome,
+                tags: fields[6].to_owned(),
+                seen_at: self.day,
+            });
+        }
+        alike.insert(same, id);
+        id
+    }
+
+    /// Counts a series with tags of a key, unless there are too many.
+    fn may_begin_tagged(&mut self, key_id: &str) -> bool {
+        let begun = self.tagged_new.entry(key_id.to_owned()).or_default();
+        let is_allowed = *begun + self.tagged.get(key_id).unwrap_or(&0) < TAGGED_MAX;
+        *begun += usize::from(is_allowed);
+        is_allowed
+    }
+
+    fn ratelimit_series(&mut self, batch: &mut Batch, event: &Ratelimit) -> SeriesId {
+        let (workspace, namespace) = place(event);
+        let identifier = kept(&event.identifier);
+        let fields = [workspace, namespace, &identifier, passed(event)];
+        let (id, is_new) = self.named("ratelimit", &fields, event.at);
+        if is_new {
+            batch.ratelimit_series.push(RatelimitSeries {
+                id,
+                workspace_id: workspace.to_owned(),
+                namespace_id: namespace.to_owned(),
+                identifier,
+                passed: event.passed,
+                seen_at: self.day,
+            });
+        }
+        id
+    }
+
+    /// The name of a series, and whether it has yet to be written on this day.
+    fn named(&mut self, kind: &str, fields: &[&str], at: Timestamp) -> (SeriesId, bool) {
+        let day = RollupUnit::Day.beginning(at);
+        if day != self.day || self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+            self.new.clear();
+            self.tagged.clear();
+            self.tagged_new.clear();
+            self.day = day;
+        }
+        let mut hash = Sha256::new();
+        hash.update(kind);
+        for field in fields {
+            // With its length, so that no two lists of fields are alike.
+            hash.update(field.len().to_be_bytes());
+            hash.update(field);
+        }
+        let mut name = [0; 16];
+        name.copy_from_slice(&hash.finalize()[..16]);
+        let id = SeriesId(name);
+        let is_new = !self.known.contains(&id) && self.new.insert(id);
+        (id, is_new)
+    }
+}
+
+/// Sorted, and without doubles.
+pub fn tags(event: &Verification) -> Vec<String> {
+    let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
+/// A text as a database takes it: without NUL, which Postgres has no place for.
+pub fn kept(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// The workspace and the namespace.
+pub fn place(event: &Ratelimit) -> (&str, &str) {
+    let namespace = &event.namespace.value.namespace;
+    (namespace.workspace_id.as_str(), namespace.id.as_str())
+}
+
+fn passed(event: &Ratelimit) -> &'static str {
+    if event.passed { "true" } else { "false" }
+}
+
+/// What events come to, by minute; the larger units follow from it.
+#[derive(Default)]
+struct Totals<'a> {
+    verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
+    ratelimits: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
+}
+
+impl<'a> Totals<'a> {
+    fn add_verification(&mut self, event: &'a Verification) {
+        let key = &event.view.value.stored().key;
+        let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
+        let of = (workspace, api, RollupUnit::Minute.beginning(event.at), event.outcome.as_str());
+        let sum = self.verifications.entry(of).or_default();
+        sum.add(event.spent_credits, event.latency_us);
+    }
+
+    fn add_ratelimit(&mut self, event: &'a Ratelimit) {
+        let (workspace, namespace) = place(event);
+        let of = (workspace, namespace, RollupUnit::Minute.beginning(event.at), passed(event));
+        self.ratelimits.entry(of).or_default().add(event.tokens, event.latency_us);
+    }
+}
+
+/// The sums of every unit, in order.
+fn expand_totals(
+    minutes: HashMap<(&str, &str, Timestamp, &'static str), Aggregate>,
+) -> Vec<TotalDelta> {
+    let mut totals: BTreeMap<TotalOf, Aggregate> = BTreeMap::new();
+    for ((workspace, id, minute, outcome), sum) in minutes {
+        for unit in RollupUnit::ALL {
+            let of = TotalOf {
+                workspace_id: workspace.to_owned(),
+                id: id.to_owned(),
+                unit: unit.as_str(),
+                time: unit.beginning(minute),
+                outcome,
+            };
+            totals.entry(of).or_default().join(&sum);
+        }
+    }
+    totals.into_iter().map(|(of, sum)| TotalDelta { of, sum }).collect()
+}

@@ -1,0 +1,81 @@
+//! The domains of the types. No expression of a caller fails on some rows and not on others: an operation whose result
+//! is outside of its type's domain gives NULL.
+//!
+//! Whole numbers are of 64 bits, without the two at their ends; floats are smaller than 10^100; times are those of the
+//! years 1 to 9999. Every operation takes values of these domains to a value of one, so that those after it can rely
+//! on them. Each bound is put around an expression without repeating it: repeated, it would double with every level.
+//!
+//! ClickHouse computes modulo 2^64 and with infinities, and fails at neither.
+
+use super::fragment::Fragment;
+use super::types::{SqlDialect, Type, Typed};
+
+/// From the year 1 to the last millisecond of the year 9999.
+const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
+/// What is not smaller than this is no float of a query; nor is what is smaller than its reciprocal, but for 0.
+const FLOAT_END: f64 = 1e100;
+
+pub fn has_time(at: i64) -> bool {
+    TIMES.contains(&at)
+}
+
+pub fn has_float(value: f64) -> bool {
+    value == 0.0 || (1.0 / FLOAT_END..FLOAT_END).contains(&value.abs())
+}
+
+/// A whole number; Postgres needs `wide` to be numeric, SQLite makes a float of what is too large.
+pub fn int(engine: SqlDialect, wide: &Fragment) -> Fragment {
+    let template = engine.pick([
+        "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 9223372036854775807), -9223372036854775808), 9223372036854775807), -9223372036854775808) AS BIGINT)",
+        "NULLIF(NULLIF(CAST({0} AS INTEGER), 9223372036854775807), -9223372036854775808)",
+        "{0}",
+    ]);
+    Fragment::fill(template, &[wide])
+}
+
+/// A float.
+pub fn float(engine: SqlDialect, value: &Fragment) -> Fragment {
+    let template = engine.pick([
+        "NULLIF(NULLIF(GREATEST(LEAST({0}, 1e100), -1e100), 1e100), -1e100)",
+        "NULLIF(NULLIF(max(min({0}, 1e100), -1e100), 1e100), -1e100)",
+        "{0}",
+    ]);
+    Fragment::fill(template, &[value])
+}
+
+/// A time in unix milliseconds.
+pub fn time(engine: SqlDialect, wide: &Fragment) -> Fragment {
+    let template = engine.pick([
+        "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 253402300800000), -62135596800001), 253402300800000), -62135596800001) AS BIGINT)",
+        "CAST(NULLIF(NULLIF(max(min({0}, 253402300800000), -62135596800001), 253402300800000), -62135596800001) AS INTEGER)",
+        "{0}",
+    ]);
+    Fragment::fill(template, &[wide])
+}
+
+/// So many months, fewer than 4,000 years.
+pub fn months(engine: SqlDialect, wide: &Fragment) -> Fragment {
+    let template = engine.pick([
+        "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 48000), -48000), 48000), -48000) AS INTEGER)",
+        "CAST(NULLIF(NULLIF(max(min({0}, 48000), -48000), 48000), -48000) AS INTEGER)",
+        "{0}",
+    ]);
+    Fragment::fill(template, &[wide])
+}
+
+/// A number that Postgres computes with as far as it takes: it fails where a float becomes too large or too small.
+pub fn exact(engine: SqlDialect, value: &Typed) -> Fragment {
+    match (engine, &value.ty) {
+        (SqlDialect::Postgres, Type::Float) => {
+            Fragment::fill("CAST(CAST({0} AS TEXT) AS NUMERIC)", &[&value.sql])
+        }
+        (SqlDialect::Postgres, _) => Fragment::fill("CAST({0} AS NUMERIC)", &[&value.sql]),
+        (SqlDialect::Sqlite | SqlDialect::ClickHouse, _) => value.sql.clone(),
+    }
+}
+
+/// A float of an exact number of Postgres.
+pub fn float_of_exact(wide: &Fragment) -> Fragment {
+    let bounded = float(SqlDialect::Postgres, &Fragment::fill("round({0}, 120)", &[wide]));
+    Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&bounded])
+}

@@ -1,0 +1,62 @@
+//! An API as the audit log keeps it: what it is set to, field by field, and brought back.
+
+use serde::Serialize;
+
+use super::super::audit::{Fields, read};
+use super::super::keys::Patch;
+use super::ApiChange;
+use crate::error::Result;
+use crate::model::{Api, Networks};
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiSnapshot {
+    name: String,
+    default_prefix: Option<String>,
+    default_byte_length: Option<u8>,
+    recoverable_keys: bool,
+    delete_protection: bool,
+    allowed_networks: Vec<String>,
+}
+
+impl ApiSnapshot {
+    pub fn of(api: &Api) -> Self {
+        let settings = &api.settings;
+        Self {
+            name: api.name.clone(),
+            default_prefix: settings.default_prefix.clone(),
+            default_byte_length: settings.default_byte_length,
+            recoverable_keys: settings.recoverable_keys,
+            delete_protection: settings.delete_protection,
+            allowed_networks: settings
+                .allowed_networks
+                .as_ref()
+                .map(Networks::texts)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The change that brings these fields back.
+pub fn change_from_snapshot(fields: &Fields) -> Result<ApiChange> {
+    let mut change = ApiChange::default();
+    for (name, value) in fields {
+        match name.as_str() {
+            "name" => change.name = Some(read(value)?),
+            "defaultPrefix" => {
+                change.default_prefix = Some(read::<Option<String>>(value)?.unwrap_or_default());
+            }
+            "defaultByteLength" => {
+                let length = read::<Option<i64>>(value)?;
+                change.default_byte_length = length.map_or(Patch::Clear, Patch::Set);
+            }
+            "recoverableKeys" => change.recoverable_keys = Some(read(value)?),
+            "deleteProtection" => change.delete_protection = Some(read(value)?),
+            "allowedNetworks" => {
+                change.allowed_networks = Some(read::<Vec<String>>(value)?.join(","));
+            }
+            _ => {}
+        }
+    }
+    Ok(change)
+}

@@ -1,0 +1,187 @@
+//! Direct debits: spending from accounts in the database, in an embedded server always, in a replica while Redis is
+//! unreachable.
+//!
+//! Debits that wait for the same queue are decided together. One transaction locks their accounts, decides debit after
+//! debit in the order of arrival, and writes each account once; answers are sent after its commit. An embedded server
+//! writes a row of its journal instead: see [`journal`]. The accounts are
+//! held while the windows are decided, so both are taken or neither is. A crash before the commit takes nothing; after
+//! it, the answer was true, whether or not it arrived. Windows are taken in the memory of this process before the
+//! commit. A commit that fails leaves them taken, and none of its debits is admitted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::super::admission::{self, ConsumeMode, LimitDecision};
+use super::super::refill;
+use super::debit_queue::Debit;
+use super::{ConsumeDecision, journal, leases, without_account};
+use crate::app::App;
+use crate::clock::Stopwatch;
+use crate::error::{Error, Result};
+use crate::id::KeyId;
+use crate::limiter::Window;
+use crate::limiter::redis::{Unsettled, within_budget};
+use crate::model::Credits;
+use crate::store::{Tx, bounded};
+
+/// How long a batch may take: on a connection that was lost without a word a statement never ends.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Within how many milliseconds a replica answers while Redis is unreachable, a wait for Redis included.
+const ANSWER_MS: u64 = 50;
+/// What of it is left to a debit when the wait for Redis is set to last longer.
+const DEBIT_MIN_MS: u64 = 10;
+
+/// Takes `cost` credits from the account and all `windows`, or nothing. Where Redis is unreachable, `since` is when the
+/// request began to ask for credits, and `unsettled` what Redis may still do with the windows.
+pub async fn take(
+    app: &App,
+    key: &KeyId,
+    windows: &[Window],
+    cost: i64,
+    since: Option<&Stopwatch>,
+    unsettled: Option<Unsettled>,
+) -> Result<ConsumeDecision> {
+    let (answer, answered) = oneshot::channel();
+    let (debited, taken) = (key.clone(), windows.to_vec());
+    app.debits.submit(Debit { key: debited, windows: taken, cost, unsettled, answer })?;
+    let answered = match since {
+        None => answered.await,
+        Some(since) => {
+            // Of the wait for Redis counts no more than it may last while this process gets the processor.
+            let waited = since.elapsed().min(Duration::from_millis(app.settings.redis_timeout_ms));
+            let left = answer_within(app).saturating_sub(waited);
+            within_budget(left, answered).await.ok_or(Error::DebitTimeout)?
+        }
+    };
+    match answered.map_err(|_| Error::StoreNotReady)?? {
+        Some(outcome) => Ok(outcome),
+        None => Box::pin(without_account(app, key, windows.to_vec())).await,
+    }
+}
+
+fn answer_within(app: &App) -> Duration {
+    Duration::from_millis(ANSWER_MS.max(app.settings.redis_timeout_ms + DEBIT_MIN_MS))
+}
+
+/// Decides debits, commits them together, and answers them. Returns whether that failed because somebody else holds an
+/// account.
+pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
+    // A caller who has gone spends nothing.
+    debits.retain(|debit| !debit.answer.is_closed());
+    if debits.is_empty() {
+        return false;
+    }
+    let decided = match app.redis {
+        None => journal::decide(app, &mut debits).await,
+        Some(_) => decide_in_turn(app, &mut debits).await,
+    };
+    match decided {
+        Ok(outcomes) => {
+            for (debit, outcome) in debits.into_iter().zip(outcomes) {
+                let _ = debit.answer.send(Ok(outcome));
+            }
+            false
+        }
+        Err(cause) => {
+            let is_locked = cause.is_lock_timeout();
+            let cause = Arc::new(cause);
+            for debit in debits {
+                let _ = debit.answer.send(Err(Error::Shared(cause.clone())));
+            }
+            is_locked
+        }
+    }
+}
+
+/// As [`decide`], on one of the connections that debits may use.
+async fn decide_in_turn(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
+    let _connection = app.debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
+    bounded(BATCH_TIMEOUT, decide(app, debits)).await
+}
+
+/// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
+async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
+    let mut keys: Vec<_> = debits.iter().map(|debit| debit.key.clone()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut tx = app.store.begin_within(answer_within(app)).await?;
+    let mut accounts = lock(app, &mut tx, &keys).await?;
+    let outcomes = debits.iter_mut().map(|debit| {
+        let account = accounts.get_mut(&debit.key)?;
+        // The lock may have taken longer than the caller waits.
+        (!debit.answer.is_closed()).then(|| {
+            let before = account.credits.balance;
+            let outcome = debit_one(app, debit, &mut account.credits.balance);
+            account.is_changed |= account.credits.balance != before;
+            outcome
+        })
+    });
+    let outcomes: Vec<_> = outcomes.collect();
+    let changed = accounts.into_iter().filter(|(_, account)| account.is_changed);
+    let changed: Vec<_> = changed.map(|(key, account)| (key, account.credits)).collect();
+    if !changed.is_empty() {
+        tx.write_credits(&changed).await?;
+    }
+    tx.commit().await?;
+    app.debits.note_debited(changed.into_iter().map(|(key, _)| key));
+    Ok(outcomes)
+}
+
+/// An account that is locked.
+struct LockedAccount {
+    credits: Credits,
+    is_changed: bool,
+}
+
+/// Locks the accounts of keys, and refills those that are due.
+async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, LockedAccount>> {
+    let mut accounts = HashMap::new();
+    for (key, credits, now) in tx.lock_credits(keys).await? {
+        let now = leases::refill_time(app, now);
+        let account = match refill::apply_refill(credits, now) == credits {
+            true => LockedAccount { credits, is_changed: false },
+            false => {
+                let Some(mut account) = tx.lock_account(&key).await? else { continue };
+                leases::refill_if_due(tx, &key, &mut account, now).await?;
+                LockedAccount { credits: account.credits, is_changed: true }
+            }
+        };
+        accounts.insert(key, account);
+    }
+    Ok(accounts)
+}
+
+/// Decides one debit of an account that is held.
+pub fn debit_one(app: &App, debit: &mut Debit, balance: &mut i64) -> ConsumeDecision {
+    let unsettled = debit.unsettled.take();
+    if *balance < debit.cost {
+        let tally = LimitDecision {
+            taken: false,
+            ..judge(app, &debit.windows, ConsumeMode::Look, unsettled)
+        };
+        return ConsumeDecision::of(tally, Some(*balance));
+    }
+    let tally = judge(app, &debit.windows, ConsumeMode::Take, unsettled);
+    if tally.taken {
+        *balance -= debit.cost;
+    }
+    ConsumeDecision::of(tally, Some(*balance))
+}
+
+fn judge(
+    app: &App,
+    windows: &[Window],
+    act: ConsumeMode,
+    unsettled: Option<Unsettled>,
+) -> LimitDecision {
+    match app.redis {
+        None => admission::consume_locally(app, windows, act),
+        Some(_) => {
+            let on_outage = app.settings.keys_on_outage;
+            admission::apply_outage_policy(app, windows, on_outage, act, unsettled)
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! An identity as the audit log keeps it, field by field, and brought back.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::super::audit::{Fields, read};
+use super::super::keys::{NewRatelimit, limits_of};
+use super::IdentityChange;
+use crate::error::Result;
+use crate::model::{Identity, Meta};
+
+/// What an identity without a meta is set back to: a meta can be changed, and not taken away.
+const NO_META: &str = "{}";
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySnapshot {
+    pub external_id: String,
+    pub meta: Option<Box<RawValue>>,
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+impl IdentitySnapshot {
+    pub fn of(identity: &Identity) -> Self {
+        Self {
+            external_id: identity.external_id.clone(),
+            meta: identity.meta.clone().map(|Meta(meta)| meta),
+            ratelimits: limits_of(&identity.ratelimits),
+        }
+    }
+}
+
+/// The change that brings these fields back.
+pub fn change_from_snapshot(fields: &Fields) -> Result<IdentityChange> {
+    let mut change = IdentityChange::default();
+    for (name, value) in fields {
+        match name.as_str() {
+            "meta" => {
+                let meta = read::<Option<Box<RawValue>>>(value)?.map(Meta);
+                change.meta = meta.or_else(|| Meta::stored(NO_META.to_owned()));
+            }
+            "ratelimits" => change.ratelimits = Some(read(value)?),
+            _ => {}
+        }
+    }
+    Ok(change)
+}

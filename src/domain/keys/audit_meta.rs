@@ -1,0 +1,87 @@
+//! What the audit log tells of a key's credits: what was asked for, for what there is left changes with every use.
+
+use serde_json::{Map, Value, json};
+
+use super::snapshot::RefillState;
+use super::{CreditsChange, CreditsUpdate, NewCredits, Patch};
+use crate::model::Refill;
+
+/// As an entry of the audit log carries it.
+fn meta(credits: &Map<String, Value>) -> Option<Value> {
+    (!credits.is_empty()).then(|| json!({ "credits": credits }))
+}
+
+fn refill(refill: &Refill) -> Value {
+    json!(RefillState::from(*refill))
+}
+
+/// Of a key that is being made.
+pub fn of_new(new: Option<&NewCredits>) -> Option<Value> {
+    let new = new?;
+    let mut told = Map::from_iter([("set".to_owned(), json!(new.balance))]);
+    told.extend(new.refill.as_ref().map(|known| ("refill".to_owned(), refill(known))));
+    meta(&told)
+}
+
+/// Of a change of the uses that are left.
+pub fn of_update(update: CreditsUpdate) -> Option<Value> {
+    let (name, value) = match update {
+        CreditsUpdate::Set(balance) => ("set", json!(balance)),
+        CreditsUpdate::Unlimited(_) => ("unlimited", json!(true)),
+        CreditsUpdate::Increment(value) => ("increment", json!(value)),
+        CreditsUpdate::Decrement(value) => ("decrement", json!(value)),
+    };
+    meta(&Map::from_iter([(name.to_owned(), value)]))
+}
+
+/// Of a change of the key. Absent: it leaves its credits alone.
+pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
+    let unlimited = || Some(("unlimited".to_owned(), json!(true)));
+    let (remaining, back) = match change {
+        Patch::Keep => (None, None),
+        Patch::Clear => (unlimited(), None),
+        Patch::Set(change) => (
+            match change.remaining {
+                Patch::Keep => None,
+                Patch::Clear => unlimited(),
+                Patch::Set(balance) => Some(("set".to_owned(), json!(balance))),
+            },
+            match &change.refill {
+                Patch::Keep => None,
+                Patch::Clear => Some(("refill".to_owned(), Value::Null)),
+                Patch::Set(known) => Some(("refill".to_owned(), refill(known))),
+            },
+        ),
+    };
+    meta(&remaining.into_iter().chain(back).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::RefillInterval;
+
+    #[test]
+    fn what_was_asked_for_is_told_and_what_was_left_alone_is_not() {
+        let monthly = Refill { interval: RefillInterval::Monthly { day: 5 }, amount: 9 };
+        let told_refill = json!({ "interval": "monthly", "amount": 9, "day": 5 });
+        let change = |remaining, refill| {
+            of_change(&Patch::Set(CreditsChange { remaining, refill, ..CreditsChange::default() }))
+        };
+
+        let new = of_new(Some(&NewCredits { balance: 3, refill: Some(monthly) }));
+        assert_eq!(new, Some(json!({ "credits": { "set": 3, "refill": told_refill } })));
+        assert_eq!(of_new(None), None);
+        let added = of_update(CreditsUpdate::Increment(2));
+        assert_eq!(added, Some(json!({ "credits": { "increment": 2 } })));
+        assert_eq!(of_change(&Patch::Keep), None);
+        assert_eq!(change(Patch::Keep, Patch::Keep), None);
+        let set = change(Patch::Set(1), Patch::Clear);
+        assert_eq!(set, Some(json!({ "credits": { "set": 1, "refill": null } })));
+        let lifted = Some(json!({ "credits": { "unlimited": true } }));
+        assert_eq!(
+            [of_change(&Patch::Clear), change(Patch::Clear, Patch::Keep)],
+            [lifted.clone(), lifted]
+        );
+    }
+}

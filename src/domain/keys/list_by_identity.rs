@@ -1,0 +1,32 @@
+//! The keys of an identity, whatever API they are of.
+
+use super::super::caller::Caller;
+use super::super::page::{Page, Paging};
+use super::super::permission::Action;
+use super::super::users::SIZE_MAX;
+use crate::app::App;
+use crate::error::Result;
+use crate::id::IdentityId;
+use crate::model::Key;
+
+/// A page of them, by id.
+pub async fn of_identity(
+    app: &App,
+    caller: &Caller,
+    identity: &IdentityId,
+    paging: &Paging,
+) -> Result<Page<Key>> {
+    caller.require(Action::ReadKey)?;
+    let listing = paging.listing();
+    let mut reader = app.store.read().await?;
+    let rows = reader.keys_of_identity(caller.workspace(), identity, &listing).await?;
+    let keys = rows.into_iter().map(|stored| stored.key).collect();
+    Ok(Page::new(keys, paging, |key: &Key| &key.id))
+}
+
+/// How many there are, counted up to [`SIZE_MAX`].
+pub async fn count_of_identity(app: &App, caller: &Caller, identity: &IdentityId) -> Result<i64> {
+    caller.require(Action::ReadKey)?;
+    let mut reader = app.store.read().await?;
+    reader.count_keys_of_identity(caller.workspace(), identity, SIZE_MAX + 1).await
+}

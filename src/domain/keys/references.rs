@@ -1,0 +1,168 @@
+//! Keys that were issued elsewhere, and what they name: identities, permissions and roles, found together.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::super::audit::{AuditBatch, Target};
+use super::super::caller::Caller;
+use super::super::rbac::{self, MissingPolicy, Selector};
+use super::assignment_access::require_to_give;
+use super::{NewCredits, NewRatelimit, ratelimits, target};
+use crate::app::App;
+use crate::clock::Timestamp;
+use crate::error::{Error, Refusal, Result};
+use crate::id::{IdentityId, PermissionId, RoleId};
+use crate::model::{Key, Meta, Permission, Role};
+use crate::store::{IncomingKey, Tx};
+
+/// A key as it comes in.
+#[derive(Debug)]
+pub struct ImportedKeyFields {
+    /// As whoever issued it made it.
+    pub hash: String,
+    pub name: Option<String>,
+    pub external_id: Option<String>,
+    pub meta: Option<Meta>,
+    /// Names.
+    pub roles: Vec<String>,
+    /// Slugs.
+    pub permissions: Vec<String>,
+    pub expires_at: Option<Timestamp>,
+    pub enabled: bool,
+    pub credits: Option<NewCredits>,
+    pub ratelimits: Vec<NewRatelimit>,
+}
+
+/// Fails, where grants are strict, unless the caller may give the permissions and roles that the keys name.
+pub fn require_grants<'a>(
+    app: &App,
+    caller: &Caller,
+    mut keys: impl Iterator<Item = &'a ImportedKeyFields> + Clone,
+) -> Result<()> {
+    if !app.settings.security.strict_grants {
+        return Ok(());
+    }
+    let permissions = keys.clone().any(|key| !key.permissions.is_empty());
+    require_to_give(caller, permissions, keys.any(|key| !key.roles.is_empty()))
+}
+
+/// What keys name, by its name.
+pub struct ResolvedReferences {
+    identities: HashMap<String, IdentityId>,
+    permissions: HashMap<String, PermissionId>,
+    slugs: HashMap<PermissionId, String>,
+    roles: HashMap<String, Role>,
+}
+
+impl ResolvedReferences {
+    /// What is missing is made; where grants are strict, when the root key may make it.
+    pub async fn ensure(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKeyFields],
+        is_strict: bool,
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = identities(tx, caller, keys, now).await?;
+        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
+        if is_strict {
+            let picks = Selector::named(slugs, MissingPolicy::Made);
+            let permissions = rbac::picked_permissions(tx, caller, picks, entries, now).await?;
+            let picks = Selector::named(names, MissingPolicy::Made);
+            let roles = rbac::resolve_roles(tx, caller, picks, entries, now).await?;
+            return Ok(Self::new(identities, permissions, roles));
+        }
+        let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
+        let roles = rbac::create_missing_roles(tx, caller, names, entries, now).await?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    /// Identities are made where they are missing; permissions and roles must be there.
+    pub async fn existing(
+        tx: &mut Tx,
+        caller: &Caller,
+        keys: &[ImportedKeyFields],
+        entries: &mut AuditBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let identities = identities(tx, caller, keys, now).await?;
+        let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
+        let picks = Selector::named(slugs, MissingPolicy::Refused);
+        let found = rbac::existing_roles_and_picked(tx, caller, names, picks, entries, now).await;
+        let (roles, permissions) = found.map_err(|e| match e {
+            Error::NotFound(missing) => Error::Refused(Refusal::Missing(missing)),
+            other => other,
+        })?;
+        Ok(Self::new(identities, permissions, roles))
+    }
+
+    fn new(
+        identities: Vec<(String, IdentityId)>,
+        permissions: Vec<Permission>,
+        roles: Vec<Role>,
+    ) -> Self {
+        Self {
+            identities: identities.into_iter().collect(),
+            permissions: permissions.iter().map(|p| (p.slug.clone(), p.id.clone())).collect(),
+            slugs: permissions.into_iter().map(|p| (p.id, p.slug)).collect(),
+            roles: roles.into_iter().map(|role| (role.name.clone(), role)).collect(),
+        }
+    }
+
+    /// The key with what it names.
+    pub fn attach_to(&self, key: Key, from: ImportedKeyFields) -> IncomingKey {
+        let mut permission_ids: Vec<PermissionId> = from
+            .permissions
+            .iter()
+            .filter_map(|slug| self.permissions.get(slug).cloned())
+            .collect();
+        permission_ids.sort();
+        permission_ids.dedup();
+        let mut role_ids: Vec<RoleId> =
+            from.roles.iter().filter_map(|name| Some(self.roles.get(name)?.id.clone())).collect();
+        role_ids.sort();
+        role_ids.dedup();
+        let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
+        let owner_id = from.external_id.or(key.owner_id);
+        let key = Key { name: from.name, meta: from.meta, identity_id, owner_id, ..key };
+        IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
+    }
+
+    /// Records that the key is there, and what it was given.
+    pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &IncomingKey) {
+        entries.add("key.create", &[target(&incoming.key)]);
+        for id in &incoming.permission_ids {
+            let slug = self.slugs.get(id).map(String::as_str);
+            let permission = Target::new("permission", id.as_str()).named(slug);
+            let targets = [target(&incoming.key), permission];
+            entries.add("authorization.connect_permission_and_key", &targets);
+        }
+        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
+            let targets = [target(&incoming.key), rbac::role_target(role)];
+            entries.add("authorization.connect_role_and_key", &targets);
+        }
+    }
+}
+
+fn all(
+    keys: &[ImportedKeyFields],
+    names: impl Fn(&ImportedKeyFields) -> &Vec<String>,
+) -> Vec<String> {
+    keys.iter().flat_map(|key| names(key).clone()).collect()
+}
+
+async fn identities(
+    tx: &mut Tx,
+    caller: &Caller,
+    keys: &[ImportedKeyFields],
+    now: Timestamp,
+) -> Result<Vec<(String, IdentityId)>> {
+    let users: BTreeSet<_> = keys.iter().filter_map(|key| key.external_id.clone()).collect();
+    match users.is_empty() {
+        true => Ok(Vec::new()),
+        false => {
+            let users: Vec<_> = users.into_iter().collect();
+            tx.ensure_identities(caller.workspace(), &users, now).await
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A key as the audit log keeps it: what can be changed of it, field by field, and brought back.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::super::audit::{Fields, read};
+use super::metering::{IdleRefill, Metering};
+use super::{CreditsChange, KeyChange, NewRatelimit, Patch, RatelimitsChange};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::model::{Key, Meta, Ratelimit, Refill, RefillInterval};
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeySnapshot {
+    name: Option<String>,
+    external_id: Option<String>,
+    meta: Option<Meta>,
+    expires: Option<Timestamp>,
+    enabled: bool,
+    ratelimits: Vec<NewRatelimit>,
+    #[serde(flatten)]
+    credits: Option<CreditsState>,
+}
+
+/// Uses, and when they come back; left out where nothing was done to them, for they change with every use.
+#[derive(Debug, Clone, Serialize)]
+pub struct CreditsState {
+    /// Absent: unlimited.
+    credits: Option<i64>,
+    refill: Option<RefillState>,
+}
+
+/// When credits come back, as the interface writes it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct RefillState {
+    interval: Interval,
+    amount: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    day: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Interval {
+    Daily,
+    Monthly,
+}
+
+impl From<Refill> for RefillState {
+    fn from(refill: Refill) -> Self {
+        let (interval, day) = match refill.interval {
+            RefillInterval::Daily => (Interval::Daily, None),
+            RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
+        };
+        Self { interval, amount: refill.amount, day }
+    }
+}
+
+impl From<RefillState> for Refill {
+    fn from(state: RefillState) -> Self {
+        let interval = match state.interval {
+            Interval::Daily => RefillInterval::Daily,
+            Interval::Monthly => RefillInterval::Monthly { day: state.day.unwrap_or(1) },
+        };
+        Self { interval, amount: state.amount }
+    }
+}
+
+impl From<Metering> for CreditsState {
+    fn from(metering: Metering) -> Self {
+        let credits = metering.credits().map(|credits| credits.balance);
+        Self { credits, refill: metering.refill().map(Into::into) }
+    }
+}
+
+impl KeySnapshot {
+    /// Without its credits.
+    pub fn of(key: &Key, limits: &[Ratelimit]) -> Self {
+        Self {
+            name: key.name.clone(),
+            external_id: key.owner_id.clone(),
+            meta: key.meta.clone(),
+            expires: key.expires_at,
+            enabled: key.enabled,
+            ratelimits: limits_of(limits),
+            credits: None,
+        }
+    }
+
+    pub fn with_credits(self, metering: Metering) -> Self {
+        Self { credits: Some(metering.into()), ..self }
+    }
+}
+
+/// Limits as the audit log keeps them, by name.
+pub fn limits_of(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
+    let limit = |limit: &Ratelimit| NewRatelimit {
+        name: limit.name.clone(),
+        limit: limit.limit,
+        duration_ms: limit.duration_ms,
+        auto_apply: limit.auto_apply,
+        is_async: limit.is_async,
+    };
+    let mut limits: Vec<_> = limits.iter().map(limit).collect();
+    limits.sort_by(|a, b| a.name.cmp(&b.name));
+    limits
+}
+
+/// The change that brings these fields back. What cannot be changed of a key is passed over.
+pub fn change_from_snapshot(fields: &Fields) -> Result<KeyChange> {
+    let mut change = KeyChange::default();
+    let unchanged = || CreditsChange { idle: IdleRefill::Kept, ..CreditsChange::default() };
+    let mut credits = unchanged();
+    for (name, value) in fields {
+        match name.as_str() {
+            "name" => change.name = patch(value)?,
+            "externalId" => change.external_id = patch(value)?,
+            "meta" => change.meta = patch::<Box<RawValue>>(value)?.map(Meta),
+            "expires" => change.expires_at = patch(value)?.map(Timestamp),
+            "enabled" => change.enabled = Some(read(value)?),
+            "ratelimits" => change.ratelimits = RatelimitsChange::All(read(value)?),
+            "credits" => credits.remaining = patch(value)?,
+            "refill" => credits.refill = patch::<RefillState>(value)?.map(Into::into),
+            _ => {}
+        }
+    }
+    if credits != unchanged() {
+        change.credits = Patch::Set(credits);
+    }
+    Ok(change)
+}
+
+fn patch<T: serde::de::DeserializeOwned>(value: &RawValue) -> Result<Patch<T>> {
+    Ok(read::<Option<T>>(value)?.map_or(Patch::Clear, Patch::Set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::audit::fields;
+
+    #[test]
+    fn what_was_kept_of_a_key_is_what_brings_it_back() {
+        let kept = r#"{"name":null,"meta":{"n":1.50},"expires":5,"enabled":false,
+            "ratelimits":[{"name":"a","limit":1,"duration":2,"autoApply":true,"async":false}],
+            "credits":null,"refill":{"interval":"monthly","amount":9,"day":31}}"#;
+
+        let change = change_from_snapshot(&fields(kept).expect("an object")).expect("a change");
+
+        assert_eq!(change.name, Patch::Clear);
+        assert_eq!(change.external_id, Patch::Keep);
+        assert!(matches!(change.meta, Patch::Set(meta) if meta.as_str() == r#"{"n":1.50}"#));
+        assert_eq!((change.expires_at, change.enabled), (Patch::Set(Timestamp(5)), Some(false)));
+        let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: 9 };
+        let credits = CreditsChange {
+            remaining: Patch::Clear,
+            refill: Patch::Set(refill),
+            idle: IdleRefill::Kept,
+        };
+        assert_eq!(change.credits, Patch::Set(credits));
+        let RatelimitsChange::All(limits) = change.ratelimits else { panic!("all limits") };
+        assert_eq!((limits[0].limit, limits[0].duration_ms, limits[0].auto_apply), (1, 2, true));
+    }
+
+    #[test]
+    fn nothing_is_done_to_credits_of_which_nothing_was_kept() {
+        let change = change_from_snapshot(&fields(r#"{"enabled":true}"#).expect("an object"))
+            .expect("a change");
+
+        assert_eq!((change.enabled, change.credits), (Some(true), Patch::Keep));
+    }
+}

@@ -1,0 +1,72 @@
+//! What operations of both versions take or give back.
+
+use crate::domain::keys::IssuedKey;
+use crate::id::{KeyId, PermissionId};
+use crate::model;
+use crate::rpc::bounds::Int;
+use crate::rpc::prelude::*;
+use crate::secret::Plaintext;
+
+pub type Positive = Int<1, { i64::MAX }>;
+pub type Unsigned = Int<0, { i64::MAX }>;
+/// The shortest window, in milliseconds.
+pub const DURATION_MIN_MS: i64 = 1000;
+
+/// The texts of a list.
+pub fn texts<const MIN: usize, const MAX: usize, A, const LEAST: usize, const MOST: usize>(
+    list: List<Text<MIN, MAX, A>, LEAST, MOST>,
+) -> Vec<String> {
+    list.0.into_iter().map(Text::into_string).collect()
+}
+
+/// At 00:00 UTC, each day or once a month.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Interval {
+    Daily,
+    Monthly,
+}
+
+/// The new key.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuedReply {
+    pub key_id: KeyId,
+    /// Shown this once.
+    pub key: Plaintext,
+}
+
+impl From<IssuedKey> for IssuedReply {
+    fn from(issued: IssuedKey) -> Self {
+        Self { key_id: issued.id, key: issued.plaintext }
+    }
+}
+
+/// Nothing to tell.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Empty {}
+
+/// An empty object is as good as none, and is left out.
+pub fn non_empty_meta(meta: Option<&Meta>) -> Option<Meta> {
+    meta.filter(|meta| !meta.is_empty()).cloned()
+}
+
+/// Something a key may be allowed to do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct PermissionReply {
+    id: PermissionId,
+    name: String,
+    slug: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl From<model::Permission> for PermissionReply {
+    fn from(permission: model::Permission) -> Self {
+        let model::Permission { id, slug, name, description } = permission;
+        Self { id, name, slug, description }
+    }
+}

@@ -1,0 +1,365 @@
+//! What several operations of version 2 take or give back.
+
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit, ResolvedKey};
+use crate::domain::page::Paging;
+use crate::error::{Error, Result};
+use crate::id::{IdentityId, KeyId, OverrideId, RatelimitId, RoleId};
+use crate::model::{self, RefillInterval};
+use crate::rpc::prelude::*;
+use crate::rpc::schemas::{
+    DURATION_MIN_MS, Interval, PermissionReply, Positive, Unsigned, non_empty_meta,
+};
+use crate::secret::Plaintext;
+
+/// The moment up to which keys may expire: the year 2100.
+pub type Expires = Int<0, 4_102_444_800_000>;
+/// An id or a name of a namespace, or an identifier in it.
+pub type LimitedName = Text<1, 512>;
+/// Where a page of a list begins: what the reply before told as `pagination.cursor`.
+pub type Cursor = Text<0, 1024>;
+/// What a list is searched for.
+pub type Search = Text<0, 256>;
+pub type RoleName = Text<1, 128>;
+/// An id or an external id.
+pub type IdentityName = Text<1, 255>;
+/// How many a page of a list may have.
+pub type PageLimit = Int<1, 100>;
+/// What a request that carries the meta of an identity may hold beside it, in bytes.
+pub const BESIDE_META_MAX_BYTES: usize = 64 * 1024;
+
+/// The page that a request for a list asks for.
+pub fn paging(limit: Optional<PageLimit>, default: usize, cursor: Optional<Cursor>) -> Paging {
+    let from = cursor.0.map_or_else(String::new, Text::into_string);
+    let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
+    Paging { from, limit: limit.unwrap_or(default), search: String::new() }
+}
+
+/// As [`paging`], of a list that can be searched.
+pub fn searched(
+    limit: Optional<PageLimit>,
+    cursor: Optional<Cursor>,
+    search: Optional<Search>,
+) -> Paging {
+    let search = search.0.map_or_else(String::new, Text::into_string);
+    Paging { search, ..paging(limit, 100, cursor) }
+}
+
+/// A named limit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ratelimit {
+    /// By which verification names it.
+    pub name: Text<3, 128, Printable>,
+    /// What may be taken in one window.
+    pub limit: Positive,
+    /// The window's length in milliseconds.
+    pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
+    /// Whether every verification checks it, asked for or not. Left out: no.
+    #[serde(default)]
+    pub auto_apply: Optional<bool>,
+}
+
+impl From<Ratelimit> for NewRatelimit {
+    fn from(limit: Ratelimit) -> Self {
+        Self {
+            name: limit.name.into_string(),
+            limit: limit.limit.0,
+            duration_ms: limit.duration.0,
+            auto_apply: limit.auto_apply.unwrap_or(false),
+            is_async: false,
+        }
+    }
+}
+
+/// Uses, and when they come back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Credits {
+    /// Uses left. Null: unlimited.
+    pub remaining: Nullable<Unsigned>,
+    #[serde(default)]
+    pub refill: Optional<Object<Refill>>,
+}
+
+impl Credits {
+    /// `None`: unlimited.
+    pub fn check(self) -> Result<Option<NewCredits>> {
+        let refill = self.refill.0.map(|Object(refill)| refill.check()).transpose()?;
+        match (self.remaining.0, refill) {
+            (Some(balance), refill) => Ok(Some(NewCredits { balance: balance.0, refill })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Error::invalid(
+                "/properties/credits/properties/refill",
+                "credits.refill needs a number in credits.remaining: null means unlimited",
+            )),
+        }
+    }
+}
+
+/// When uses come back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Refill {
+    pub interval: Interval,
+    /// What the uses are set to.
+    pub amount: Positive,
+    /// The day of the month, for `monthly`; the last one where the month has fewer.
+    #[serde(default)]
+    pub refill_day: Optional<Int<1, 31>>,
+}
+
+impl Refill {
+    pub fn check(self) -> Result<model::Refill> {
+        let at = "/properties/credits/properties/refill/properties/refillDay";
+        let interval = match (self.interval, self.refill_day.0) {
+            (Interval::Daily, None) => RefillInterval::Daily,
+            (Interval::Monthly, Some(day)) => {
+                RefillInterval::Monthly { day: u8::try_from(day.0).unwrap_or(31) }
+            }
+            (Interval::Daily, Some(_)) => {
+                let message = "credits.refill.refillDay goes with the interval monthly only";
+                return Err(Error::invalid(at, message));
+            }
+            (Interval::Monthly, None) => {
+                let message = "credits.refill.refillDay is missing: monthly needs a day, 1 to 31";
+                return Err(Error::invalid(at, message));
+            }
+        };
+        Ok(model::Refill { interval, amount: self.amount.0 })
+    }
+}
+
+/// A named limit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct RatelimitReply {
+    id: RatelimitId,
+    name: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    auto_apply: bool,
+}
+
+impl From<&model::Ratelimit> for RatelimitReply {
+    fn from(limit: &model::Ratelimit) -> Self {
+        Self {
+            id: limit.id.clone(),
+            name: limit.name.clone(),
+            limit: limit.limit,
+            duration: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+        }
+    }
+}
+
+/// Uses left, and when they come back.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreditsReply {
+    remaining: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<RefillReply>,
+}
+
+/// What a key has left.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyCredits {
+    /// Null: unlimited.
+    remaining: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<RefillReply>,
+}
+
+impl From<Option<(i64, Option<model::Refill>)>> for KeyCredits {
+    fn from(left: Option<(i64, Option<model::Refill>)>) -> Self {
+        let refill = left.and_then(|(_, refill)| refill).map(RefillReply::from);
+        Self { remaining: left.map(|(remaining, _)| remaining), refill }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefillReply {
+    interval: Interval,
+    amount: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill_day: Option<u8>,
+}
+
+impl From<model::Refill> for RefillReply {
+    fn from(refill: model::Refill) -> Self {
+        let (interval, refill_day) = match refill.interval {
+            RefillInterval::Daily => (Interval::Daily, None),
+            RefillInterval::Monthly { day } => (Interval::Monthly, Some(day)),
+        };
+        Self { interval, amount: refill.amount, refill_day }
+    }
+}
+
+/// One of your own users.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityReply {
+    id: IdentityId,
+    external_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<RatelimitReply>,
+}
+
+impl IdentityReply {
+    pub fn new<'a>(
+        identity: &model::Identity,
+        limits: impl Iterator<Item = &'a model::Ratelimit>,
+    ) -> Self {
+        Self {
+            id: identity.id.clone(),
+            external_id: identity.external_id.clone(),
+            meta: non_empty_meta(identity.meta.as_ref()),
+            ratelimits: limits.map(RatelimitReply::from).collect(),
+        }
+    }
+}
+
+impl From<model::Identity> for IdentityReply {
+    fn from(identity: model::Identity) -> Self {
+        Self::new(&identity, identity.ratelimits.iter())
+    }
+}
+
+/// A key without its secret.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyReply {
+    key_id: KeyId,
+    /// The leading characters of the key.
+    start: String,
+    enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    /// Unix milliseconds.
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated_at: Option<Timestamp>,
+    /// When it last verified; late by up to a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used_at: Option<Timestamp>,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    /// Slugs, the key's own and those of its roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    permissions: Vec<String>,
+    /// Names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+    /// Left out: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<CreditsReply>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<IdentityReply>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<RatelimitReply>,
+    /// The key itself, where it is recoverable and was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plaintext: Option<Plaintext>,
+}
+
+impl From<FoundKey> for KeyReply {
+    fn from(found: FoundKey) -> Self {
+        let ResolvedKey { roles, permissions, .. } = &found.view;
+        let stored = found.view.stored();
+        let key = stored.key.clone();
+        let identity = found.view.identity();
+        Self {
+            key_id: key.id,
+            start: key.start,
+            enabled: key.enabled,
+            name: key.name,
+            meta: non_empty_meta(key.meta.as_ref()),
+            created_at: key.created_at,
+            updated_at: key.updated_at,
+            last_used_at: stored.last_used_at,
+            expires: key.expires_at.filter(|at| at.0 != 0),
+            permissions: permissions.clone(),
+            roles: roles.clone(),
+            credits: found.credits.map(|(remaining, refill)| CreditsReply {
+                remaining,
+                refill: refill.map(RefillReply::from),
+            }),
+            identity: identity.map(|id| IdentityReply::new(id, id.ratelimits.iter())),
+            ratelimits: stored.ratelimits.iter().map(RatelimitReply::from).collect(),
+            plaintext: found.plaintext,
+        }
+    }
+}
+
+/// A named set of permissions.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct RoleReply {
+    id: RoleId,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    permissions: Vec<PermissionReply>,
+}
+
+impl From<model::Role> for RoleReply {
+    fn from(role: model::Role) -> Self {
+        let permissions = role.permissions.into_iter().map(PermissionReply::from).collect();
+        Self { id: role.id, name: role.name, description: role.description, permissions }
+    }
+}
+
+/// A limit that stands in for the one given with a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct OverrideReply {
+    override_id: OverrideId,
+    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    identifier: String,
+    limit: i64,
+    /// Milliseconds.
+    duration: i64,
+    /// Unix milliseconds; left out: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+impl From<model::Override> for OverrideReply {
+    fn from(known: model::Override) -> Self {
+        Self {
+            override_id: known.id,
+            identifier: known.identifier,
+            limit: known.limit,
+            duration: known.duration_ms,
+            expires: known.expires_at,
+        }
+    }
+}
+
+/// What may come of a query about events.
+pub const ASKING_ERRORS: [(u16, &str); 2] = [
+    (422, "The query took too long or too much memory, or its answer is too large."),
+    (429, "The workspace has asked too much within an hour."),
+];
+
+/// A row of an answer about events: the columns that the query selects, by their names.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct EventRow(
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")] pub Box<RawValue>,
+);
