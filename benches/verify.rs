@@ -1,16 +1,16 @@
-//! The verification benchmark: Keyward beside the ceilings of the same machine, under one load, as
-//! ratios. `README.md` in this folder says how to run it and how to read it.
+//! The verification benchmark: compares Keyward with ceiling servers on the same machine under the same load, as
+//! ratios. `README.md` in this folder describes how to run it and how to read it.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a benchmark measures real time, which no test has to turn"
+    reason = "a benchmark measures real time, which no test needs to control"
 )]
 
 mod harness;
 
 use std::process::ExitCode;
 
-/// The ceilings run in this binary, so it has the allocator that Keyward has.
+/// The ceiling servers run in this binary, so it uses the same allocator as Keyward.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

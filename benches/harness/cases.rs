@@ -1,21 +1,21 @@
-//! What is measured: the cases, the keys each of them uses and the answers each of them owes.
+//! Defines the benchmark cases, the keys that each case uses, and the responses that it must return.
 
 use serde_json::{Value, json};
 
-/// The table a case is read in. Its first case is the ceiling that the others are divided by.
+/// The result table of a case. The first case of a table is the baseline by which the others are divided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     Memory,
     Redis,
-    /// Several limits, against a call for each.
+    /// Several limits, compared with one call per limit.
     Several,
-    /// One key that everybody asks for.
+    /// One key that all connections verify.
     Hot,
-    /// The same verification through both versions of the interface.
+    /// The same verification through both versions of the API.
     Versions,
-    /// The standalone limiter, exact and from memory.
+    /// The standalone limiter, exact and approximate.
     Quick,
-    /// What an embedded server writes to its file.
+    /// Operations for which an embedded server writes to its file.
     Writing,
 }
 
@@ -43,7 +43,7 @@ impl Group {
     }
 }
 
-/// The server that answers a case.
+/// The server that answers the requests of a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Ceiling,
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// A set of keys that are alike.
+/// A set of keys with the same properties.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum KeySet {
     Plain,
@@ -71,23 +71,23 @@ pub enum KeySet {
     OneLimit,
     FiveLimits,
     FiveLimitsAndCredits,
-    /// No keys: who is counted by the standalone limiter.
+    /// No keys, but identifiers for the standalone limiter.
     Identifiers,
-    /// Likewise, a hundred that are asked for all the time.
+    /// A hundred identifiers that are requested continuously.
     FewIdentifiers,
-    /// The same, counted quickly rather than exactly.
+    /// The same identifiers with approximate limits.
     QuickIdentifiers,
     /// A single key.
     HotLimit,
     /// A single key.
     HotCredits,
-    /// With credits and no limits.
+    /// Keys with credits and no limits.
     Credits,
-    /// No keys but the API in which every request creates one.
+    /// No keys, but the API in which every request creates one.
     Creations,
 }
 
-/// What no run uses up: the cost of counting is measured, never that of refusing.
+/// A limit or balance that no run uses up: benchmarks measure admitted requests, never rejected ones.
 pub const PLENTY: u64 = 1_000_000_000;
 const WINDOW_MS: u64 = 60_000;
 
@@ -127,7 +127,7 @@ impl KeySet {
         }
     }
 
-    /// The body of `keys.createKey` that makes key `number` of this set.
+    /// Returns the body of `keys.createKey` that creates key `number` of this set.
     pub fn creation(self, api_id: &str, number: usize) -> Value {
         let mut body =
             json!({ "apiId": api_id, "prefix": "prod", "name": format!("bench {number}") });
@@ -149,8 +149,8 @@ impl KeySet {
         body
     }
 
-    /// What a request's body holds before and after the key. The query needs the key's own permission
-    /// and one that only the role grants.
+    /// Returns the parts of a request body before and after the key. The query needs a direct permission of the key and
+    /// one that only the role grants.
     pub fn body(self) -> (&'static str, &'static str) {
         match self {
             Self::Permitted => (
@@ -176,13 +176,13 @@ impl KeySet {
         }
     }
 
-    /// A request's body.
+    /// Returns the body of a request.
     pub fn request(self, key: &str) -> String {
         let (head, tail) = self.body();
         format!("{head}{key}{tail}")
     }
 
-    /// What the body of every right answer holds.
+    /// Returns a text that the body of every correct response contains.
     pub fn marker(self) -> &'static str {
         match self {
             Self::Creations => r#""keyId":"key_"#,
@@ -191,7 +191,7 @@ impl KeySet {
         }
     }
 
-    /// Whether the server has to know them.
+    /// Returns whether the keys must exist on the server.
     pub fn is_made(self) -> bool {
         !matches!(
             self,
@@ -217,7 +217,7 @@ impl KeySet {
         matches!(self, Self::FiveLimitsAndCredits | Self::HotCredits | Self::Credits)
     }
 
-    /// How many keys there are, where a case usually has so many.
+    /// Returns the number of keys in this set, given the usual number per case.
     pub fn count(self, usual: usize) -> usize {
         match self {
             Self::HotLimit | Self::HotCredits | Self::Creations => 1,
@@ -238,29 +238,29 @@ pub struct Case {
     pub group: Group,
     pub place: Place,
     pub path: &'static str,
-    /// The keys, and with them the limits that an answer must show.
+    /// The keys, which also determine the limits that a response must include.
     pub keys: KeySet,
-    /// Whether what happens is written down; else nearly all of it is dropped.
+    /// Whether analytics events are written; otherwise nearly all of them are dropped.
     pub is_recorded: bool,
-    /// How many connections are kept busy.
+    /// The number of connections with a request in flight.
     pub connections: usize,
 }
 
-/// How many connections a case keeps busy, unless it says otherwise.
+/// The number of connections of a case, unless it sets another one.
 const CONNECTIONS: usize = 64;
 
 impl Case {
-    /// Whether the others of its group are divided by it: the first one.
+    /// Returns whether this is the baseline of its group: its first case.
     pub fn is_base(&self) -> bool {
         CASES.iter().find(|case| case.group == self.group).is_some_and(|c| c.name == self.name)
     }
 
-    /// What the server is told beside where its data is.
+    /// Returns the environment variables of the server, beyond those that locate its data.
     pub fn variables(&self) -> &'static [(&'static str, &'static str)] {
         if self.is_recorded { &[] } else { &[("KEYWARD_EVENTS_WAITING", "100")] }
     }
 
-    /// Whether the server is given a Redis at all.
+    /// Returns whether the server uses Redis.
     pub fn has_redis(&self) -> bool {
         match self.place {
             Place::Ceiling => self.group != Group::Memory,
@@ -276,7 +276,7 @@ const CREATE: &str = "/v2/keys.createKey";
 const LIMIT: &str = "/v2/ratelimit.limit";
 const LIMIT_V1: &str = "/v1/ratelimits.limit";
 
-/// The ceilings come first in their group.
+/// All cases; the ceiling comes first in its group.
 pub const CASES: [Case; 28] = [
     ceiling("echo", Group::Memory, "/echo", KeySet::Plain),
     verify("verify cached, embedded", Group::Memory, Place::Embedded, KeySet::Plain),
@@ -378,8 +378,8 @@ const fn v1(name: &'static str, group: Group, path: &'static str, keys: KeySet) 
     }
 }
 
-/// The cases whose name holds `only`, each with the ceiling of its group: a figure without its
-/// ceiling says nothing.
+/// Returns the cases whose name contains `only`, each with the baseline of its group, because a result is meaningful
+/// only relative to its baseline.
 pub fn selected(only: &str) -> Vec<&'static Case> {
     let wanted = |case: &Case| case.name.contains(only);
     CASES

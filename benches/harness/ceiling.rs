@@ -1,5 +1,5 @@
-//! The ceilings: bare axum servers that do the least a verification could do. They are what a
-//! request costs before Keyward adds anything, so they stay as plain as they are.
+//! Ceiling servers: minimal axum servers that do the least that a verification requires. They measure the cost of a
+//! request before Keyward adds anything, so keep them minimal.
 
 use super::Outcome;
 use axum::body::Bytes;
@@ -22,8 +22,8 @@ pub const ARGUMENT: &str = "__ceiling";
 const LIMIT: u64 = 1_000_000_000;
 const DURATION_MS: u64 = 60_000;
 
-/// One sliding window of two buckets. KEYS: current and previous bucket. ARGV: limit, duration in
-/// ms, elapsed ms of the current window, cost. Replies whether it passed, and what remains.
+/// Script of a sliding window of two buckets. KEYS: current and previous bucket. ARGV: limit, duration in ms, elapsed
+/// ms of the current window, cost. Replies with whether the request is admitted, and the remaining amount.
 const SLIDING_WINDOW: &str = r"
 local v = redis.call('MGET', KEYS[1], KEYS[2])
 local cur = tonumber(v[1] or 0)
@@ -37,8 +37,7 @@ if redis.call('INCRBY', KEYS[1], cost) == cost then redis.call('PEXPIRE', KEYS[1
 return {1, limit - eff - cost}
 ";
 
-/// Serves until it is ended. Arguments: the address to listen on, then a Redis URL if `/limit` is
-/// wanted.
+/// Serves until the process is terminated. Arguments: the address to listen on, then the Redis URL if `/limit` is used.
 pub fn serve(arguments: &[String]) -> Outcome<()> {
     let address = arguments.first().ok_or("a ceiling needs an address to listen on")?;
     tokio::runtime::Builder::new_current_thread()
@@ -62,7 +61,7 @@ pub fn serve(arguments: &[String]) -> Outcome<()> {
 async fn listen(address: &str, routes: Router) -> Outcome<()> {
     let fault = |e| format!("the ceiling did not listen on {address}: {e}");
     let listener = TcpListener::bind(address).await.map_err(fault)?.tap_io(|stream| {
-        // A failure here only means that the client has gone already.
+        // A failure here only means that the client has already disconnected.
         let _ = stream.set_nodelay(true);
     });
     axum_serve(listener, routes).await.map_err(fault)
@@ -86,7 +85,7 @@ async fn limit(State(window): State<Arc<Window>>, headers: HeaderMap, body: Byte
     }
 }
 
-/// Five limits as they are counted without a script for all of them: one call after the other.
+/// Checks five limits without a script for all of them: one call after the other.
 async fn limits(State(window): State<Arc<Window>>, headers: HeaderMap, body: Bytes) -> Response {
     let request = match decode(&headers, &body) {
         Ok(request) => request,
@@ -169,7 +168,7 @@ fn answer(key_id: String, ratelimits: Vec<WindowState>) -> Response {
     }
 }
 
-/// The counter behind `/limit`: one script call over one connection that all requests share.
+/// The counter of `/limit`: one script call over one connection that all requests share.
 struct Window {
     connection: MultiplexedConnection,
     script_sha1: String,
@@ -229,7 +228,7 @@ fn splitmix(seed: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A request id of 24 characters from a generator that costs next to nothing.
+/// Returns a request id of 24 characters from a generator of negligible cost.
 fn request_id() -> String {
     const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
     thread_local!(static STATE: Cell<u64> = Cell::new(splitmix(now_ms())));

@@ -1,4 +1,4 @@
-//! A blocking HTTP client for what is not measured: making keys and looking at single answers.
+//! A blocking HTTP client for what is not measured: creating keys and checking single responses.
 
 use super::Outcome;
 use super::cases::{Case, KeySet, PERMISSIONS, Place, ROLE};
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const BODY_BYTES_MAX: usize = 1 << 20;
 const MAKERS: usize = 32;
 
-/// One connection, kept alive.
+/// One keep-alive connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -27,7 +27,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends a body and returns the status and the answer.
+    /// Sends a body and returns the status and the response.
     pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, Value)> {
         self.send("POST", path, body)
     }
@@ -75,7 +75,7 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Sends an operation that has to succeed and returns its `data`.
+    /// Calls an operation that must succeed and returns its `data`.
     fn call(&mut self, operation: &str, body: &Value) -> Outcome<Value> {
         match self.post(&format!("/v2/{operation}"), &body.to_string()) {
             Ok((200, mut answer)) => Ok(answer["data"].take()),
@@ -85,8 +85,8 @@ impl Client {
     }
 }
 
-/// Makes what the keys need: the API they live in, and the permissions and the role of
-/// [`KeySet::Permitted`]. Returns the API's id.
+/// Creates what the keys need: their API, and the permissions and the role of [`KeySet::Permitted`]. Returns the id of
+/// the API.
 pub fn make_api(address: SocketAddr) -> Outcome<String> {
     let mut client = Client::connect(address).map_err(|e| format!("no connection: {e}"))?;
     let api = client.call("apis.createApi", &json!({ "name": "benchmark" }))?;
@@ -101,7 +101,7 @@ pub fn make_api(address: SocketAddr) -> Outcome<String> {
     Ok(api_id.to_owned())
 }
 
-/// Makes `count` keys of one set, many at a time, and returns them.
+/// Creates `count` keys of one set, many at a time, and returns them.
 pub fn make_keys(
     address: SocketAddr,
     api_id: &str,
@@ -132,10 +132,10 @@ pub fn make_keys(
     })
 }
 
-/// What a server of Keyward has counted since it started.
+/// Counters of a Keyward server since it started.
 #[derive(Default)]
 pub struct Counted {
-    /// Withdrawals from the bank.
+    /// Lease top-ups debited from credit accounts.
     pub withdrawals: u64,
     pub events_written: u64,
     pub events_dropped: u64,
@@ -158,13 +158,13 @@ pub fn counted(address: SocketAddr) -> Outcome<Counted> {
     })
 }
 
-/// Looks at one answer: it must be a right one and show the counters that the key has.
+/// Checks one response: it must be correct and include the limits and credits of the key.
 pub fn check(address: SocketAddr, case: &Case, key: &str) -> Outcome<()> {
     let body = case.keys.request(key);
     let (status, answer) = Client::connect(address)
         .and_then(|mut client| client.post(case.path, &body))
         .map_err(|e| format!("no answer: {e}"))?;
-    // Version 1 answers without an envelope, and shows one of the limits.
+    // Version 1 responds without an envelope, and includes one of the limits.
     let (data, limits) = match case.path.starts_with("/v1/") {
         true => (&answer, usize::from(answer["ratelimit"].is_object())),
         false => (&answer["data"], answer["data"]["ratelimits"].as_array().map_or(0, Vec::len)),

@@ -1,5 +1,4 @@
-//! How long a start takes: from the spawn of the process to the first VALID answer, on data that
-//! exists already.
+//! Measures the startup time: from the spawn of the process to the first VALID response, on existing data.
 
 use super::Outcome;
 use super::cases::{KeySet, Place, VERIFY};
@@ -16,7 +15,7 @@ const STARTS: usize = 11;
 const PAUSE: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All starts of one stack.
+/// The startup times of one stack.
 #[derive(Serialize)]
 pub struct Starts {
     pub name: &'static str,
@@ -52,7 +51,7 @@ pub fn measure(lab: &Lab, place: Place, keys: &Path) -> Outcome<Starts> {
     Ok(starts)
 }
 
-/// Asks until the answer is VALID. A refused connection or another answer means "not yet".
+/// Sends requests until the response is VALID. A refused connection or another response means "not yet".
 fn wait_for_valid(server: &Server, body: &str, started: Instant) -> Outcome<()> {
     loop {
         let answer = Client::connect(server.address).and_then(|mut c| c.post(VERIFY, body));

@@ -1,5 +1,5 @@
-//! Ten million events over a month: how fast they are written and summed up, what they take on disk, and how long the
-//! chart of a month takes for each of the APIs. The server runs in this process, for its clock is turned.
+//! Measures ten million events over a month: how fast they are written and rolled up, their size on disk, and how long
+//! the chart of a month takes for each API. The server runs in this process, because its clock is set.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 use super::Outcome;
@@ -28,7 +28,7 @@ const APIS: usize = 20;
 const KEYS: usize = 50;
 const HOURS: usize = 30 * 24;
 const HOUR_MS: i64 = 3_600_000;
-/// Midnight of a first of a month.
+/// Midnight on the first of a month.
 const BEGINNING: Timestamp = Timestamp(1_772_323_200_000);
 
 pub fn run(cores: Cores) -> Outcome<()> {
@@ -105,7 +105,7 @@ impl Server {
         Ok(self.send(request).await?["data"].clone())
     }
 
-    /// The APIs' ids, and what verifies each key.
+    /// Creates the APIs and their keys. Returns the ids of the APIs, and the verification request of each key.
     async fn issue(&self) -> Outcome<(Vec<String>, Vec<Value>)> {
         let (mut apis, mut keys) = (Vec::new(), Vec::new());
         for number in 0..APIS {
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// Without a ClickHouse, what is written is then summed up; with one, it is then delivered.
+/// Without ClickHouse, written events are then rolled up; with ClickHouse, they are then delivered.
 async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -> Outcome<()> {
     let folder = lab.folder.path().join(format!("events-{name}"));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
@@ -154,7 +154,7 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
     let (mut writing, mut summing, mut done) = (Duration::ZERO, Duration::ZERO, 0);
     for hour in 1..=HOURS {
         while done < EVENTS * hour / HOURS {
-            // A step that visits all keys, and not in their order.
+            // This step visits all keys, in another order.
             server.post("keys.verifyKey", &keys[done * 617 % keys.len()]).await?;
             done += 1;
         }
@@ -200,7 +200,7 @@ async fn measure(lab: &Lab, place: Place, name: &str, clickhouse: Option<Url>) -
     Ok(())
 }
 
-/// What an embedded server's events take on disk.
+/// Returns the size on disk of an embedded server's events.
 fn size(folder: &Path) -> String {
     let bytes: u64 = ["keyward-events.db", "keyward-events.db-wal"]
         .iter()

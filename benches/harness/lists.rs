@@ -1,5 +1,5 @@
-//! Lists of a million rows: how long a page takes, and the plan by which Postgres finds it. The plans are those of
-//! the very statements that the server sends, as Postgres explains them in its log.
+//! Measures lists of a million rows: how long a page takes, and the query plan. The plans are those of the actual
+//! statements of the server, as Postgres logs them.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 use super::Outcome;
@@ -16,12 +16,12 @@ use std::time::Instant;
 const PAGES: usize = 20;
 const ROWS: u32 = 1_000_000;
 
-/// A list as a client asks for it.
+/// A list request of a client.
 struct List {
     name: &'static str,
     operation: &'static str,
     request: Value,
-    /// What the plan that is shown reads.
+    /// The table that the printed plan reads.
     table: &'static str,
 }
 
@@ -34,7 +34,7 @@ pub fn run(cores: Cores) -> Outcome<()> {
     };
     eprintln!("filling {ROWS} rows of each kind");
     fill(&lab, &api)?;
-    // Sessions that begin now explain what they do.
+    // Sessions that begin from now on log their query plans.
     let explain = [
         "LOAD 'auto_explain'",
         "ALTER SYSTEM SET session_preload_libraries = 'auto_explain'",
@@ -111,7 +111,7 @@ fn lists(api: &str) -> Vec<List> {
     ]
 }
 
-/// Rows with ids that are as scattered as those that the server makes.
+/// Inserts rows with ids that are as scattered as those that the server generates.
 fn fill(lab: &Lab, api: &str) -> Outcome<()> {
     let rows = format!("generate_series(1, {ROWS}) n");
     for statement in [
@@ -132,7 +132,7 @@ fn fill(lab: &Lab, api: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Statements of one session, each a transaction.
+/// Runs statements in one session, each as a transaction.
 fn sql(lab: &Lab, statements: &[&str]) -> Outcome<()> {
     let url = &lab.postgres.as_ref().ok_or("there is no Postgres")?.url;
     let program = postgres_programs()?.join("psql");
@@ -148,7 +148,7 @@ fn sql(lab: &Lab, statements: &[&str]) -> Outcome<()> {
     }
 }
 
-/// The last plan in a piece of the log whose statement reads the table.
+/// Returns the last plan in a part of the log whose statement reads the table.
 fn plan<'a>(log: &'a str, table: &str) -> Vec<&'a str> {
     let reads = format!("FROM {table}");
     let plans = log.split("LOG:  duration:").filter(|piece| piece.contains(&reads));

@@ -1,5 +1,4 @@
-//! One run of one case: a fresh server process, a warm-up that looks at every answer, then the
-//! measured load.
+//! One run of one case: a new server process, a warm-up that checks every response, then the measured load.
 
 use super::cases::{Case, Place};
 use super::client::{self, Counted};
@@ -11,23 +10,23 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bounds the warm-up: more than that only a server needs that hardly answers.
+/// Bounds the warm-up: only a server that hardly responds needs longer.
 const WARM_UP_KEYS_PER_SECOND: usize = 5_000;
-/// Other work, in cores, from which on a run counts as disturbed.
+/// Load of other processes, in cores, above which a run counts as disturbed.
 const FOREIGN_CORES_MAX: f64 = 0.2;
-/// A second in which the two cores do less than this counts as calm.
+/// Load of the two cores below which a second counts as calm.
 const CALM_CORES: f64 = 0.15;
 const CALM_PATIENCE: Duration = Duration::from_secs(6);
 const REPEAT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What one run measured. A microsecond figure is processor time for one request.
+/// The results of one run. Fields in microseconds are processor time per request.
 #[derive(Serialize)]
 pub struct Run {
     pub case: &'static str,
     pub repeat: u32,
-    /// Whether other work took part of the cores.
+    /// Whether other processes used part of the cores.
     pub is_disturbed: bool,
-    /// Whether it replaces a run that was disturbed.
+    /// Whether this run replaces one that was disturbed.
     pub is_repeated: bool,
     pub requests: u64,
     pub requests_per_second: f64,
@@ -36,9 +35,9 @@ pub struct Run {
     pub postgres_us: f64,
     pub load_us: f64,
     pub redis_calls: f64,
-    /// Withdrawals of credits from the bank.
+    /// Lease top-ups debited from credit accounts.
     pub withdrawals_per_second: f64,
-    /// Events that were written, and that were dropped because too many waited.
+    /// Events that were written; the next field has those that were dropped because the buffer was full.
     pub events_per_second: f64,
     pub dropped_per_second: f64,
     pub p50_us: f64,
@@ -49,8 +48,8 @@ pub struct Run {
     pub stolen_cores: f64,
 }
 
-/// Runs a case. A run in which something else kept the cores busy is done once more, also when it
-/// failed: a server that gets no processor time misses its deadlines, which says nothing about it.
+/// Runs a case. A run in which other processes kept the cores busy is repeated once, even if it failed: a server
+/// without processor time misses its deadlines, which proves nothing about it.
 pub fn run(lab: &Lab, case: &Case, keys: &Path, repeat: u32, options: &Options) -> Outcome<Run> {
     let before = Snapshot::take(lab, None);
     match run_once(lab, case, keys, options) {
@@ -70,8 +69,8 @@ pub fn run(lab: &Lab, case: &Case, keys: &Path, repeat: u32, options: &Options) 
     Ok(Run { repeat, is_repeated: true, ..second })
 }
 
-/// The server is a new process on the same data: what one run leaves behind (a grown heap, events
-/// not written yet) is not charged to the next, and repeats differ in hash seeds and addresses.
+/// Runs a case once. The server is a new process on the same data: effects of the previous run (a larger heap, events
+/// that are not written yet) do not count in the next, and repeats differ in hash seeds and addresses.
 fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<Run> {
     let server = lab.start_with(case.place, case.variables())?;
     let listed = fs::read_to_string(keys).map_err(|e| format!("{}: {e}", keys.display()))?;
@@ -87,8 +86,8 @@ fn run_once(lab: &Lab, case: &Case, keys: &Path, options: &Options) -> Outcome<R
     Ok(run)
 }
 
-/// Loads until every key was asked for twice, so that the measured requests find what they need in
-/// memory, and looks at every answer.
+/// Generates load until every key was verified twice, so that the measured requests find their data in memory, and
+/// checks every response.
 fn warm_up(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) -> Outcome<()> {
     let seconds_max = 20 + 2 * o.keys / WARM_UP_KEYS_PER_SECOND;
     let mut requests = 0;
@@ -139,14 +138,14 @@ fn measure(lab: &Lab, case: &Case, keys: &Path, server: &Server, o: &Options) ->
     })
 }
 
-/// Processor seconds of everything that takes part, until a moment or between two.
+/// Processor seconds of all processes of the benchmark, up to a moment or between two.
 struct Snapshot {
     seconds: f64,
     cores: CoreTime,
     server: f64,
     redis: f64,
     postgres: f64,
-    /// This process and the children of it that have ended: wrk, and servers that are stopped.
+    /// This process and its children that have ended: wrk and stopped servers.
     own: f64,
 }
 
@@ -179,15 +178,15 @@ impl Snapshot {
         }
     }
 
-    /// How much of the two cores went to what takes no part.
+    /// Returns how much of the two cores other processes used.
     fn foreign_cores(&self) -> f64 {
         let part = self.server + self.redis + self.postgres + self.own;
-        // A run that fails at once may end within one tick of the kernel's clock.
+        // A run that fails at once may end within one tick of the kernel clock.
         if self.seconds > 0.0 { ((self.cores.busy - part) / self.seconds).max(0.0) } else { 0.0 }
     }
 }
 
-/// Waits for a second in which the cores are nearly idle, but not for ever.
+/// Waits for a second in which the cores are nearly idle, for a limited time.
 fn wait_for_calm(lab: &Lab, patience: Duration) {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
@@ -199,7 +198,7 @@ fn wait_for_calm(lab: &Lab, patience: Duration) {
     }
 }
 
-/// What `post.lua` prints.
+/// The output of `post.lua`.
 #[derive(Deserialize)]
 struct Load {
     requests: u64,
@@ -213,7 +212,7 @@ struct Load {
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// A second that looks at every answer and goes on with this key.
+    /// One second that checks every response and starts with this key.
     WarmUp {
         first: u64,
     },
@@ -273,7 +272,7 @@ fn wrk(lab: &Lab, case: &Case, keys: &Path, server: &Server, phase: Phase) -> Ou
     Ok(load)
 }
 
-/// What the server has counted since it started; a ceiling counts nothing.
+/// Returns the counters of the server since it started; a ceiling server has none.
 fn counted(case: &Case, server: &Server) -> Outcome<Counted> {
     if case.place == Place::Ceiling {
         Ok(Counted::default())
@@ -282,7 +281,7 @@ fn counted(case: &Case, server: &Server) -> Outcome<Counted> {
     }
 }
 
-/// How many scripts Redis has run since it started.
+/// Returns the number of scripts that Redis has run since it started.
 fn script_calls(lab: &Lab) -> Outcome<u64> {
     let Some(redis) = &lab.redis else { return Ok(0) };
     let statistics: String = redis::Client::open(redis.url.as_str())

@@ -1,14 +1,14 @@
-//! What the kernel says about cores and processes. Only Linux keeps these files.
+//! Reads the kernel's statistics of cores and processes. Only Linux has these files.
 
 use super::Outcome;
 use std::fs;
 
-/// The kernel reports processor time in ticks of this length whatever its own timer does.
+/// The kernel reports processor time in ticks of this length, whatever its timer frequency is.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGES_PER_MIB: f64 = 256.0;
 
-/// The server has one core for itself; load generator, Redis, Postgres and this harness share the
-/// other one.
+/// The cores of the benchmark: the server has one to itself; load generator, Redis, Postgres and this harness share the
+/// other.
 #[derive(Clone, Copy)]
 pub struct Cores {
     pub server: usize,
@@ -16,7 +16,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first two cores this process may use.
+    /// Returns the first two cores that this process may use.
     pub fn choose() -> Outcome<Self> {
         let status = fs::read_to_string("/proc/self/status")
             .map_err(|e| format!("the benchmark needs Linux: /proc/self/status: {e}"))?;
@@ -35,7 +35,7 @@ impl Cores {
     }
 }
 
-/// Seconds that the two cores spent, since the machine started.
+/// Seconds that the two cores spent since the machine started.
 #[derive(Clone, Copy)]
 pub struct CoreTime {
     pub busy: f64,
@@ -53,7 +53,7 @@ impl CoreTime {
             };
             let ticks: Vec<f64> =
                 line.split_whitespace().skip(1).map(|n| n.parse().unwrap_or(0.0)).collect();
-            // In order: user, nice, system, idle, waiting, interrupts, soft interrupts, stolen.
+            // In order: user, nice, system, idle, iowait, irq, softirq, steal.
             if let [user, nice, system, _, _, hard, soft, stolen, ..] = ticks[..] {
                 time.busy += (user + nice + system + hard + soft) / TICKS_PER_SECOND;
                 time.stolen += stolen / TICKS_PER_SECOND;
@@ -63,8 +63,8 @@ impl CoreTime {
     }
 }
 
-/// Processor seconds, user and system, of a process and of all its living descendants. What a dead
-/// child used counts too, once its parent has taken note of its death.
+/// Returns the processor seconds, user and system, of a process and of all its running descendants. The time of an
+/// ended child counts too, once its parent has waited for it.
 pub fn tree_seconds(root: u32) -> f64 {
     let processes: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
@@ -81,13 +81,13 @@ pub fn tree_seconds(root: u32) -> f64 {
     seconds
 }
 
-/// Processor seconds of this process and of its children that have ended: the load generator's,
-/// not those of the servers that still run.
+/// Returns the processor seconds of this process and of its children that have ended: the load generator, not the
+/// servers that still run.
 pub fn own_seconds() -> f64 {
     Process::read(std::process::id()).map_or(0.0, |process| process.seconds)
 }
 
-/// Seconds since the machine started.
+/// Returns the seconds since the machine started.
 pub fn uptime_seconds() -> f64 {
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     uptime.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0)
@@ -109,7 +109,7 @@ struct Process {
 impl Process {
     fn read(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in brackets may hold anything, so fields are counted from its end.
+        // The name in parentheses may contain anything, so fields are counted from its end.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 2..].split(' ').collect();
         let ticks = |n: usize| fields.get(n)?.parse::<f64>().ok();
         let used = ticks(11)? + ticks(12)? + ticks(13)? + ticks(14)?;

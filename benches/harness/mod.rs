@@ -1,6 +1,6 @@
-//! The harness: it makes the servers and the keys, runs every case in turn, and reports. Repeats
-//! are interleaved (first of every case, second of every case), so that a slow spell of the
-//! machine meets all of them alike.
+//! The harness: starts the servers, creates the keys, runs every case in turn, and prints the report. Repeats are
+//! interleaved (the first of every case, then the second of every case), so that a slow period of the machine affects
+//! all cases equally.
 
 mod cases;
 pub mod ceiling;
@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A fault is told in one sentence; nothing here acts on its kind.
+/// A result whose error is one sentence; no code here depends on the kind of error.
 pub type Outcome<T> = Result<T, String>;
 
 const USAGE: &str = "cargo bench --bench verify -- [--reps 3] [--secs 4] [--only SUBSTRING] \
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-/// Runs the benchmark. Only `cargo bench` passes `--bench`: anything else that starts every target
+/// Runs the benchmark. Only `cargo bench` passes `--bench`; other commands that start every target
 /// (`cargo test --all-targets`) must not wait minutes for it.
 pub fn main(arguments: &[String]) -> Outcome<()> {
     if !arguments.iter().any(|argument| argument == "--bench") {
@@ -115,7 +115,7 @@ pub fn main(arguments: &[String]) -> Outcome<()> {
     }
 }
 
-/// What all runs brought, wrong answers among it: one bad case does not cost the others.
+/// The results of all runs, including failed ones: one failed case does not stop the others.
 #[derive(Default, serde::Serialize)]
 pub struct Results {
     pub runs: Vec<load::Run>,
@@ -148,7 +148,7 @@ fn run_case(
     }
 }
 
-/// The files of keys, one for each set and server.
+/// The key files, one per set and server.
 struct KeyFiles(Vec<(Place, KeySet, PathBuf)>);
 
 impl KeyFiles {
@@ -161,7 +161,7 @@ impl KeyFiles {
     }
 }
 
-/// Makes the keys of every case, once for all repeats. What fails leaves its cases without keys.
+/// Creates the keys of every case, once for all repeats. After a failure, the affected cases have no keys.
 fn make_all_keys(
     lab: &Lab,
     cases: &[&Case],
@@ -193,7 +193,7 @@ fn make_keys(
     count: usize,
     files: &mut KeyFiles,
 ) -> Outcome<()> {
-    // A ceiling looks nothing up: any text as long as a key will do.
+    // A ceiling server looks nothing up: any text as long as a key is sufficient.
     let issuer = match place {
         Place::Ceiling => None,
         Place::Embedded | Place::Replica => {

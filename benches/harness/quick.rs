@@ -1,5 +1,5 @@
-//! The error of quick counting: how many more than the limit `async` lets through, beside the exact mode, where
-//! replicas meet one identifier at once.
+//! Measures the over-admission of approximate limits: how many requests above the limit `async` admits, compared with
+//! exact limits, when replicas receive one identifier at the same time.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 use super::Outcome;
@@ -18,12 +18,12 @@ const REPEATS: usize = 7;
 const LIMIT: u64 = 1000;
 const STEADY: Duration = Duration::from_secs(10);
 
-/// How the callers meet a limit.
+/// The load of the callers on a limit.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
     window_ms: u64,
-    /// How long the callers go on.
+    /// How long the callers send requests.
     lasts: Duration,
 }
 
@@ -113,7 +113,7 @@ fn call(address: SocketAddr, body: &str, lasts: Duration, start: &Barrier) -> Ou
         run.admitted += u64::from(answer["success"] == true);
         Ok(())
     };
-    // The first call tells the replica of the window: what follows is answered as the mode has it.
+    // After the first call, the replica knows the window, and the next calls are decided in the mode under test.
     let first = ask();
     start.wait();
     first?;

@@ -1,4 +1,4 @@
-//! The tables, the targets and the JSON file.
+//! Writes the result tables, the targets and the JSON file.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
 use super::cases::{Case, Group, KeySet};
@@ -59,7 +59,7 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Disturbed runs count only where there are no others.
+    /// Disturbed runs count only if there are no others.
     fn of(case: &'a Case, runs: &[Run]) -> Option<Self> {
         let made: Vec<&Run> = runs.iter().filter(|run| run.case == case.name).collect();
         let calm: Vec<&Run> = made.iter().copied().filter(|run| !run.is_disturbed).collect();
@@ -90,7 +90,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// What a request costs on both sides of the counter's connection.
+/// Returns the processor time of a request in the server and in Redis.
 fn total_us(summary: &Summary) -> f64 {
     summary.server_us + if summary.case.has_redis() { summary.redis_us } else { 0.0 }
 }
@@ -187,7 +187,7 @@ fn print_disturbance(runs: &[Run]) {
     }
 }
 
-/// A figure that is wanted to lie within bounds.
+/// A result that should be within bounds.
 #[derive(Serialize)]
 struct Target {
     what: String,
@@ -221,7 +221,7 @@ fn targets(summaries: &[Summary], cold_starts: &[Starts]) -> Vec<Target> {
             targets.extend(ratio_targets(summary, base));
         }
         if summary.case.group != Group::Memory && summary.case.has_redis() {
-            // Requests that are under way when the load ends are counted by Redis only.
+            // Requests in flight when the load ends are counted by Redis only.
             targets.push(Target::at_most(
                 format!("{}: Redis calls for a request", summary.case.name),
                 summary.redis_calls,
@@ -308,7 +308,7 @@ fn print_targets(targets: &[Target]) {
     print_table(&table);
 }
 
-/// Prints a table that reads well both in a terminal and as Markdown.
+/// Prints a table that is readable in a terminal and valid Markdown.
 fn print_table(rows: &[Vec<String>]) {
     let Some(head) = rows.first() else { return };
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -341,7 +341,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     }
 }
 
-/// A rate without decimals, in groups of three digits.
+/// Formats a rate without decimals, in groups of three digits.
 fn thousands(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The processes of a benchmark: each is started by it, pinned to a core, ended by its process id,
-//! and ended by the kernel should the benchmark die first.
+//! The processes of a benchmark: each is started here, pinned to a core, terminated by its process id, and terminated
+//! by the kernel if the benchmark dies first.
 
 use super::Outcome;
 use super::cases::Place;
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The root key of both stacks. It opens nothing but throw-away servers on loopback.
+/// The root key of both stacks. It is valid only for temporary servers on loopback.
 pub const ROOT_KEY: &str = "bench_root_key_0123456789abcdef";
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
@@ -45,7 +45,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until `is_ready`; fails at once when the process has ended instead.
+    /// Waits until `is_ready`; fails at once if the process has exited.
     pub fn wait_until(&mut self, mut is_ready: impl FnMut() -> bool) -> Outcome<()> {
         let deadline = Instant::now() + START_PATIENCE;
         while !is_ready() {
@@ -60,7 +60,7 @@ impl Process {
         Ok(())
     }
 
-    /// The end of what the process wrote.
+    /// Returns the last output of the process.
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -69,7 +69,7 @@ impl Process {
 
     fn stop(&mut self) {
         let pid = self.pid().to_string();
-        // A failure means that the process is gone, which the wait below finds out.
+        // A failure means that the process has exited, which the wait below detects.
         let _ = Command::new("sh")
             .args(["-c", "kill -s \"$1\" \"$2\"", "sh", self.stop_signal, &pid])
             .stderr(Stdio::null())
@@ -99,16 +99,16 @@ pub struct Server {
     pub address: SocketAddr,
 }
 
-/// What outlives the single runs: the folder, and the Redis and Postgres that replicas share.
+/// What all runs share: the folder, and the Redis and Postgres of the replicas.
 pub struct Lab {
     pub cores: Cores,
     pub redis: Option<Store>,
     pub postgres: Option<Store>,
-    /// Last, so that it is removed after the processes that write to it have ended.
+    /// The last field, so that the folder is removed after the processes that write to it have exited.
     pub folder: TempDir,
 }
 
-/// A private Redis or Postgres.
+/// A Redis or Postgres server for the benchmark alone.
 pub struct Store {
     pub process: Process,
     pub url: String,
@@ -120,7 +120,7 @@ impl Lab {
             .prefix("keyward-bench-")
             .tempdir()
             .map_err(|e| format!("no temporary folder: {e}"))?;
-        // Postgres walks through this folder as another user.
+        // Postgres accesses this folder as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))
             .map_err(|e| format!("{}: {e}", folder.path().display()))?;
         let mut lab = Self { cores, redis: None, postgres: None, folder };
@@ -154,7 +154,7 @@ impl Lab {
         self.start_with(place, &[])
     }
 
-    /// The same of a server that is told more.
+    /// Starts the server with additional environment variables and waits until it accepts connections.
     pub fn start_with(&self, place: Place, variables: &[(&str, &str)]) -> Outcome<Server> {
         let mut server = self.spawn_with(place, variables)?;
         let address = server.address;
@@ -216,7 +216,7 @@ impl Lab {
         Ok(Store { process, url: format!("redis://{address}") })
     }
 
-    /// Durable writes are off: nothing measured here waits for them, and making the keys does.
+    /// Starts Postgres without durable writes: no measured request waits for them, but creating the keys does.
     fn start_postgres(&self) -> Outcome<Store> {
         let programs = postgres_programs()?;
         let data = self.folder.path().join("postgres");
@@ -244,8 +244,8 @@ impl Lab {
         }
 
         let address = free_address()?;
-        // Redis and the load go first, as they would if Postgres had a machine of its own: while
-        // the server reads its first keys, a dozen backends would else hold Redis up.
+        // Redis and the load have priority, as if Postgres had a machine of its own: otherwise a dozen backends would
+        // delay Redis while the server reads its first keys.
         let mut postgres = as_user(pinned(self.cores.load, Path::new("nice")));
         postgres
             .args(["-n", "19"])
@@ -257,7 +257,7 @@ impl Lab {
             .args(["-c", "synchronous_commit=off", "-c", "full_page_writes=off"]);
         let log = self.folder.path().join("postgres.log");
         let mut process = Process::start("postgres", postgres, log)?;
-        // SIGINT makes it end its clients' connections instead of waiting for them to leave.
+        // On SIGINT, Postgres closes client connections instead of waiting for clients to disconnect.
         process.stop_signal = "INT";
         process.wait_until(|| {
             fs::read_to_string(data.join("postmaster.pid"))
@@ -267,7 +267,7 @@ impl Lab {
     }
 }
 
-/// The programs that every run needs.
+/// Checks that the programs that every run needs are installed.
 pub fn require_tools() -> Outcome<()> {
     program("wrk", "wrk")?;
     program("taskset", "util-linux")?;
@@ -275,14 +275,14 @@ pub fn require_tools() -> Outcome<()> {
     Ok(())
 }
 
-/// A command that runs on one core and is ended when this process ends, however that happens.
+/// Returns a command that runs on one core and is terminated when this process ends for any reason.
 pub fn pinned(core: usize, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "taskset", "-c", &core.to_string()]).arg(program);
     command
 }
 
-/// Moves this process to the load's core, so that its own work never meets the server's.
+/// Moves this process to the core of the load, so that its own work never competes with the server.
 pub fn pin_self(cores: Cores) -> Outcome<()> {
     let moved = Command::new("taskset")
         .args(["-a", "-c", "-p", &cores.load.to_string(), &std::process::id().to_string()])
@@ -295,7 +295,7 @@ pub fn pin_self(cores: Cores) -> Outcome<()> {
     }
 }
 
-/// Finds a program on the path.
+/// Finds a program in `PATH`.
 fn program(name: &str, package: &str) -> Outcome<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -304,7 +304,7 @@ fn program(name: &str, package: &str) -> Outcome<PathBuf> {
         .ok_or_else(|| format!("{name} is missing: install it with `apt-get install {package}`"))
 }
 
-/// The folder that holds `initdb` and `postgres`, which Debian keeps off the path.
+/// Returns the folder with `initdb` and `postgres`, which Debian does not add to `PATH`.
 pub fn postgres_programs() -> Outcome<PathBuf> {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut folders: Vec<PathBuf> = debian.flatten().map(|d| d.path().join("bin")).collect();
@@ -320,7 +320,7 @@ pub fn postgres_programs() -> Outcome<PathBuf> {
     })
 }
 
-/// The user and group that Postgres runs as: it refuses to run as root.
+/// Returns the user and group that Postgres runs as: it refuses to run as root.
 fn unprivileged_user() -> Outcome<Option<(u32, u32)>> {
     let own = fs::metadata("/proc/self").map_err(|e| format!("/proc/self: {e}"))?;
     if own.uid() != 0 {
