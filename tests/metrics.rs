@@ -122,7 +122,7 @@ both! {
         let samples = scrape(&kw).await;
 
         let names: BTreeSet<_> = samples.keys().map(|sample| documented_name(sample)).collect();
-        let documented: BTreeSet<_> = include_str!("../docs/operating.md")
+        let documented: BTreeSet<_> = include_str!("../docs/monitor.md")
             .lines()
             .filter(|line| line.starts_with("| `keyward_") || line.starts_with("| `process_"))
             .flat_map(|line| line.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))

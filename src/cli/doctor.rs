@@ -105,7 +105,7 @@ fn readiness(listen: SocketAddr, ready: &str) -> Finding {
         "degraded" => Finding::warning(
             "server",
             found,
-            "see \"When something is away\" in docs/operating.md for what works meanwhile",
+            "see \"Outages of dependencies\" in docs/replicas.md for what works meanwhile",
         ),
         _ => Finding::problem(
             "server",

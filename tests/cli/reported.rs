@@ -46,7 +46,7 @@ fn a_verification_is_among_the_events_by_the_id_of_its_request() {
     server.signal("TERM");
     server.wait();
 
-    let document = include_str!("../../docs/operating.md");
+    let document = include_str!("../../docs/troubleshoot.md");
     let mut queries =
         document.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
     let shown = queries.find(|sql| sql.contains("req_…")).unwrap();

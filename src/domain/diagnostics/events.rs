@@ -53,7 +53,7 @@ pub async fn clickhouse(
     };
     Ok(match clickhouse.version().await {
         Err(failed) => {
-            let todo = "see \"Events do not arrive\" in docs/operating.md; KEYWARD_CLICKHOUSE_URL names it";
+            let todo = "see \"Events are not delivered to ClickHouse\" in docs/troubleshoot.md; KEYWARD_CLICKHOUSE_URL names it";
             Finding::problem("clickhouse", format!("{failed}; {told}"), todo)
         }
         Ok(version) if waiting.is_some() && age_ms > UNDELIVERED_MS => {
@@ -116,7 +116,7 @@ pub async fn analytics_role(events: &EventStore, is_set: bool) -> Result<Finding
     let Some(role) = events.analytics_role().await? else {
         return Ok(Finding::ok(check, "analytics queries are not answered by Postgres"));
     };
-    let (name, todo) = (&role.name, "see \"A role for analytics queries\" in docs/operating.md");
+    let (name, todo) = (&role.name, "see \"A role for analytics queries\" in docs/analytics.md");
     if !is_set {
         let found =
             format!("analytics queries run as {name}, which can read and change everything");
