@@ -1,17 +1,17 @@
 # syntax=docker/dockerfile:1
 
-# Keyward in a container. Alone, it is embedded and keeps its data in a volume:
+# Keyward in a container. By default it is an embedded server with its data in a volume:
 #
 #   docker build --tag keyward .
 #   docker run --publish 127.0.0.1:3000:3000 --volume keyward:/var/lib/keyward keyward
 #
-# With KEYWARD_DATABASE_URL and KEYWARD_REDIS_URL it is a replica that keeps nothing; docker-compose.yml shows that.
+# With KEYWARD_DATABASE_URL and KEYWARD_REDIS_URL it is a replica without local data; see docker-compose.yml.
 
 FROM rust:1-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-# The caches keep the dependencies built while Keyward changes. A file copied in may be older than what the cache holds,
-# so touching the roots makes cargo look again.
+# The caches keep compiled dependencies between builds of Keyward. A copied file may be older than the cached build, so
+# touching the crate roots makes cargo check them again.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     touch src/lib.rs src/main.rs \
@@ -21,7 +21,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/keyward --create-home keyward
 COPY --from=build /usr/local/bin/keyward /usr/local/bin/keyward
-# By number, so that an orchestrator can see that it is not root.
+# A numeric id, so that an orchestrator can check that the user is not root.
 USER 10001
 WORKDIR /var/lib/keyward
 ENV KEYWARD_LISTEN=0.0.0.0:3000 KEYWARD_DATA_DIR=/var/lib/keyward

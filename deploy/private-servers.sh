@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Private PostgreSQL, Redis and other servers, which live as long as the script that sources this file (their owner).
+# Private PostgreSQL, Redis and other servers, which run as long as the script that sources this file (their owner).
 #
-# Every server listens on a free port of 127.0.0.1, behind a random password, because other users of the machine reach
-# the loopback too. Data, logs and process ids stand in $SERVERS_DIR. Each process leads a process group of its own, so
-# that Ctrl-C reaches the owner alone and the owner ends things in order. A watchdog does so when the owner is killed.
+# Every server listens on a free port of 127.0.0.1 and requires a random password, because other users of the machine can
+# reach the loopback too. Data, logs and process ids are in $SERVERS_DIR. Each process leads its own process group, so
+# that Ctrl-C reaches only the owner, which stops the processes in order. A watchdog does so when the owner is killed.
 #
-# It keeps to bash 3.2, which is what macOS has, and to bash's own /dev/tcp, because a bare Debian has no curl.
+# This file uses only bash 3.2, the version of macOS, and bash's own /dev/tcp, because a minimal Debian has no curl.
 
-# Debian keeps haproxy where an ordinary user's PATH does not look; tests that start it inherit this PATH.
+# Debian installs haproxy outside of an ordinary user's PATH; tests that start it inherit this PATH.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 say() {
@@ -19,7 +19,7 @@ die() {
     exit 1
 }
 
-# The environment of the person who runs a script does not decide what its servers connect to.
+# Unsets KEYWARD_ variables, so the user's environment does not affect the servers of the script.
 forget_keyward_settings() {
     local name
     for name in LISTEN DATA_DIR DATABASE_URL REDIS_URL CLICKHOUSE_URL ROOT_KEY MASTER_KEY PUBLIC_URL; do
@@ -31,7 +31,7 @@ random_hex() { # BYTES
     od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'
 }
 
-# Makes sure that every PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse) is there, and sets
+# Installs every missing PROGRAM (compiler, postgres, redis, haproxy, faketime, clickhouse), and sets
 # POSTGRES_BIN, REDIS_SERVER, FAKETIME_LIBRARY and CLICKHOUSE_SERVER.
 need_programs() { # PROGRAM...
     local program missing=()
@@ -42,10 +42,10 @@ need_programs() { # PROGRAM...
         return
     fi
 
-    say "Installing what is missing: ${missing[*]}."
+    say "Installing missing programs: ${missing[*]}."
     install_programs "${missing[@]}" || say "The installation failed."
     for program in "${missing[@]}"; do
-        "has_$program" || die "$program is missing and could not be installed with apt-get or brew: install it, then run this again."
+        "has_$program" || die "$program is missing and could not be installed with apt-get or brew: install it, then run this command again."
     done
 }
 
@@ -53,7 +53,7 @@ has_compiler() {
     command -v cc >/dev/null
 }
 
-# The last directory found wins: one on PATH before Debian's, and there the highest version.
+# Uses the last directory found: one on the PATH takes precedence over Debian's, and there the highest version.
 has_postgres() {
     local bin
     POSTGRES_BIN=
@@ -70,7 +70,7 @@ has_redis() {
     REDIS_SERVER=$(command -v redis-server || command -v valkey-server)
 }
 
-# What ClickHouse itself packages is one program with many names, and what brew installs has one name.
+# ClickHouse's own package is one program with several names; the brew package has one name.
 has_clickhouse() {
     if CLICKHOUSE_SERVER=$(command -v clickhouse-server); then
         return
@@ -82,7 +82,7 @@ has_haproxy() {
     command -v haproxy >/dev/null
 }
 
-# A library that has a process see another time.
+# A library that changes the time that a process sees.
 has_faketime() {
     local library
     FAKETIME_LIBRARY=
@@ -112,7 +112,7 @@ install_programs() { # PROGRAM...
     elif command -v brew >/dev/null; then
         for program in "$@"; do
             case $program in
-                compiler) die "A C compiler is missing: run xcode-select --install, then run this again." ;;
+                compiler) die "A C compiler is missing: run xcode-select --install, then run this command again." ;;
                 postgres) packages+=(postgresql@17) ;;
                 faketime) packages+=(libfaketime) ;;
                 *) packages+=("$program") ;;
@@ -130,13 +130,13 @@ as_root() { # COMMAND...
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        say "Installing packages takes root or sudo."
+        say "Installing packages requires root or sudo."
         return 1
     fi
 }
 
-# Debian's packages make and start system services; the programs are all that is wanted. This runs as root in a bash of
-# its own, so that what it forbids is allowed again however it ends.
+# Installs Debian packages without creating and starting their system services. This runs as root in its own bash, so that
+# the services are allowed again however it ends.
 install_without_services() { # PACKAGE...
     exec >&2 </dev/null
     local policy=/usr/sbin/policy-rc.d clusters=/etc/postgresql-common/createcluster.d service
@@ -155,7 +155,7 @@ install_without_services() { # PACKAGE...
     fi
 
     export DEBIAN_FRONTEND=noninteractive
-    apt-get -qq update || echo "apt-get update failed; installing from the lists that are there."
+    apt-get -qq update || echo "apt-get update failed; installing from the existing package lists."
     apt-get -qq install --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" || return
 
     for service in "$@"; do
@@ -165,12 +165,12 @@ install_without_services() { # PACKAGE...
     done
 }
 
-# Makes $SERVERS_DIR, below PARENT where one is given, and promises that it and every process in it are gone when the
-# owner is.
+# Creates $SERVERS_DIR (in PARENT if given), and ensures that it is deleted and every process in it is stopped when the
+# owner exits.
 open_servers_dir() { # [PARENT]
     local parent=${1:-${TMPDIR:-/tmp}}
     if [ -z "${1-}" ] && [ "$(id -u)" -eq 0 ]; then
-        # PostgreSQL then runs as another user, who cannot reach below a directory of root's.
+        # PostgreSQL then runs as another user, which has no access to directories of root.
         parent=/tmp
     fi
     SERVERS_DIR=$(mktemp -d "${parent%/}/keyward.XXXXXX")
@@ -184,7 +184,7 @@ open_servers_dir() { # [PARENT]
     start_watchdog
 }
 
-# The owner holds the only writing end of a pipe, so reading it comes to an end when the owner does, even by SIGKILL.
+# The owner holds the only write end of a pipe, so a read from it returns when the owner exits, even by SIGKILL.
 start_watchdog() {
     mkfifo -m 600 "$SERVERS_DIR/owner"
     exec 9<>"$SERVERS_DIR/owner"
@@ -206,7 +206,7 @@ close_servers_dir() {
     wait "$WATCHDOG" 2>/dev/null || true
 }
 
-# The databases end last, so that what used them can say goodbye.
+# The databases are stopped last, so that the replicas can deregister.
 remove_servers_dir() {
     local file name first=()
     for file in "$SERVERS_DIR"/*.pid; do
@@ -219,12 +219,12 @@ remove_servers_dir() {
     if [ ${#first[@]} -gt 0 ]; then
         end_processes TERM 30 "${first[@]}"
     fi
-    # PostgreSQL takes SIGTERM as: wait until every client has gone. SIGINT is its orderly stop.
+    # On SIGTERM, PostgreSQL waits until all clients have disconnected. SIGINT is its fast shutdown.
     end_processes INT 10 postgres redis clickhouse
     rm -rf "$SERVERS_DIR"
 }
 
-# Sets PORT to a port of the loopback on which nothing listens. It stays below the ports that outgoing connections get.
+# Sets PORT to an unused port of the loopback, below the range of ephemeral ports.
 PORT=$((20000 + RANDOM % 10000))
 next_free_port() {
     PORT=$((PORT + 1))
@@ -241,12 +241,12 @@ launch() { # NAME COMMAND...
     "$@" </dev/null >>"$SERVERS_DIR/$name.log" 2>&1 9>&- &
     set +m
     echo $! >"$SERVERS_DIR/$name.pid"
-    # The shell then says nothing when the process is killed.
+    # Prevents a message of the shell when the process is killed.
     disown
 }
 
-# Runs COMMAND to its end with the owner's own output. A signal to the owner ends it at once, which a command that the
-# shell runs in the foreground would put off.
+# Runs COMMAND to its end with the owner's output. A signal to the owner takes effect at once; with a command in the
+# foreground, the shell would handle it only afterwards.
 run_command() { # COMMAND...
     local status=0
     set -m
@@ -262,7 +262,7 @@ process_id() { # NAME
     cat "$SERVERS_DIR/$1.pid" 2>/dev/null
 }
 
-# A process that has ended but that a careless process 1 has not yet collected (a zombie) does not run.
+# A process that has exited but was not reaped by process 1 (a zombie) is not running.
 is_running() { # NAME
     local id stat
     id=$(process_id "$1") && kill -0 "$id" 2>/dev/null || return
@@ -272,8 +272,8 @@ is_running() { # NAME
     fi
 }
 
-# Asks the processes to end, also those that a test has stopped, waits, and kills what is still there, with all they
-# started in their process groups.
+# Signals the processes (continuing those that a test has stopped), waits, and kills the process groups of those that are
+# still running.
 end_processes() { # SIGNAL SECONDS NAME...
     local signal=$1 tries=$(($2 * 20)) name
     shift 2
@@ -294,7 +294,7 @@ end_processes() { # SIGNAL SECONDS NAME...
     done
 }
 
-# Waits until COMMAND succeeds, which shows that process NAME serves; its log tells why if it does not.
+# Waits until COMMAND succeeds, which means that process NAME is ready; otherwise prints the end of its log.
 wait_until_ready() { # NAME SECONDS COMMAND...
     local name=$1 tries=$(($2 * 20))
     shift 2
@@ -302,14 +302,14 @@ wait_until_ready() { # NAME SECONDS COMMAND...
         if ! is_running "$name" || [ "$tries" -eq 0 ]; then
             tail -n 20 "$SERVERS_DIR/$name.log" >&2
             "$@" >&2 || true
-            die "$name did not start: above stand the end of its log and the answer to a last attempt to reach it."
+            die "$name did not start: see the end of its log and the output of the last readiness check above."
         fi
         sleep 0.05
         tries=$((tries - 1))
     done
 }
 
-# Makes and starts a PostgreSQL and sets DATABASE_URL. SETTINGs are lines of postgresql.conf.
+# Creates and starts a PostgreSQL server and sets DATABASE_URL. SETTINGs are lines of postgresql.conf.
 start_postgres() { # SETTING...
     local password dir=$SERVERS_DIR/postgres
     password=$(random_hex 16)
@@ -317,7 +317,7 @@ start_postgres() { # SETTING...
     POSTGRES_PORT=$PORT
     DATABASE_URL=postgres://keyward:$password@127.0.0.1:$PORT/keyward
 
-    # The password goes over the loopback in clear: SCRAM would cost each of a test run's many connections 4096 hashes.
+    # The password is sent in clear text over the loopback: SCRAM would cost 4096 hashes for each connection of a test run.
     (
         umask 077
         mkdir "$dir"
@@ -327,7 +327,7 @@ start_postgres() { # SETTING...
             --auth=password --encoding=UTF8 --no-locale --no-sync >"$SERVERS_DIR/postgres.log" 2>&1
     ) || {
         cat "$SERVERS_DIR/postgres.log" >&2
-        die "PostgreSQL's initdb failed; what it said stands above."
+        die "PostgreSQL's initdb failed; see its output above."
     }
     printf '%s\n' "listen_addresses = '127.0.0.1'" "port = $PORT" "unix_socket_directories = ''" "$@" \
         >>"$dir/data/postgresql.conf"
@@ -347,7 +347,7 @@ query_postgres() { # DATABASE SQL
         --host=127.0.0.1 --port="$POSTGRES_PORT" --username=keyward --dbname="$1" --command="$2"
 }
 
-# PostgreSQL refuses to run as root. This replaces the shell that calls it, so that the process id is the server's.
+# PostgreSQL refuses to run as root. This replaces the calling shell, so that the process id is that of the server.
 as_postgres_user() { # COMMAND...
     cd "$SERVERS_DIR" || exit
     if [ "$(id -u)" -ne 0 ]; then
@@ -355,7 +355,7 @@ as_postgres_user() { # COMMAND...
     elif command -v setpriv >/dev/null; then
         exec setpriv --reuid="$(postgres_user)" --regid="$(id -g "$(postgres_user)")" --clear-groups -- "$@"
     fi
-    echo "PostgreSQL refuses to run as root and setpriv is missing: run this as an ordinary user."
+    echo "PostgreSQL refuses to run as root and setpriv is missing: run this command as an ordinary user."
     exit 1
 }
 
@@ -373,7 +373,7 @@ postgres_user() {
     fi
 }
 
-# Makes and starts a Redis and sets REDIS_URL. SETTINGs are lines of redis.conf.
+# Creates and starts a Redis server and sets REDIS_URL. SETTINGs are lines of redis.conf.
 start_redis() { # SETTING...
     local password
     password=$(random_hex 16)
@@ -403,7 +403,7 @@ ping_redis() (
     [ "$reply" = $'+PONG\r' ]
 )
 
-# Makes and starts a ClickHouse and sets CLICKHOUSE_URL.
+# Creates and starts a ClickHouse server and sets CLICKHOUSE_URL.
 start_clickhouse() {
     local password dir=$SERVERS_DIR/clickhouse
     password=$(random_hex 16)
@@ -412,7 +412,7 @@ start_clickhouse() {
     CLICKHOUSE_URL=http://default:$password@127.0.0.1:$PORT
     next_free_port
     mkdir -m 700 "$dir"
-    # The versions of many years understand this, by the name that the root of it once had.
+    # Old and new versions accept this root element, which is the original name.
     cat >"$dir/config.xml" <<EOF
 <yandex>
     <logger><level>warning</level><console>1</console></logger>
@@ -457,7 +457,7 @@ password_of() { # URL
     printf '%s' "${rest%%@*}"
 }
 
-# Starts BINARY as a server on 127.0.0.1:PORT and gives it the VARIABLE=VALUEs.
+# Starts BINARY as a server on 127.0.0.1:PORT with the VARIABLE=VALUEs.
 launch_keyward() { # NAME BINARY PORT VARIABLE=VALUE...
     local name=$1 binary=$2 port=$3
     shift 3
@@ -469,7 +469,7 @@ wait_for_keyward() { # NAME BINARY PORT
     wait_until_ready "$1" 60 has_its_servers "$3"
 }
 
-# A replica is healthy, and serves what it can, while it has not found its servers yet.
+# A replica is healthy before it has reached PostgreSQL and Redis; this checks that it has.
 has_its_servers() ( # PORT
     exec 3<>"/dev/tcp/127.0.0.1/$1" || exit
     printf 'GET /readyz HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' >&3

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run by the image of PostgreSQL on an empty volume: Keyward's own role, which is no superuser, its database, and a role
-# for analytics queries, which Keyward lets read events and nothing else.
+# The PostgreSQL image runs this on an empty volume. It creates Keyward's role, which is not a superuser, its database, and
+# a role for analytics queries, to which Keyward grants read access to events only.
 set -eu
 psql --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres \
     --set password="$(cat /run/secrets/keyward_password)" \
