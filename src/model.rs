@@ -163,8 +163,10 @@ pub struct Lease {
     /// Of it, what was spent for certain, as far as the bank has been told.
     pub spent: i64,
     pub opened_at: Timestamp,
+    #[sqlx(rename = "asked_at")]
     pub topped_up_at: Timestamp,
     /// The replica that asked.
+    #[sqlx(rename = "asked_by")]
     pub topped_up_by: String,
     /// Since when what it held can neither be spent nor be accounted for.
     pub withheld_at: Option<Timestamp>,

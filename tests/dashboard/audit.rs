@@ -84,7 +84,7 @@ both! {
 /// Every event that is recorded has words.
 #[test]
 fn every_event_is_among_those_that_can_be_looked_for() {
-    let page = std::fs::read_to_string("src/dashboard/audit/words.rs").expect("the words");
+    let page = std::fs::read_to_string("src/dashboard/audit/labels.rs").expect("the words");
     let mut found = 0;
     let mut folders = vec![std::path::PathBuf::from("src/domain")];
     while let Some(folder) = folders.pop() {

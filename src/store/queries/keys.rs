@@ -31,7 +31,7 @@ macro_rules! page_where {
                     THEN CASE WHEN $4 = 'active' AND EXISTS (
                         SELECT 1 FROM purses u
                         WHERE u.key_id = k.id AND u.withheld_at IS NULL AND u.granted > u.spent)
-                        THEN 'active' ELSE 'spent' END
+                        THEN 'active' ELSE 'exhausted' END
                 ELSE 'active' END)
             AND ",
             $whose,
