@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use foundation::error::Result;
+use store::bounded;
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tokio::{join, select};
 
 use crate::app::App;
 use crate::domain::analytics::{clickhouse_delivery, event_space, writer};
-use crate::error::Result;
-use crate::store::bounded;
 
 /// How often what has gathered is written: what a replica that is killed takes with it.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -8,11 +8,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use foundation::clock::Clock;
+use foundation::config::{Deployment, Settings};
+use foundation::error::Result;
+use foundation::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
+use foundation::metrics::{CacheLoads, Metrics};
+use foundation::model::{Identity, Role};
+use foundation::secret::KeyHash;
+use foundation::vault::{MasterKeys, file};
+use limiter::local::LocalCounters;
+use limiter::redis::RedisCounters;
+use limiter::{ApproximateWindows, GroupTotals, Keyspace};
+use oidc::OidcClient;
+use store::cache::{Cached, RowCache};
+use store::freshness::{CacheTag, Freshness};
+use store::{EventStore, Store, StoreHandle, StoredKey, StoredNamespace};
 use tokio::sync::mpsc;
 
 use self::feed::FeedState;
-use crate::clock::Clock;
-use crate::config::{Deployment, Settings};
 use crate::domain::analytics::EventBuffer;
 use crate::domain::analytics::clickhouse_delivery::DeliveryState;
 use crate::domain::analytics::sql_query::QueryQuotas;
@@ -23,19 +36,6 @@ use crate::domain::last_used::LastUsedBuffer;
 use crate::domain::ratelimits::NamespaceName;
 use crate::domain::root_keys;
 use crate::domain::users::PasswordHasher;
-use crate::error::Result;
-use crate::id::{ApiId, IdentityId, ReplicaId, RoleId, WorkspaceId};
-use crate::limiter::local::LocalCounters;
-use crate::limiter::redis::RedisCounters;
-use crate::limiter::{ApproximateWindows, GroupTotals, Keyspace};
-use crate::metrics::{CacheLoads, Metrics};
-use crate::model::{Identity, Role};
-use crate::oidc::OidcClient;
-use crate::secret::KeyHash;
-use crate::store::cache::{Cached, RowCache};
-use crate::store::freshness::{CacheTag, Freshness};
-use crate::store::{EventStore, Store, StoreHandle, StoredKey, StoredNamespace};
-use crate::vault::{MasterKeys, file};
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
-use keyward::id::KeyId;
-use keyward::secret::KeyHash;
-use keyward::store::freshness::{CacheTag, ReadVersion, VersionSlot};
+use foundation::clock::Stopwatch;
+use foundation::id::KeyId;
+use foundation::secret::KeyHash;
 use serde_json::json;
+use store::freshness::{CacheTag, ReadVersion, VersionSlot};
 
 use crate::support::{Keyward, Stack};
 

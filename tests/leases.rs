@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
-use keyward::config::Deployment;
-use keyward::limiter::{ConsumeRequest, LeaseSpend, LeaseState};
+use foundation::clock::Stopwatch;
+use foundation::config::Deployment;
+use limiter::{ConsumeRequest, LeaseSpend, LeaseState};
 use serde_json::json;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use foundation::clock::{Clock, Timestamp};
+use foundation::metrics::Metrics;
 use futures_util::future::join_all;
-use keyward::clock::{Clock, Timestamp};
-use keyward::limiter::local::LocalCounters;
-use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
-use keyward::metrics::Metrics;
+use limiter::local::LocalCounters;
+use limiter::redis::RedisCounters;
+use limiter::{CounterGroup, EXACT_MAX, Keyspace, Window, WindowCounters};
 use proptest::prelude::*;
 
 use crate::support::{NOON, random, redis_url};

@@ -1,11 +1,11 @@
 //! Names hold nothing that changes how the text around them is shown: in both versions of the interface, in the forms
 //! of the dashboard and in the commands.
 
+use foundation::id::ApiId;
+use foundation::model::Algorithm;
+use foundation::secret::KeyHash;
 use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
-use keyward::id::ApiId;
-use keyward::model::Algorithm;
-use keyward::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::both;

@@ -7,14 +7,14 @@ mod isolation;
 mod memory;
 mod planted;
 
-use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
-use keyward::error::{Error, Result};
-use keyward::model::Retention;
-use keyward::store::analytics_query::{self, QueryLimits};
+use analytics_sql::{Family, QueryContext, RowScope, SqlDialect};
+use foundation::error::{Error, Result};
+use foundation::model::Retention;
+use planted::Planted;
 use serde_json::Value;
+use store::analytics_query::{self, QueryLimits};
 
 use crate::support::NOON;
-use planted::Planted;
 
 const GOOD: &str = "tests/questions/good.txt";
 const ATTACKS: &str = "tests/questions/attacks.txt";
@@ -50,7 +50,7 @@ async fn answer(
     asked: &QueryContext,
     bounds: &QueryLimits,
 ) -> Result<Value> {
-    let question = sql::translate(text, planted.engine(), asked)?;
+    let question = analytics_sql::translate(text, planted.engine(), asked)?;
     let rows = match planted {
         Planted::Postgres { pool, .. } => {
             analytics_query::ask_postgres(pool, &question.query, bounds).await?
@@ -60,7 +60,7 @@ async fn answer(
         }
         Planted::ClickHouse(warehouse) => warehouse.client.ask(&question.query, bounds).await?,
     };
-    let objects = rows.iter().map(|row| sql::object(&question.columns, row));
+    let objects = rows.iter().map(|row| analytics_sql::object(&question.columns, row));
     let objects = objects.collect::<Result<Vec<_>>>()?;
     Ok(serde_json::from_str(&serde_json::to_string(&objects).unwrap()).unwrap())
 }
@@ -105,7 +105,7 @@ async fn every_good_question_is_answered(planted: Planted) {
             Err(e) if may_be_too_old && e.to_string().contains("too old for this query") => {}
             Ok(told) => faults.push(format!("{text}\n   is {told}\n  not {expected}\n\n")),
             Err(e) => {
-                let sql = sql::translate(text, planted.engine(), &asked(family(text)));
+                let sql = analytics_sql::translate(text, planted.engine(), &asked(family(text)));
                 let sql = sql.map(|question| question.query.sql).unwrap_or_default();
                 faults.push(format!("{text}\n   {}: {e}\n   {sql}\n\n", e.code().name()));
             }
@@ -135,7 +135,7 @@ fn every_attack_is_refused_by_its_name() {
     for block in blocks(ATTACKS) {
         let (text, name) = block.split_once("\n-> ").expect("an attack has a name");
         for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
-            let told = match sql::translate(text, engine, &asked(family(text))) {
+            let told = match analytics_sql::translate(text, engine, &asked(family(text))) {
                 Ok(question) => format!("accepted: {}", question.query.sql),
                 Err(e) if e.code().name() == name => continue,
                 Err(e) => format!("{}: {e}", e.code().name()),
@@ -148,14 +148,14 @@ fn every_attack_is_refused_by_its_name() {
 
 /// The error that a text is refused with.
 fn refusal(text: &str) -> String {
-    let error = sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications));
+    let error = analytics_sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications));
     let error = error.expect_err("it is refused");
     assert!(error.to_string().len() < 500, "{error}");
     format!("{}: {error}", error.code().name())
 }
 
 fn is_answered(text: &str) -> bool {
-    sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications)).is_ok()
+    analytics_sql::translate(text, SqlDialect::Postgres, &asked(Family::Verifications)).is_ok()
 }
 
 #[test]
@@ -290,8 +290,11 @@ fn a_root_key_for_some_apis_sees_those() {
     let mut asked = asked(Family::Verifications);
     asked.visible.only = Some(vec!["api_2'".into(), "api_2".into()]);
 
-    let question =
-        sql::translate("SELECT key_id FROM key_verifications_v1", SqlDialect::Postgres, &asked);
+    let question = analytics_sql::translate(
+        "SELECT key_id FROM key_verifications_v1",
+        SqlDialect::Postgres,
+        &asked,
+    );
 
     let query = question.unwrap().query;
     assert!(!query.sql.contains("api_2"), "{}", query.sql);

@@ -1,8 +1,8 @@
 //! Refills against a calendar of our own, which walks from day to day.
 
-use keyward::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::model::{Credits, Refill, RefillInterval};
 use keyward::domain::refill::{apply_refill, next_refill_at, period};
-use keyward::model::{Credits, Refill, RefillInterval};
 use proptest::prelude::*;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use keyward::clock::{Stopwatch, Timestamp};
-use keyward::error::{Code, Result};
-use keyward::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
-use keyward::model::{
+use foundation::clock::{Stopwatch, Timestamp};
+use foundation::error::{Code, Result};
+use foundation::id::{ApiId, IdentityId, KeyId, PermissionId, RatelimitId, RoleId, WorkspaceId};
+use foundation::model::{
     Api, ApiSettings, Credits, Key, Lease, Meta, Permission, Ratelimit, Refill, RefillInterval,
     Role,
 };
-use keyward::secret::KeyHash;
-use keyward::store::freshness::CacheTag;
-use keyward::store::{LimitOwner, Store, Tx};
+use foundation::secret::KeyHash;
+use futures_util::future::join_all;
 use sqlx::AssertSqlSafe;
+use store::freshness::CacheTag;
+use store::{LimitOwner, Store, Tx};
 
 use crate::support::NOON;
 use crate::support::database::Database;

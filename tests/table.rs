@@ -295,7 +295,7 @@ fn the_openapi_document_is_the_accepted_one() {
 
 #[test]
 fn error_codes_are_never_renamed() {
-    let lines: Vec<_> = keyward::error::Code::ALL
+    let lines: Vec<_> = foundation::error::Code::ALL
         .iter()
         .map(|code| format!("{} {} {}", code.status(), code.name(), code.title()))
         .collect();
@@ -304,7 +304,7 @@ fn error_codes_are_never_renamed() {
 
 #[test]
 fn every_error_code_is_explained() {
-    for code in keyward::error::Code::ALL {
+    for code in foundation::error::Code::ALL {
         let section = keyward::http::error_section(*code);
         assert!(section.is_some_and(|text| text.len() > 40), "{}", code.name());
     }

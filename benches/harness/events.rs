@@ -2,26 +2,28 @@
 //! the chart of a month takes for each API. The server runs in this process, because its clock is set.
 #![expect(clippy::print_stdout, reason = "the report is what the benchmark is run for")]
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::Request;
+use foundation::clock::{Clock, Timestamp};
+use foundation::config::{Config, Deployment, Settings};
+use foundation::secret::Plaintext;
+use http_body_util::BodyExt as _;
+use keyward::app::App;
+use keyward::background;
+use keyward::domain::analytics::{clickhouse_delivery, writer};
+use keyward::domain::root_keys;
+use keyward::http::HttpService;
+use serde_json::{Value, json};
+use url::Url;
+
 use super::Outcome;
 use super::cases::Place;
 use super::machine::Cores;
 use super::servers::{Lab, ROOT_KEY};
-use axum::body::Body;
-use axum::http::Request;
-use http_body_util::BodyExt as _;
-use keyward::app::App;
-use keyward::background;
-use keyward::clock::{Clock, Timestamp};
-use keyward::config::{Config, Deployment, Settings};
-use keyward::domain::analytics::{clickhouse_delivery, writer};
-use keyward::domain::root_keys;
-use keyward::http::HttpService;
-use keyward::secret::Plaintext;
-use serde_json::{Value, json};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use url::Url;
 
 const EVENTS: usize = 10_000_000;
 const APIS: usize = 20;
@@ -70,7 +72,7 @@ struct Server {
 
 impl Server {
     async fn start(settings: Settings) -> Outcome<Self> {
-        let fault = |e: keyward::error::Error| e.to_string();
+        let fault = |e: foundation::error::Error| e.to_string();
         let clock = Clock::fixed_at(BEGINNING);
         let store = App::open_store(&settings).await.map_err(fault)?;
         store.migrate().await.map_err(|e| e.to_string())?;

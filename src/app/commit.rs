@@ -7,15 +7,16 @@
 
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::traces;
+use limiter::redis::RedisCounters;
+use store::freshness::ALL;
+use store::{Store, Tx};
+
 use super::App;
 use super::feed::Announcement;
-use crate::clock::Stopwatch;
-use crate::error::{Error, Result};
-use crate::fault_injection::Safeguard;
-use crate::limiter::redis::RedisCounters;
-use crate::store::freshness::ALL;
-use crate::store::{Store, Tx};
-use crate::traces;
 
 /// How many subjects one announcement names; more are everything.
 const SUBJECTS_MAX: usize = 1_000;

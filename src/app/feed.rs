@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use store::LogHead;
 use tokio::sync::Notify;
-
-use crate::store::LogHead;
 
 /// What a writer tells of a change. A change is named by the position of its first row in the change log.
 #[derive(Debug, Clone, PartialEq, Eq)]

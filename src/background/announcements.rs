@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
+use limiter::redis::{Found, Position, RedisCounters};
+use store::{Intent, LogHead};
 use tokio::sync::mpsc;
 
 use crate::app::App;
 use crate::app::feed::{Announcement, FeedState, Reading};
-use crate::clock::Stopwatch;
-use crate::error::Result;
-use crate::fault_injection::Safeguard;
-use crate::limiter::redis::{Found, Position, RedisCounters};
-use crate::store::{Intent, LogHead};
 
 const RECONNECT_AFTER: Duration = Duration::from_millis(250);
 /// After how long without an answer a reader that has the database does not mean to go on where it stopped.

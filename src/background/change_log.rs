@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
+use store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
+
 use crate::app::App;
 use crate::app::feed::Announcement;
-use crate::clock::Stopwatch;
-use crate::error::Result;
-use crate::fault_injection::Safeguard;
-use crate::store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
 
 /// A reader that is further behind than this, in rows or in time, takes everything for changed and goes on at the end.
 const BEHIND_ROWS_MAX: i64 = 100_000;

@@ -11,17 +11,17 @@ mod change_log;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result};
+use store::bounded;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::change_log::ChangeLogCursor;
 use crate::app::App;
-use crate::clock::Stopwatch;
 use crate::domain::admission;
 use crate::domain::credits;
 use crate::domain::last_used;
-use crate::error::{Error, Result};
-use crate::store::bounded;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// As long as something is not settled.

@@ -1,13 +1,13 @@
 //! `keyward api`: what the interface leaves to operators.
 
+use foundation::config::Settings;
+use foundation::id::{ApiId, WorkspaceId};
+use foundation::model::{self, ApiSettings, Networks, shown};
 use serde_json::{Value, json};
 
 use super::commands::{CommandOutput, app};
 use super::{Api, ApiUpdate, CommandResult, Failure, Switch};
-use crate::config::Settings;
 use crate::domain::apis::{self, PREFIX_MAX, is_prefix};
-use crate::id::{ApiId, WorkspaceId};
-use crate::model::{self, ApiSettings, Networks, shown};
 
 pub async fn run(settings: Settings, out: CommandOutput, command: Api) -> CommandResult {
     match command {

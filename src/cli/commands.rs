@@ -5,7 +5,13 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use foundation::clock::Clock;
+use foundation::config::{Deployment, Settings};
+use foundation::id::{KeyId, WorkspaceId};
+use foundation::model::{self, WithheldCredits, is_hidden, shown};
+use foundation::vault::file;
 use serde_json::{Value, json};
+use store::{AuditFilter, StoredEntry};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -13,15 +19,9 @@ use super::serve::setup_url;
 use super::startup::open;
 use super::{ApiVersion, Audit, CommandResult, Credits, Failure, Migration, Namespace, RootKey};
 use crate::app::App;
-use crate::clock::Clock;
-use crate::config::{Deployment, Settings};
 use crate::domain::ratelimits::namespaces;
 use crate::domain::{audit, credits, migrations, root_keys, users, vault};
-use crate::id::{KeyId, WorkspaceId};
-use crate::model::{self, WithheldCredits, is_hidden, shown};
 use crate::rpc;
-use crate::store::{AuditFilter, StoredEntry};
-use crate::vault::file;
 
 /// How long a server may take to say whether it is ready.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use foundation::config::{Config, Deployment};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::commands::{CommandOutput, ask};
 use super::startup::master_keys;
 use super::{CommandResult, Failure};
-use crate::config::{Config, Deployment};
 use crate::domain::diagnostics::{self, Finding, Severity};
 
 /// How long a server may take to answer.

@@ -1,13 +1,13 @@
 //! Where a server's log goes, and its traces, where a build has them.
 
+use foundation::config::{LogFormat, Settings};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
 use super::Failure;
-use crate::config::{LogFormat, Settings};
 #[cfg(feature = "otel")]
-use crate::traces::Exporter;
+use foundation::traces::Exporter;
 
 /// What has been started.
 pub struct Started {

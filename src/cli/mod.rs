@@ -12,9 +12,8 @@ mod startup;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-use crate::config::Config;
-use crate::model::{Algorithm, OutagePolicy, shown};
+use foundation::config::Config;
+use foundation::model::{Algorithm, OutagePolicy, shown};
 
 /// Issues API keys, verifies them and counts. Without a command: serves.
 #[derive(Parser)]
@@ -270,8 +269,8 @@ pub enum Failure {
     Run(String),
 }
 
-impl From<crate::error::Error> for Failure {
-    fn from(error: crate::error::Error) -> Self {
+impl From<foundation::error::Error> for Failure {
+    fn from(error: foundation::error::Error) -> Self {
         if error.code().status() >= 500 {
             Self::Run(error.to_string())
         } else {

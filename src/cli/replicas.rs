@@ -1,12 +1,12 @@
 //! `keyward replica`: which replicas have registered, and declaring one gone.
 
+use foundation::config::Settings;
 use serde_json::{Value, json};
+use store::RegisteredReplica;
 
 use super::commands::{CommandOutput, app};
 use super::{CommandResult, Failure, Replica};
-use crate::config::Settings;
 use crate::domain::replicas::{self, Forgotten};
-use crate::store::RegisteredReplica;
 
 pub async fn run(settings: Settings, out: CommandOutput, command: Replica) -> CommandResult {
     let app = app(settings).await?;

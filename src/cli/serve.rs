@@ -7,20 +7,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::clock::Clock;
+use foundation::config::{Deployment, Settings};
+use foundation::descriptors;
+use foundation::secret::Plaintext;
+use store::bounded;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::startup::{self, StartupInfo, make};
 use super::{CommandResult, Failure};
 use crate::app::App;
-use crate::clock::Clock;
-use crate::config::{Deployment, Settings};
-use crate::descriptors;
 use crate::domain::last_used;
 use crate::domain::root_keys::BootstrapResult;
 use crate::domain::{admission, credits};
-use crate::secret::Plaintext;
-use crate::store::bounded;
 use crate::{analytics_worker, background, http};
 
 /// How long a replica that stops takes for giving back the credits in its purses. The others use them

@@ -7,16 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::config::{Deployment, Settings};
+use foundation::error::Error;
+use foundation::secret::Plaintext;
+use foundation::vault::{MasterKeys, file};
+use store::inspect::Schema;
+use store::{SchemaError, Store};
+
 use super::Failure;
 use crate::app::App;
-use crate::config::{Deployment, Settings};
 use crate::domain::root_keys::{self, BootstrapResult};
 use crate::domain::{users, vault};
-use crate::error::Error;
-use crate::secret::Plaintext;
-use crate::store::inspect::Schema;
-use crate::store::{SchemaError, Store};
-use crate::vault::{MasterKeys, file};
 
 /// How long a start waits for Postgres before it goes on without.
 const PATIENCE: Duration = Duration::from_millis(750);

@@ -2,13 +2,13 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::error::Error;
+use foundation::model::{Invitation, InvitationKind};
 
 use super::layout::Layout;
 use super::page_request::PageRequest;
 use super::{Answer, headers, page, redirect_to, refused_page};
 use crate::domain::users::{self, AcceptResult, PASSWORD_MAX, PASSWORD_MIN};
-use crate::error::Error;
-use crate::model::{Invitation, InvitationKind};
 
 #[derive(Template)]
 #[template(path = "join.html")]

@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::error::Error;
+use foundation::id::SessionId;
 
 use super::format::TimeLabel;
 use super::layout::Layout;
@@ -9,8 +11,6 @@ use super::page_request::PageRequest;
 use super::{Answer, page, redirect_to, refused_page};
 use crate::domain::users::single_sign_on::{SignInMethods, ways_in};
 use crate::domain::users::{self, PASSWORD_MAX, PASSWORD_MIN};
-use crate::error::Error;
-use crate::id::SessionId;
 
 #[derive(Template)]
 #[template(path = "account.html")]
@@ -40,7 +40,7 @@ async fn account(visit: &PageRequest, fault: Option<String>) -> Result<Page, sup
     let known = visit.signed_in()?;
     let now = visit.app.clock.now();
     let sessions = users::sessions(&visit.app, known).await?;
-    let row = |session: crate::model::Session| Row {
+    let row = |session: foundation::model::Session| Row {
         is_this: session.id == known.session.id,
         agent: session.user_agent.unwrap_or_else(|| "A browser that does not say".into()),
         address: session.address.unwrap_or_else(|| "–".into()),

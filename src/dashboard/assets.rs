@@ -8,8 +8,7 @@ use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response};
 use axum::response::IntoResponse as _;
-
-use crate::secret::KeyHash;
+use foundation::secret::KeyHash;
 
 /// An embedded file.
 struct Asset {

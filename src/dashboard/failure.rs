@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
+use foundation::error::Error;
+use foundation::id::RequestId;
 
 use super::assets::{Assets, assets};
 use super::{headers, page};
-use crate::error::Error;
-use crate::id::RequestId;
 
 /// Why there is no page.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! What a form was filled in with, or a query says, and what is wrong with it.
 
+use foundation::error::{Error, FieldError};
+
 use super::failure::Failure;
-use crate::error::{Error, FieldError};
 
 /// The most fields that are read.
 const FIELDS_MAX: usize = 2_000;

@@ -1,6 +1,6 @@
 //! Times and names, as people read them.
 
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
 
 /// A moment in a page: to the minute, and how long ago it was or how soon it will be.
 #[derive(Debug, Clone)]

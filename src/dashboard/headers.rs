@@ -3,9 +3,9 @@
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use foundation::id::RequestId;
 
 use crate::domain::users::LIFE_MS;
-use crate::id::RequestId;
 
 /// The cookie of somebody who is signed in, and of somebody who is not yet. The prefix has a browser take them only
 /// over a safe connection, for this host alone and for all of its paths.

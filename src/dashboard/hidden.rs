@@ -2,7 +2,7 @@
 //!
 //! New names hold none, but names of before may, and descriptions and metadata are free.
 
-use crate::model::is_hidden;
+use foundation::model::is_hidden;
 
 /// Writes such characters out in the text of a page, as `\u{202e}`. They stay in tags and in `textarea` elements, whose
 /// values come back with a form.

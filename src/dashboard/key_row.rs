@@ -1,8 +1,8 @@
 //! A key, as lists of other sections show it.
 
-use crate::clock::Timestamp;
-use crate::id::KeyId;
-use crate::model::Key;
+use foundation::clock::Timestamp;
+use foundation::id::KeyId;
+use foundation::model::Key;
 
 /// A key in one line.
 pub struct KeyRow {

@@ -1,11 +1,12 @@
 //! What every page of somebody who is signed in has around it.
 
+use foundation::model::Membership;
+
 use super::assets::{Assets, assets};
 use super::failure::Failure;
 use super::page_request::{PageRequest, WorkspaceRequest};
 use crate::domain::permission::Action;
 use crate::domain::users;
-use crate::model::Membership;
 
 /// Which entry of the navigation a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The rate limits of a key or an identity as a form has them: rows, of which one is added or left out at a time.
 
+use foundation::model::Ratelimit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::duration_field::{DurationField, nth, number};
 use super::form::Form;
-use crate::model::Ratelimit;
 
 /// How many limits there may be, which the operations say.
 const LIMITS_MAX: usize = 50;

@@ -4,6 +4,10 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::{get, post};
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{InvitationId, PersonId};
+use foundation::model::{Invitation, Member, MemberRole};
 
 use super::confirm::Confirm;
 use super::failure::Failure;
@@ -12,12 +16,8 @@ use super::layout::{Layout, Section, may};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{Pages, paging};
 use super::{Answer, page, redirect_to};
-use crate::clock::Timestamp;
 use crate::domain::permission::Action;
 use crate::domain::users;
-use crate::error::Error;
-use crate::id::{InvitationId, PersonId};
-use crate::model::{Invitation, Member, MemberRole};
 
 pub fn routes() -> Router {
     Router::new()

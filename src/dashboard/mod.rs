@@ -47,14 +47,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
+use failure::Failure;
+use foundation::error::Error;
+use foundation::id::RequestId;
 use futures_util::FutureExt as _;
+use page_request::PageRequest;
 use tower::Service as _;
 
 use crate::app::App;
-use crate::error::Error;
-use crate::id::RequestId;
-use failure::Failure;
-use page_request::PageRequest;
 
 /// What every path of the dashboard begins with.
 pub const PREFIX: &str = "/dashboard";

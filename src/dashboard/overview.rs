@@ -1,6 +1,7 @@
 //! The first page of a workspace.
 
 use askama::Template;
+use foundation::model::EventKind;
 
 use super::analytics::{Range, Told, charts};
 use super::charts::Bars;
@@ -12,7 +13,6 @@ use crate::domain::analytics::event_space;
 use crate::domain::health::{self, DeliveryLag, Health};
 use crate::domain::permission::Action;
 use crate::domain::users::{self, SIZE_MAX};
-use crate::model::EventKind;
 
 #[derive(Template)]
 #[template(path = "overview.html")]

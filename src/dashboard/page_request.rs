@@ -10,6 +10,10 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
+use foundation::error::Error;
+use foundation::id::WorkspaceId;
+use foundation::model::Membership;
+use foundation::secret::{KeyHash, Plaintext};
 
 use super::failure::Failure;
 use super::form::Form;
@@ -18,11 +22,7 @@ use super::{FORM_BYTES_MAX, imports};
 use crate::app::App;
 use crate::domain::caller::{Caller, ClientInfo};
 use crate::domain::users::{self, AuthenticatedSession};
-use crate::error::Error;
-use crate::id::WorkspaceId;
-use crate::model::Membership;
 use crate::request::{address, body, user_agent};
-use crate::secret::{KeyHash, Plaintext};
 
 /// Random bytes in the token of a guest.
 const GUEST_BYTES: u8 = 16;

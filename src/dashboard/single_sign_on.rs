@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::Response;
 use axum::routing::{get, post};
+use foundation::error::Error;
 
 use super::failure::Failure;
 use super::page_request::PageRequest;
@@ -18,7 +19,6 @@ use crate::domain::users;
 use crate::domain::users::single_sign_on::{
     self, AuthorizationRequest, Purpose, SsoResult, handle_callback, sign_in_url,
 };
-use crate::error::Error;
 
 pub fn routes() -> Router {
     Router::new()

@@ -4,17 +4,18 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::fault_injection::Safeguard;
-use crate::id::WorkspaceId;
-use crate::limiter::redis::{RedisCounters, Unsettled};
-use crate::limiter::{
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::WorkspaceId;
+use foundation::model::OutagePolicy;
+use limiter::redis::{RedisCounters, Unsettled};
+use limiter::{
     ConsumeReply, ConsumeRequest, GroupChange, Quickly, ReplicaRank, Window, WindowCount,
     WindowStatus,
 };
-use crate::model::OutagePolicy;
+
+use crate::app::App;
 
 /// What came of taking windows.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub async fn consume_exact(
     }
 }
 
-/// Takes from a window quickly rather than exactly: see [`crate::limiter::Quick`]. A server without Redis is both.
+/// Takes from a window quickly rather than exactly: see [`limiter::Quick`]. A server without Redis is both.
 pub async fn consume_approximate(
     app: &App,
     window: Window,

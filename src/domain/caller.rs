@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foundation::error::{Error, Result};
+use foundation::id::{AuditId, RequestId, WorkspaceId};
+use foundation::model::{RootKey, User};
+
 use super::idempotency::IdempotencyKey;
 use super::last_used::UseFlag;
 use super::permission::{self, Action, Grants};
-use crate::error::{Error, Result};
-use crate::id::{AuditId, RequestId, WorkspaceId};
-use crate::model::{RootKey, User};
-pub use crate::store::cache::Cached;
+pub use store::cache::Cached;
 
 /// Whose rights an authority stands for.
 #[derive(Debug)]

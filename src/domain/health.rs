@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use foundation::metrics::ServerStatus;
+use store::Store;
+
 use crate::app::App;
-use crate::metrics::ServerStatus;
-use crate::store::Store;
 
 /// What `/readyz` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

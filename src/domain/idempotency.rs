@@ -4,15 +4,15 @@
 //! The reply is kept in the transaction of the act itself, sealed with what only the caller has, its root key:
 //! the database holds no key that could be read.
 
+use foundation::error::{Error, Result};
+use foundation::model::RootKey;
+use foundation::secret::KeyHash;
+use foundation::vault::Sealer;
 use serde_json::Value;
+use store::Tx;
 
 use super::caller::Caller;
 use crate::app::App;
-use crate::error::{Error, Result};
-use crate::model::RootKey;
-use crate::secret::KeyHash;
-use crate::store::Tx;
-use crate::vault::Sealer;
 
 /// How a request is told from others.
 pub struct IdempotencyKey {

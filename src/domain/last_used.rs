@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use store::cache::Cached;
+
 use super::caller::Principal;
 use super::keys::ResolvedKey;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::id::KeyId;
-use crate::store::cache::Cached;
 
 /// How often uses are noted.
 pub const NOTED_EVERY: Duration = Duration::from_secs(30);

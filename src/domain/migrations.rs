@@ -1,15 +1,16 @@
 //! Migrations: sets of keys that were issued elsewhere, of which only the hash is known.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{MigrationId, WorkspaceId};
+use foundation::model::{Algorithm, Migration};
+
 use super::audit::{self, Actor, Target};
 use super::caller::Caller;
 use super::names;
 use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::{MigrationId, WorkspaceId};
-use crate::model::{Algorithm, Migration};
-pub use crate::store::StoredMigration;
+pub use store::StoredMigration;
 
 /// The longest name, in characters.
 const NAME_MAX: usize = 255;

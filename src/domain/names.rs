@@ -1,7 +1,7 @@
 //! Names that are about to be kept.
 
-use crate::error::{Error, Result};
-use crate::model::is_hidden;
+use foundation::error::{Error, Result};
+use foundation::model::is_hidden;
 
 /// Fails where a name holds a character that changes how the text around it is shown. Those that are kept already
 /// go on being found.

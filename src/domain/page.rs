@@ -1,6 +1,6 @@
 //! Lists, page by page.
 
-use crate::store::{PageQuery, searchable};
+use store::{PageQuery, searchable};
 
 /// Which page is asked for.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use foundation::error::{Error, Result};
 
 /// What a key must be allowed to do.
 #[derive(Debug)]

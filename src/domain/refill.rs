@@ -1,11 +1,10 @@
 //! When credits come back. A function of time: no job has to run, and a downtime loses nothing.
 
+use foundation::clock::Timestamp;
+use foundation::model::{Credits, Key, Refill, RefillInterval};
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
-
-use crate::clock::Timestamp;
-use crate::model::{Credits, Key, Refill, RefillInterval};
-use crate::store::RefillPeriods;
+use store::RefillPeriods;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 

@@ -1,8 +1,9 @@
 //! The replicas that serve, as an operator sees them.
 
+use foundation::error::Result;
+use store::RegisteredReplica;
+
 use crate::app::{App, REPLICA_TTL_MS};
-use crate::error::Result;
-use crate::store::RegisteredReplica;
 
 /// How many replicas are listed.
 const REPLICAS_MAX: i64 = 1_000;

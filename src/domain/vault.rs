@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{KeyId, WorkspaceId};
+use foundation::secret::Plaintext;
+use foundation::vault::{DataKey, MasterKeys, SealedDataKey, resealed};
+use store::{Reads, Store, Tx};
+
 use super::audit::{self, Actor, Target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result};
-use crate::id::{KeyId, WorkspaceId};
-use crate::secret::Plaintext;
-use crate::store::{Reads, Store, Tx};
-use crate::vault::{DataKey, MasterKeys, SealedDataKey, resealed};
 
 /// The master keys; without any there is no vault.
 pub fn require_master_keys(app: &App) -> Result<std::sync::Arc<MasterKeys>> {

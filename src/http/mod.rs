@@ -18,6 +18,8 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
+use foundation::error::{Code, Error};
+use foundation::id::RequestId;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tower::Service as _;
@@ -25,8 +27,6 @@ use tower::Service as _;
 use crate::app::App;
 use crate::dashboard::Dashboard;
 use crate::domain::health;
-use crate::error::{Code, Error};
-use crate::id::RequestId;
 use crate::rpc::{self, Answer, Endpoint, Verb, Version as _, reply};
 pub use connections::{serve, serve_metrics};
 

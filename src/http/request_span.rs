@@ -2,13 +2,13 @@
 
 use axum::extract::Request;
 use axum::http::HeaderMap;
+use foundation::traces;
 use opentelemetry::propagation::Extractor;
 use tracing::instrument::Instrument as _;
 
 use super::{OTHER, Paths};
 use crate::dashboard::Dashboard;
 use crate::rpc::Answer;
-use crate::traces;
 
 impl Paths {
     pub fn answer(&self, request: Request) -> Answer {

@@ -7,10 +7,10 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response, Uri};
 use axum::response::IntoResponse as _;
+use foundation::config::SecurityContact;
+use foundation::error::Error;
 
 use crate::app::App;
-use crate::config::SecurityContact;
-use crate::error::Error;
 use crate::rpc;
 
 pub async fn answer(State(app): State<Arc<App>>, uri: Uri) -> Response<Body> {

@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::HeaderMap;
-
-use crate::model::Networks;
+use foundation::model::Networks;
 
 /// As a proxy writes it: each adds the address that it was asked from at the end.
 const FORWARDED_FOR: &str = "x-forwarded-for";

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use bytes::{Bytes, BytesMut};
+use foundation::error::{Error, Result};
 use http_body_util::BodyExt as _;
-
-use crate::error::{Error, Result};
 
 /// Where a fault of a whole body is said to stand.
 pub const LOCATION: &str = "requestBody";

@@ -10,14 +10,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
+use foundation::model::is_hidden;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 
 use crate::domain::keys::Patch;
-use crate::model::{Meta, is_hidden};
 
 /// What characters a text may have.
 pub trait CharSet: Send + Sync + 'static {
@@ -413,37 +412,5 @@ impl<T: JsonSchema> JsonSchema for Nullable<T> {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         Option::<T>::json_schema(generator)
-    }
-}
-
-/// How many fields a meta object may have.
-const META_FIELDS_MAX: usize = 100;
-
-impl<'de> Deserialize<'de> for Meta {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let object: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        match object.len() <= META_FIELDS_MAX {
-            true => Ok(Self(raw)),
-            false => Err(D::Error::custom(format!("must have at most {META_FIELDS_MAX} fields"))),
-        }
-    }
-}
-
-impl JsonSchema for Meta {
-    fn schema_name() -> Cow<'static, str> {
-        "Meta".into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "maxProperties": META_FIELDS_MAX,
-            "additionalProperties": true,
-            "description": "Your own JSON object.",
-        })
     }
 }

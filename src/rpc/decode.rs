@@ -7,12 +7,12 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use foundation::error::{Error, FieldError, Result};
 use jsonschema::Validator;
 use serde_json::Value;
 
 use super::bounds::Object;
 use super::{Operation, Version, schema};
-use crate::error::{Error, FieldError, Result};
 use crate::request::body;
 
 /// How deeply a body may be nested.

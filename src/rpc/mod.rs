@@ -33,13 +33,14 @@ pub use decode::decode;
 use openapi::bare;
 pub use openapi::document;
 
+use foundation::error::{Error, FieldError, Result};
+use foundation::id::RequestId;
+use foundation::metrics::Requests;
+use reply::{Reply, Shape};
+
 use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
-use crate::error::{Error, FieldError, Result};
-use crate::id::RequestId;
-use crate::metrics::Requests;
-use reply::{Reply, Shape};
 
 /// What an operation's file brings along with.
 pub mod prelude {
@@ -56,8 +57,8 @@ pub mod prelude {
     pub use crate::domain::caller::Caller;
     pub use crate::domain::keys::Patch;
     pub use crate::domain::permission::Action;
-    pub use crate::error::Result;
-    pub use crate::model::Meta;
+    pub use foundation::error::Result;
+    pub use foundation::model::Meta;
 }
 
 /// What the root key of a request must hold.

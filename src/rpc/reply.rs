@@ -3,13 +3,13 @@
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
+use foundation::error::Code;
+use foundation::id::RequestId;
 use http_body_util::{BodyExt as _, Collected};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
 use crate::domain::page::Page;
-use crate::error::Code;
-use crate::id::RequestId;
 
 /// A typical reply fits into this.
 const REPLY_BYTES: usize = 512;

@@ -1,11 +1,12 @@
 //! What operations of both versions take or give back.
 
+use foundation::id::{KeyId, PermissionId};
+use foundation::model;
+use foundation::secret::Plaintext;
+
 use crate::domain::keys::IssuedKey;
-use crate::id::{KeyId, PermissionId};
-use crate::model;
 use crate::rpc::bounds::Int;
 use crate::rpc::prelude::*;
-use crate::secret::Plaintext;
 
 pub type Positive = Int<1, { i64::MAX }>;
 pub type Unsigned = Int<0, { i64::MAX }>;

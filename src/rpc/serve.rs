@@ -8,20 +8,20 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, FieldError, Result};
+use foundation::id::RequestId;
+use foundation::traces;
 use futures_util::FutureExt as _;
 
 use super::decode::{self, decode};
 use super::{AccessRule, Endpoint, Operation, Verb, Version, query, reply};
 use crate::app::App;
-use crate::clock::Stopwatch;
 use crate::domain::caller::{Cached, Caller, ClientInfo, Principal};
 use crate::domain::idempotency::IdempotencyKey;
 use crate::domain::root_keys;
-use crate::error::{Error, FieldError, Result};
-use crate::id::RequestId;
 use crate::request::body::{discard_body, read, within};
 use crate::request::{address, user_agent};
-use crate::traces;
 
 /// With `disabled`, a request leaves no event where it may ask for that.
 const METRICS: &str = "x-unkey-metrics";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 
 use crate::alone;

@@ -1,9 +1,10 @@
 //! Servers behind a replica that have no room left: they answer, and refuse what is to be written.
 
-use keyward::clock::Stopwatch;
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
-use std::time::Duration;
 
 use crate::alone;
 use crate::faults::{ROOT_KEY, database, heals, is_valid, key, limited, replica_command, verify};

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use keyward::clock::Stopwatch;
-use keyward::secret::KeyHash;
+use foundation::clock::Stopwatch;
+use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::alone;

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Executor as _};
 

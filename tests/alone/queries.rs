@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
-use keyward::model::{DeliverySnapshot, Retention};
-use keyward::store::analytics_query::QueryLimits;
-use keyward::store::events::{EventDatabase, EventStore};
+use analytics_sql::{Family, QueryContext, RowScope, SqlDialect};
+use foundation::model::{DeliverySnapshot, Retention};
+use store::analytics_query::QueryLimits;
+use store::events::{EventDatabase, EventStore};
 
 use crate::alone;
 use crate::support::NOON;
@@ -40,7 +40,7 @@ fn process_does_not_grow_when_one_list_is_selected_often() {
         time: Duration::from_mins(1),
         ..keyward::domain::analytics::sql_query::BOUNDS
     };
-    let question = sql::translate(&text, SqlDialect::Sqlite, &asked).unwrap();
+    let question = analytics_sql::translate(&text, SqlDialect::Sqlite, &asked).unwrap();
     let pid = i32::try_from(std::process::id()).unwrap();
 
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 
 use crate::alone;
 use crate::support::process::{Server, free_port, get, keyward};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 use serde_json::json;
 
 use crate::alone;

@@ -106,7 +106,7 @@ fn idle_connections_are_closed_one_after_the_other() {
     let waiting = idle.into_iter().map(|mut kept| {
         std::thread::spawn(move || {
             assert!(kept.is_closed());
-            keyward::clock::Clock::System.now().0
+            foundation::clock::Clock::System.now().0
         })
     });
     let waiting: Vec<_> = waiting.collect();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args as _, FromArgMatches as _};
-use keyward::config::Config;
+use foundation::config::Config;
 
 use super::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use foundation::clock::Clock;
+use foundation::config::Config;
 use http_body_util::BodyExt as _;
 use keyward::app::App;
-use keyward::clock::Clock;
-use keyward::config::Config;
 use keyward::http::HttpService;
 
 use super::{EMAIL, PASSWORD, Visitor, at, between, encoded};

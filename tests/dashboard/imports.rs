@@ -1,6 +1,6 @@
 //! Imports: sets of keys that were issued elsewhere, and what is pasted into them.
 
-use keyward::secret::KeyHash;
+use foundation::secret::KeyHash;
 use serde_json::json;
 
 use super::{ESCAPED, HOSTILE, Visitor, at, between, led_to, next, rows};

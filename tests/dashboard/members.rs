@@ -1,9 +1,9 @@
 //! Members, roles, and what belongs to others.
 
+use foundation::model::MemberRole;
 use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys;
 use keyward::domain::users::single_sign_on::{Purpose, arrive};
-use keyward::model::MemberRole;
 
 use super::single_sign_on::{comes, told, with};
 use super::{EMAIL, PASSWORD, Visitor, at, between, next, rows};

@@ -1,9 +1,9 @@
 //! Namespaces, overrides and the simulator, as people use them.
 
+use foundation::id::NamespaceId;
+use foundation::model::{Namespace, OutagePolicy};
 use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
 use keyward::domain::root_keys::default_workspace;
-use keyward::id::NamespaceId;
-use keyward::model::{Namespace, OutagePolicy};
 use serde_json::json;
 
 use super::{EMAIL, ESCAPED, HOSTILE, Visitor, at, encoded, led_to, next, rows};

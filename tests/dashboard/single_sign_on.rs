@@ -3,14 +3,14 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::config::OidcSettings;
+use foundation::config::OidcSettings;
+use foundation::model::MemberRole;
+use foundation::secret::Plaintext;
 use keyward::domain::caller::ClientInfo;
 use keyward::domain::root_keys::default_workspace;
 use keyward::domain::users;
 use keyward::domain::users::single_sign_on::{Purpose, SsoRejection, SsoResult, Told, arrive};
-use keyward::model::MemberRole;
 use keyward::request::PEER;
-use keyward::secret::Plaintext;
 
 use super::{EMAIL, ESCAPED, HOSTILE, PASSWORD, Visitor, at, between};
 use crate::both;

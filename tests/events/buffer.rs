@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::http::Request;
 use keyward::domain::analytics::writer;
-use keyward::store::events::{Aggregate, Batch, TotalDelta, TotalOf};
 use serde_json::json;
+use store::events::{Aggregate, Batch, TotalDelta, TotalOf};
 
 use crate::both;
 use crate::support::{Keyward, NOON, Stack};

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use foundation::model::{EventKind, RollupUnit};
 use keyward::domain::analytics::{clickhouse_delivery, writer};
-use keyward::model::{EventKind, RollupUnit};
-
-use keyward::store::events::TotalsFilter;
 use proptest::prelude::*;
 use serde_json::json;
+use store::events::TotalsFilter;
 
 use crate::support::wire::Fate;
 use crate::support::{Keyward, NOON, Stack};
@@ -152,7 +151,7 @@ beside_clickhouse! {
 
     async fn a_batch_that_is_put_again_is_delivered_once(kw) {
         let key = kw.key(json!({})).await;
-        let parcel = |name: &str| keyward::store::outbox::OutboxBatch {
+        let parcel = |name: &str| store::outbox::OutboxBatch {
             name: name.into(),
             first_at: NOON,
             last_at: NOON,
@@ -346,7 +345,7 @@ async fn one_batch_that_is_refused_does_not_hold_up_the_others() {
     let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
     let key = kw.key(json!({})).await;
     let mut tx = kw.app.events.begin().await.unwrap();
-    let parcel = keyward::store::outbox::OutboxBatch {
+    let parcel = store::outbox::OutboxBatch {
         name: "spoiled".into(),
         events: 1,
         verifications: "{\"time\":\"never\"}\n".into(),

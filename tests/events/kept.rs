@@ -1,7 +1,7 @@
 //! How long events are kept.
 
+use foundation::model::Retention;
 use keyward::domain::analytics::writer;
-use keyward::model::Retention;
 use serde_json::json;
 
 use crate::both;

@@ -1,11 +1,11 @@
 //! Room for events: on the disk of an embedded server, and in the database; and the role that reads them.
 
+use foundation::config::Deployment;
 use keyward::app::EVENTS_FILE;
-use keyward::config::Deployment;
 use keyward::domain::analytics::{event_space, writer};
-use keyward::store::events::EventDatabase;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use store::events::EventDatabase;
 use url::Url;
 
 use super::buffer::metric;

@@ -2,7 +2,7 @@
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
-use keyward::error::{Error, Unknown};
+use foundation::error::{Error, Unknown};
 use keyward::rpc::Version;
 use keyward::rpc::v1::V1;
 use keyward::rpc::v2::V2;

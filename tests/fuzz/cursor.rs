@@ -1,7 +1,7 @@
 //! The cursor of a list, from the reply that tells it to the request that sends it back.
 
+use foundation::error::{Code, Error, FieldError};
 use keyward::domain::page::{Page, Paging};
-use keyward::error::{Code, Error, FieldError};
 use keyward::rpc::decode;
 use keyward::rpc::reply::Reply as _;
 use keyward::rpc::v2::V2;

@@ -1,6 +1,6 @@
 //! Keys: as they are made, as they are shown, and as their hashes are kept.
 
-use keyward::secret::{KeyHash, Plaintext, prefixed_parts};
+use foundation::secret::{KeyHash, Plaintext, prefixed_parts};
 use ring::digest::{SHA256, digest};
 
 /// How many characters behind the prefix may be shown.

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use keyward::clock::Timestamp;
-use keyward::id::OverrideId;
-use keyward::model::{Override, Overrides, STARS_MAX};
+use foundation::clock::Timestamp;
+use foundation::id::OverrideId;
+use foundation::model::{Override, Overrides, STARS_MAX};
 
 use crate::spelled;
 

@@ -1,7 +1,7 @@
 //! Permission queries, against the grammar written as three functions.
 
+use foundation::error::{Code, Error};
 use keyward::domain::query;
-use keyward::error::{Code, Error};
 
 use crate::spelled;
 

@@ -3,9 +3,9 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use keyward::domain::analytics::sql::{self, Family, QueryContext, RowScope, SqlDialect};
-use keyward::error::Error;
-use keyward::model::{DeliverySnapshot, Retention};
+use analytics_sql::{Family, QueryContext, RowScope, SqlDialect};
+use foundation::error::Error;
+use foundation::model::{DeliverySnapshot, Retention};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _, SqliteConnection};
 use tokio::runtime::Runtime;
 
@@ -140,7 +140,7 @@ impl Database {
                 },
             };
             for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
-                match sql::translate(text, engine, &asked) {
+                match analytics_sql::translate(text, engine, &asked) {
                     Err(Error::AnalyticsQuery(_, told)) => assert!(told.len() < 600, "{told}"),
                     Err(other) => panic!("{text:?}: {other:?}"),
                     Ok(question) if engine == SqlDialect::ClickHouse => {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::clock::{Clock, Stopwatch, Timestamp};
-use keyward::limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
+use foundation::clock::{Clock, Stopwatch, Timestamp};
+use limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
 
 use super::{MINUTE, lifetime_ms, one, redis};
 use crate::support::{NOON, random, redis_url};

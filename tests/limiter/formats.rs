@@ -1,9 +1,7 @@
 //! The version of the format that values in Redis carry: none is version 1, and of a later one nothing is known.
 
-use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{
-    CloseResult, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window,
-};
+use limiter::redis::RedisCounters;
+use limiter::{CloseResult, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window};
 use redis::aio::MultiplexedConnection;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Groups of ad-hoc counters: how many are live is bounded in the act that creates one.
 
-use keyward::limiter::{CounterGroup, GroupChange};
+use limiter::{CounterGroup, GroupChange};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Purses: what `lua/consume.lua` and `lua/close_lease.lua` do to them, on a real Redis and beside a model.
 
-use keyward::limiter::redis::RedisCounters;
-use keyward::limiter::{
+use limiter::redis::RedisCounters;
+use limiter::{
     CloseResult, ConsumeReply, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window,
 };
 

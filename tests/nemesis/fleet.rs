@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keyward::clock::Stopwatch;
+use foundation::clock::Stopwatch;
 
 use crate::proxy::{Proxy, Way};
 use crate::schedule::{Fault, Kind, REPLICAS};

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use keyward::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Timestamp};
 
 use crate::caller::Shared;
 use crate::fleet::Fleet;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::clock::{Clock, Timestamp};
+use foundation::clock::{Clock, Timestamp};
 
 use crate::alone;
 use crate::caller::Shared;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::domain::analytics::sql::{Family, QueryContext, SqlDialect};
-use keyward::store::analytics_query::QueryLimits;
+use analytics_sql::{Family, QueryContext, SqlDialect};
+use store::analytics_query::QueryLimits;
 
 use super::planted::Planted;
 use super::{answer, asked, bounds};

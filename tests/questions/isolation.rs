@@ -1,7 +1,7 @@
 //! The answer to a question, and its status, depend on the rows of the asker's workspace alone; and no expression
 //! fails on some rows and not on others.
 
-use keyward::domain::analytics::sql::{QueryContext, SqlDialect};
+use analytics_sql::{QueryContext, SqlDialect};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::Value;

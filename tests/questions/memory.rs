@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keyward::domain::analytics::sql::Family;
-use keyward::store::analytics_query::QueryLimits;
+use analytics_sql::Family;
 use sqlx::PgPool;
+use store::analytics_query::QueryLimits;
 
 use super::planted::Planted;
 use super::{answer, asked, bounds};

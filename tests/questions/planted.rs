@@ -3,8 +3,8 @@
 mod clickhouse;
 mod strangers;
 
-use keyward::domain::analytics::sql::SqlDialect;
-use keyward::model::DeliverySnapshot;
+use analytics_sql::SqlDialect;
+use foundation::model::DeliverySnapshot;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};

@@ -1,8 +1,8 @@
 //! The audit log.
 
-use keyward::id::{AuditId, CorrelationId};
-use keyward::store::{AuditContext, AuditEntry};
+use foundation::id::{AuditId, CorrelationId};
 use serde_json::{Value, json};
+use store::{AuditContext, AuditEntry};
 
 use super::*;
 

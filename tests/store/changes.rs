@@ -1,6 +1,6 @@
 //! The change log.
 
-use keyward::store::LogPage;
+use store::LogPage;
 
 use super::*;
 

@@ -157,7 +157,7 @@ both_stores! {
         commit(&store, async |tx| tx.upsert_lease(&key.id, &purse).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
-        let found = async |reader: &mut keyward::store::Reader, idle, replica| {
+        let found = async |reader: &mut store::Reader, idle, replica| {
             !reader.list_idle_leases(idle, replica).await.unwrap().is_empty()
         };
 

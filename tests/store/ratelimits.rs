@@ -1,8 +1,8 @@
 //! Namespaces and overrides of the standalone limiter.
 
-use keyward::id::{NamespaceId, OverrideId};
-use keyward::model::{Namespace, OutagePolicy, Override};
-use keyward::store::PageQuery;
+use foundation::id::{NamespaceId, OverrideId};
+use foundation::model::{Namespace, OutagePolicy, Override};
+use store::PageQuery;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Root keys.
 
-use keyward::model::RootKey;
+use foundation::model::RootKey;
 
 use super::*;
 

@@ -178,7 +178,7 @@ fn migration_that_scans_or_rewrites_a_table_has_a_form_for_a_database_in_use() {
         let file = path.file_name().unwrap().to_str().unwrap().to_owned();
         let sql = std::fs::read_to_string(&path).unwrap();
         let is_online = Path::new("migrations/online/postgres").join(&file).exists();
-        let is_registered = include_str!("../../src/store/schema/online.rs")
+        let is_registered = include_str!("../../crates/store/src/schema/online.rs")
             .contains(&format!("\"{}\"", file.trim_end_matches(".sql")));
         assert_eq!(is_online, is_registered, "{file}");
         if file.as_str() >= "0017" && !is_online {

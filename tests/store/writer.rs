@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::store::WRITER_QUEUE_MAX;
+use store::WRITER_QUEUE_MAX;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

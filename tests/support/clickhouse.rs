@@ -1,6 +1,6 @@
 //! A database of ClickHouse for each test, on the server that `./test` starts.
 
-use keyward::store::clickhouse::ClickHouse;
+use store::clickhouse::ClickHouse;
 use url::Url;
 
 use super::{random, server};

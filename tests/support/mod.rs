@@ -12,23 +12,22 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
+use clickhouse::Warehouse;
+use database::Database;
+use foundation::clock::{Clock, Timestamp};
+use foundation::config::{Config, Deployment, Settings};
+use foundation::secret::Plaintext;
+use foundation::vault::{MasterKey, MasterKeys};
 use http_body_util::BodyExt as _;
 use keyward::app::App;
 use keyward::background;
-use keyward::clock::{Clock, Timestamp};
-use keyward::config::{Config, Deployment, Settings};
 use keyward::domain::analytics::{clickhouse_delivery, writer};
 use keyward::domain::root_keys;
 use keyward::http::HttpService;
-use keyward::secret::Plaintext;
-use keyward::store::Store;
-use keyward::store::events::EventDatabase;
-use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::Value;
+use store::Store;
+use store::events::EventDatabase;
 use tokio::task::JoinSet;
-
-use clickhouse::Warehouse;
-use database::Database;
 use wire::Wire;
 
 /// Noon of a day that is neither the first nor the last of a month.
@@ -282,7 +281,7 @@ pub fn server(variable: &str) -> String {
 
 /// Twelve letters that nobody else has.
 pub fn random() -> String {
-    keyward::id::KeyId::random().as_str()[4..16].to_lowercase()
+    foundation::id::KeyId::random().as_str()[4..16].to_lowercase()
 }
 
 /// An answer.

@@ -1,23 +1,23 @@
 //! What tests plant, in the words of the field.
 
+use foundation::error::Result;
+use foundation::id::{
+    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
+    RoleId,
+};
+use foundation::model::{
+    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OutagePolicy, Override,
+    Permission, Ratelimit, Role,
+};
+use foundation::secret::KeyHash;
 use futures_util::future::join_all;
 use keyward::domain::apis;
 use keyward::domain::ratelimits::namespaces;
 use keyward::domain::root_keys;
-use keyward::error::Result;
-use keyward::id::{
-    ApiId, IdentityId, KeyId, MigrationId, NamespaceId, OverrideId, PermissionId, RatelimitId,
-    RoleId,
-};
-use keyward::model::{
-    Algorithm, Api, ApiSettings, Identity, Key, Migration, Namespace, OutagePolicy, Override,
-    Permission, Ratelimit, Role,
-};
 use keyward::rpc::example;
-use keyward::secret::KeyHash;
-use keyward::store::{LimitOwner, Store, Tx};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
+use store::{LimitOwner, Store, Tx};
 
 use super::{Keyward, NOON, Reply};
 
@@ -232,7 +232,7 @@ impl Keyward {
         let mut tx = self.store().begin().await.expect("a transaction");
         let workspace = root_keys::default_workspace();
         tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await.expect("limits");
-        tx.changed(keyward::store::freshness::CacheTag::Identity(id));
+        tx.changed(store::freshness::CacheTag::Identity(id));
         self.app.commit(tx).await.expect("a commit");
     }
 

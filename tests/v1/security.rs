@@ -24,7 +24,7 @@ fn plaintext(api: &str) -> Value {
 }
 
 fn hash(api: &str) -> Value {
-    let hash = keyward::secret::KeyHash::of("old_2").base64();
+    let hash = foundation::secret::KeyHash::of("old_2").base64();
     json!([{ "apiId": api, "hash": { "value": hash, "variant": "sha256_base64" } }])
 }
 

@@ -1,6 +1,6 @@
 //! Keys that may be used from some networks only, and what else an API is set to.
 
-use keyward::model::Networks;
+use foundation::model::Networks;
 use serde_json::json;
 
 use crate::both;

@@ -1,11 +1,11 @@
 //! Root keys that were good once.
 
+use foundation::id::KeyId;
+use foundation::model::RootKey;
+use foundation::secret::KeyHash;
 use keyward::domain::root_keys::{self, default_workspace};
-use keyward::id::KeyId;
-use keyward::model::RootKey;
-use keyward::secret::KeyHash;
-use keyward::store::Store;
 use serde_json::json;
+use store::Store;
 
 use crate::both;
 use crate::support::{Keyward, NOON, Reply};

@@ -1,9 +1,9 @@
 //! Keys of which a sealed copy is kept.
 
+use foundation::vault::{MasterKey, MasterKeys};
 use keyward::domain::vault;
-use keyward::store::Store;
-use keyward::vault::{MasterKey, MasterKeys};
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::seed::Issued;

@@ -6,6 +6,9 @@ mod traffic;
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use foundation::error::Result;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::EventKind;
 
 use super::charts::Bars;
 use super::format::{grouped, utc};
@@ -17,9 +20,6 @@ use crate::domain::analytics::rollup_query::{self, Group, Order, RollupGrouping,
 use crate::domain::apis;
 use crate::domain::page::Paging;
 use crate::domain::ratelimits::namespaces;
-use crate::error::Result;
-use crate::id::{ApiId, KeyId};
-use crate::model::EventKind;
 pub use range::{DAY_MS, Range, day, shown};
 use traffic::{OUTCOMES, outcome_name};
 pub use traffic::{Told, charts};

@@ -1,11 +1,11 @@
 //! Which time is looked at, and in which units.
 
+use foundation::clock::Timestamp;
+use foundation::model::RollupUnit;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::super::form::Form;
-use crate::clock::Timestamp;
-use crate::model::RollupUnit;
 
 const HOUR_MS: i64 = 3_600_000;
 pub const DAY_MS: i64 = 24 * HOUR_MS;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::EventKind;
+
 use super::super::charts::{Bars, Series};
 use super::super::format::{grouped, latency};
 use super::super::page_request::WorkspaceRequest;
 use super::Range;
-use crate::clock::Timestamp;
 use crate::domain::analytics::rollup_query::Group;
 use crate::domain::analytics::traffic::{self, Traffic, TrafficFilter};
-use crate::error::Result;
-use crate::model::EventKind;
 
 /// An outcome as it is drawn.
 pub struct Outcome {

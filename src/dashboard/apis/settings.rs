@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::id::ApiId;
+use foundation::model::{Api, Networks};
 
 use super::super::form::{Form, FormErrors, split_form_errors};
 use super::super::layout::{Layout, Section};
@@ -10,8 +12,6 @@ use super::super::{Answer, page, redirect_to, refused_page};
 use crate::domain::apis::{self, ApiChange, PREFIX_MAX};
 use crate::domain::keys::Patch;
 use crate::domain::permission::Action;
-use crate::id::ApiId;
-use crate::model::{Api, Networks};
 
 #[derive(Template)]
 #[template(path = "apis/settings.html")]

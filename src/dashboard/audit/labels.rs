@@ -1,10 +1,10 @@
 //! What the audit log tells, in words.
 
+use foundation::clock::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::format::{json, utc};
-use crate::clock::Timestamp;
 use crate::domain::undo::UndoAction;
 
 /// Every event, and what it was.

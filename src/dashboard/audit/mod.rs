@@ -6,6 +6,7 @@ mod show;
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
+use foundation::clock::Timestamp;
 use serde_json::Value;
 
 use super::analytics::{DAY_MS, day, shown};
@@ -15,7 +16,6 @@ use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{PAGE, Pages};
 use super::{Answer, page};
-use crate::clock::Timestamp;
 use crate::domain::audit::{self, AuditFilter, StoredEntry};
 
 pub fn routes() -> Router {

@@ -2,6 +2,9 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::error::Error;
+use foundation::id::AuditId;
+use foundation::model::MemberRole;
 use serde_json::Value;
 
 use super::super::failure::Failure;
@@ -13,9 +16,6 @@ use super::super::{Answer, page, redirect_to, refused_page};
 use super::{Row, labels, name, targets, who};
 use crate::domain::audit::{self, AuditFilter, Fields, StoredEntry};
 use crate::domain::undo;
-use crate::error::Error;
-use crate::id::AuditId;
-use crate::model::MemberRole;
 
 /// How many later entries about the same thing are looked at.
 const LATER_MAX: i64 = 10;

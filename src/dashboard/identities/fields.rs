@@ -1,12 +1,12 @@
 //! What the form of an identity is filled in with, and the requests that it stands for.
 
+use foundation::model::{Identity, Meta};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::form::{Form, FormErrors};
 use super::super::limit_rows::LimitRows;
-use crate::model::{Identity, Meta};
 
 /// The largest meta that a form holds; an operation takes more.
 const META_MAX_BYTES: usize = 32 * 1024;

@@ -9,6 +9,10 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use fields::Fields;
+use foundation::error::Error;
+use foundation::id::IdentityId;
+use foundation::model::{Identity, Ratelimit};
 
 use super::confirm::Confirm;
 use super::failure::Failure;
@@ -25,14 +29,10 @@ use crate::domain::keys;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
 use crate::domain::users::SIZE_MAX;
-use crate::error::Error;
-use crate::id::IdentityId;
-use crate::model::{Identity, Ratelimit};
 use crate::rpc::v2;
 use crate::rpc::v2::identities::create_identity::CreateIdentity;
 use crate::rpc::v2::identities::delete_identity::DeleteIdentity;
 use crate::rpc::v2::identities::update_identity::UpdateIdentity;
-use fields::Fields;
 
 pub fn routes() -> Router {
     Router::new()

@@ -6,6 +6,11 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Subject};
+use foundation::id::{KeyId, MigrationId};
+use foundation::model::Algorithm;
+use pasted::PASTED_BYTES_MAX;
 use serde_json::json;
 
 use super::failure::Failure;
@@ -16,16 +21,11 @@ use super::layout::{Layout, Section, may};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{Pages, paging};
 use super::{Answer, page, redirect_to, refused_page};
-use crate::clock::Timestamp;
 use crate::domain::keys::ImportRejection;
 use crate::domain::migrations::{self, StoredMigration};
 use crate::domain::permission::Action;
-use crate::error::{Error, Subject};
-use crate::id::{KeyId, MigrationId};
-use crate::model::Algorithm;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::migrate_keys::MigrateKeys;
-use pasted::PASTED_BYTES_MAX;
 
 /// The largest form that brings keys: each byte of what is pasted may take three, and there is a little more.
 const FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;

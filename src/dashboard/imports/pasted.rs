@@ -3,9 +3,8 @@
 //! What is pasted here is read by people who may take a key for its hash. A key that was kept as its own hash would lie in
 //! the database for all to read, and never verify, so only what can be a hash goes on. No fault repeats what was pasted.
 
+use foundation::secret::KeyHash;
 use serde_json::{Map, Value, json};
-
-use crate::secret::KeyHash;
 
 /// As much as a request of the operation may have.
 pub const PASTED_BYTES_MAX: usize = 1024 * 1024;

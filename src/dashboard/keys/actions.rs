@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::error::Error;
+use foundation::id::KeyId;
 use serde_json::json;
 
 use super::super::confirm::Confirm;
@@ -13,8 +15,6 @@ use super::super::{Answer, page, redirect_to, refused_page};
 use super::{made, path};
 use crate::domain::keys::{DecryptMode, FoundKey, get};
 use crate::domain::permission::Action;
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::reroll_key::RerollKey;

@@ -1,6 +1,8 @@
 //! One act on several keys: asked first, then done to each as if it were alone.
 
 use askama::Template;
+use foundation::error::Error;
+use foundation::id::KeyId;
 use serde_json::json;
 
 use super::super::failure::Failure;
@@ -9,8 +11,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page, redirect_to, refused_page};
 use crate::domain::keys::{DecryptMode, get};
 use crate::domain::permission::Action;
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::update_key::UpdateKey;

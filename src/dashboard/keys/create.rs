@@ -1,6 +1,9 @@
 //! Making a key.
 
 use askama::Template;
+use foundation::error::Error;
+use foundation::id::ApiId;
+use foundation::model::Api;
 
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
@@ -11,9 +14,6 @@ use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{Choice, choices, made, misnamed};
 use crate::domain::apis;
 use crate::domain::permission::Action;
-use crate::error::Error;
-use crate::id::ApiId;
-use crate::model::Api;
 use crate::rpc::IssuedReply;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::create_key::CreateKey;

@@ -2,6 +2,8 @@
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::error::Error;
+use foundation::id::KeyId;
 use serde_json::json;
 
 use super::super::duration_field::number;
@@ -14,8 +16,6 @@ use super::fields::{EXPIRES, Fields, REFILLS};
 use super::{misnamed, path};
 use crate::domain::keys::details::{self, KeyDetails};
 use crate::domain::permission::Action;
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::update_credits::UpdateCredits;
 use crate::rpc::v2::keys::update_key::UpdateKey;

@@ -1,18 +1,18 @@
 //! Why a request was refused, by its id.
 
 use askama::Template;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::model::Key;
 
 use super::super::format::{TimeLabel, count, latency};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page};
-use crate::clock::Timestamp;
 use crate::domain::analytics::recent::{self, Check, Request, Verification};
 use crate::domain::keys::{DecryptMode, get};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::namespaces;
-use crate::error::{Error, Result};
-use crate::model::Key;
 
 #[derive(Template)]
 #[template(path = "keys/why.html")]

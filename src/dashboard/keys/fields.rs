@@ -5,6 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::model::{Key, Meta, RefillInterval};
+use foundation::secret::KeyHash;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -15,11 +19,7 @@ use super::super::duration_field::number;
 use super::super::form::Form;
 use super::super::format;
 use super::super::limit_rows::LimitRows;
-use crate::clock::Timestamp;
 use crate::domain::keys::details::KeyDetails;
-use crate::error::{Error, Result};
-use crate::model::{Key, Meta, RefillInterval};
-use crate::secret::KeyHash;
 
 const DAY_MS: i64 = 24 * 60 * 60_000;
 

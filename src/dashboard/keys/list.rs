@@ -1,6 +1,9 @@
 //! The list of keys, and the search for a key that somebody has at hand.
 
 use askama::Template;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{ApiId, KeyId};
 
 use super::super::failure::Failure;
 use super::super::format::TimeLabel;
@@ -9,13 +12,10 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::Pages;
 use super::super::{Answer, page, redirect_to, refused_page};
 use super::{Choice, May, choices, path, spoken};
-use crate::clock::Timestamp;
 use crate::domain::keys::details::{self, KeyStatus};
 use crate::domain::keys::whoami;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
-use crate::error::Error;
-use crate::id::{ApiId, KeyId};
 
 /// How many keys a page lists.
 const PAGE: usize = 25;

@@ -12,18 +12,18 @@ mod show;
 use askama::Template;
 use axum::Router;
 use axum::routing::{get, post};
+use foundation::clock::Timestamp;
+use foundation::error::{Error, FieldError, Result, Subject};
+use foundation::id::{ApiId, KeyId};
 use serde_json::json;
 
 use super::format::{TimeLabel, curl};
 use super::layout::{Layout, Section};
 use super::page_request::WorkspaceRequest;
 use super::{Answer, page};
-use crate::clock::Timestamp;
 use crate::domain::apis;
 use crate::domain::keys::details::KeyStatus;
 use crate::domain::page::Paging;
-use crate::error::{Error, FieldError, Result, Subject};
-use crate::id::{ApiId, KeyId};
 use crate::rpc::IssuedReply;
 
 pub fn routes() -> Router {
@@ -114,7 +114,7 @@ pub async fn choices(asked: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choic
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
         apis.insert(0, apis::get(app, caller, &ApiId::from(chosen)).await?);
     }
-    let choice = |api: crate::model::Api| Choice {
+    let choice = |api: foundation::model::Api| Choice {
         is_chosen: api.id.as_str() == chosen,
         value: api.id.to_string(),
         label: api.name,

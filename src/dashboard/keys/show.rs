@@ -4,19 +4,19 @@ mod parts;
 
 use askama::Template;
 use axum::extract::Path;
+use foundation::clock::Timestamp;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::RefillInterval;
+use parts::{Done, Event, Gauge, Permission, Role};
 
 use super::super::format::{TimeLabel, count};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page};
 use super::{May, fields, spoken};
-use crate::clock::Timestamp;
 use crate::domain::analytics::recent;
 use crate::domain::keys::details::{self, KeyActivity, KeyDetails, KeyStatus};
 use crate::domain::permission::Action;
-use crate::id::{ApiId, KeyId};
-use crate::model::RefillInterval;
-use parts::{Done, Event, Gauge, Permission, Role};
 
 #[derive(Template)]
 #[template(path = "keys/show.html")]

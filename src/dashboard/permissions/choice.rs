@@ -1,10 +1,11 @@
 //! Choosing the permissions of a role: by boxes for those that there are, as slugs for others.
 
+use foundation::error::Result;
+
 use super::super::form::Form;
 use super::super::page_request::WorkspaceRequest;
 use crate::domain::page::Paging;
 use crate::domain::rbac;
-use crate::error::Result;
 
 /// How many permissions are offered beside those that are chosen.
 const OFFERED: usize = 100;

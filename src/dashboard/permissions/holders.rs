@@ -3,6 +3,9 @@
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use foundation::error::Error;
+use foundation::id::RoleId;
+use foundation::model::Permission;
 
 use super::super::key_row::KeyRow;
 use super::super::layout::{Layout, Section};
@@ -10,9 +13,6 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{Pages, paging};
 use super::super::{Answer, page};
 use crate::domain::rbac;
-use crate::error::Error;
-use crate::id::RoleId;
-use crate::model::Permission;
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/which-keys", get(list))

@@ -9,6 +9,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::error::Error;
+use foundation::model::{Permission, Role};
 use serde_json::json;
 
 use super::confirm::Confirm;
@@ -22,8 +24,6 @@ use crate::domain::page::Paging;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
 use crate::domain::users::SIZE_MAX;
-use crate::error::Error;
-use crate::model::{Permission, Role};
 use crate::rpc::v2;
 use crate::rpc::v2::permissions::create_permission::CreatePermission;
 use crate::rpc::v2::permissions::delete_permission::DeletePermission;

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::model::Role;
 
 use super::super::failure::Failure;
 use super::super::form::{FormErrors, split_form_errors};
@@ -13,7 +14,6 @@ use super::super::{Answer, page, redirect_to, refused_page};
 use super::roles::found;
 use crate::domain::permission::Action;
 use crate::domain::rbac::{self, RoleChange};
-use crate::model::Role;
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/roles/{role}/settings", get(ask).post(set))

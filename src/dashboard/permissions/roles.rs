@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::error::Error;
+use foundation::model::Role;
 use serde_json::json;
 
 use super::super::confirm::Confirm;
@@ -19,8 +21,6 @@ use super::counted;
 use crate::domain::permission::Action;
 use crate::domain::rbac;
 use crate::domain::users::SIZE_MAX;
-use crate::error::Error;
-use crate::model::Role;
 use crate::rpc::v2;
 use crate::rpc::v2::permissions::create_role::CreateRole;
 use crate::rpc::v2::permissions::delete_role::DeleteRole;

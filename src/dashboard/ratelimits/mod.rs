@@ -10,6 +10,10 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::NamespaceId;
+use foundation::model::{Namespace, OutagePolicy};
 
 use super::confirm::Confirm;
 use super::failure::Failure;
@@ -19,12 +23,8 @@ use super::layout::{Layout, Section, may};
 use super::page_request::WorkspaceRequest;
 use super::pagination::{Pages, paging};
 use super::{Answer, page, redirect_to, refused_page};
-use crate::clock::Timestamp;
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::{namespaces, overrides as domain_overrides};
-use crate::error::Error;
-use crate::id::NamespaceId;
-use crate::model::{Namespace, OutagePolicy};
 
 pub fn routes() -> Router {
     Router::new()

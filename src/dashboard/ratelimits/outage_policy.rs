@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::id::NamespaceId;
+use foundation::model::OutagePolicy;
 
 use super::super::form::FormErrors;
 use super::super::layout::{Layout, Section};
@@ -12,8 +14,6 @@ use super::super::{Answer, page, redirect_to, refused_page};
 use super::{found, path};
 use crate::domain::permission::Action;
 use crate::domain::ratelimits::namespaces;
-use crate::id::NamespaceId;
-use crate::model::OutagePolicy;
 
 pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/ratelimits/{namespace}/outage", get(ask).post(set))

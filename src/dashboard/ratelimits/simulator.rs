@@ -4,6 +4,8 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::clock::Timestamp;
+use foundation::model::Namespace;
 use serde_json::json;
 
 use super::super::duration_field::{self, DurationField};
@@ -15,9 +17,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{Answer, page, refused_page};
 use super::overrides::rate;
 use super::{found, path};
-use crate::clock::Timestamp;
 use crate::domain::ratelimits::{self, CandidateOverride, SimulationResult};
-use crate::model::Namespace;
 use crate::rpc::v2;
 use crate::rpc::v2::ratelimit::limit::Limit;
 

@@ -6,6 +6,10 @@ use askama::Template;
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::KeyId;
+use picker::Picker;
 
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
@@ -14,13 +18,9 @@ use super::layout::{Layout, Section, may};
 use super::page_request::WorkspaceRequest;
 use super::pagination::Pages;
 use super::{Answer, page, redirect_to, refused_page};
-use crate::clock::Timestamp;
 use crate::domain::page::Paging;
 use crate::domain::permission::{self, Action};
 use crate::domain::root_keys::{self, NewRootKey, Stored};
-use crate::error::Error;
-use crate::id::KeyId;
-use picker::Picker;
 
 pub fn routes() -> Router {
     Router::new()

@@ -3,6 +3,10 @@
 //! All that has been chosen so far travels with the form, so each step (a template, a search, another API) is a GET
 //! that shows the page again, and nothing has to be remembered.
 
+use foundation::error::{Error, Result};
+use foundation::id::ApiId;
+use foundation::model::MemberRole;
+
 use super::super::form::Form;
 use super::super::format::humanize;
 use super::super::page_request::WorkspaceRequest;
@@ -10,9 +14,6 @@ use crate::domain::page::Paging;
 use crate::domain::permission::{self, Action};
 use crate::domain::ratelimits::namespaces;
 use crate::domain::{apis, users};
-use crate::error::{Error, Result};
-use crate::id::ApiId;
-use crate::model::MemberRole;
 
 /// How many finds a search shows, and how many instances can be chosen.
 const FOUND: usize = 8;

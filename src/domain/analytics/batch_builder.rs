@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use foundation::clock::Timestamp;
+use foundation::model::RollupUnit;
 use sha2::{Digest as _, Sha256};
-
-use super::{Event, Ratelimit, Verification};
-use crate::clock::Timestamp;
-use crate::domain::keys::{ResolvedKey, VerificationCode};
-use crate::model::RollupUnit;
-use crate::store::cache::Cached;
-use crate::store::events::{
+use store::cache::Cached;
+use store::events::{
     Aggregate, Batch, RatelimitEvent, RatelimitSeries, SeriesId, TotalDelta, TotalOf,
     VerificationEvent, VerificationSeries,
 };
+
+use super::{Event, Ratelimit, Verification};
+use crate::domain::keys::{ResolvedKey, VerificationCode};
 
 /// How many series of the day are remembered as written. When there are more, all are written once again.
 const KNOWN_MAX: usize = 500_000;

@@ -1,15 +1,16 @@
 //! From Keyward's own database to ClickHouse: events as they come, and the sums of days that are over.
 //!
-//! See [`deliveries`](crate::store::deliveries) for how each event comes to count once.
+//! See [`deliveries`](store::deliveries) for how each event comes to count once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::{EventKind, RollupUnit};
+use store::clickhouse::{ClickHouse, ClickHouseError};
+use store::outbox::{ClaimedBatch, DayRollup};
+
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::model::{EventKind, RollupUnit};
-use crate::store::clickhouse::{ClickHouse, ClickHouseError};
-use crate::store::outbox::{ClaimedBatch, DayRollup};
 
 /// How many batches one delivery has at most.
 const BATCHES_MAX: usize = 10;

@@ -1,10 +1,11 @@
 //! Room for events: what an embedded server's disk keeps free for everything else, and how much single events may take.
 
+use foundation::config::{Deployment, Settings};
+use foundation::error::Result;
+use store::disk;
+
 use super::writer;
 use crate::app::App;
-use crate::config::{Deployment, Settings};
-use crate::error::Result;
-use crate::store::disk;
 
 /// A disk on which there is too little free for events to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,6 @@ mod outbox_encoding;
 pub mod recent;
 mod rollup;
 pub mod rollup_query;
-pub mod sql;
 pub mod sql_query;
 pub mod traffic;
 pub mod writer;
@@ -18,18 +17,18 @@ pub mod writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use batch_builder::BatchBuilder;
+use foundation::clock::Timestamp;
+use foundation::id::{OverrideId, RequestId};
+use foundation::metrics::EventCounts;
+use rollup::PendingRollups;
+use store::StoredNamespace;
+use store::cache::Cached;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::keys::{ResolvedKey, VerificationCode};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::id::{OverrideId, RequestId};
-use crate::metrics::EventCounts;
-use crate::store::StoredNamespace;
-use crate::store::cache::Cached;
-use batch_builder::BatchBuilder;
-use rollup::PendingRollups;
 
 /// What is to be remembered of a request.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Events as lines of JSON, for ClickHouse: each with all that is known of it.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
 use serde::Serialize;
+use store::outbox::OutboxBatch;
 
 use super::batch_builder::{kept, place, tags};
 use super::{Event, Ratelimit, Verification};
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::store::outbox::OutboxBatch;
 
 #[derive(Serialize)]
 struct VerificationLine<'a> {

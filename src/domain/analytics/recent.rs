@@ -1,13 +1,14 @@
 //! Single events: what has lately become of a key, and what became of one request.
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{KeyId, RequestId};
+use foundation::model::Key;
+use store::recent::{CheckRow, VerificationRow};
+
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::id::{KeyId, RequestId};
-use crate::model::Key;
-use crate::store::recent::{CheckRow, VerificationRow};
 
 /// How many verifications of a key are told.
 pub const RECENT_MAX: usize = 25;

@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::{EventKind, RollupUnit};
+use store::events::{Aggregate, Batch, BatchId, EventTx, SeriesId, SeriesRollup};
+
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::model::{EventKind, RollupUnit};
-use crate::store::events::{Aggregate, Batch, BatchId, EventTx, SeriesId, SeriesRollup};
 
 /// When a batch is late: whoever wrote it will not sum it up any more, or finds it done.
 const LATE_MS: i64 = 60_000;

@@ -3,16 +3,17 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{ApiId, KeyId};
+
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
 use crate::domain::apis;
-use crate::error::{Error, Result, Subject};
-use crate::id::{ApiId, KeyId};
-pub use crate::model::RollupUnit;
-pub use crate::store::events::RollupGrouping;
-use crate::store::events::{Counts, RollupFilter};
+pub use foundation::model::RollupUnit;
+pub use store::events::RollupGrouping;
+use store::events::{Counts, RollupFilter};
 
 /// How many groups an answer may have.
 pub const GROUPS_MAX: usize = 100_000;

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use analytics_sql::{ANSWER_MAX_BYTES, Family, LISTS_MAX_BYTES, QueryContext, RowScope};
+use foundation::clock::{Stopwatch, Timestamp};
+use foundation::error::{Error, QueryFault, Result};
+use foundation::id::WorkspaceId;
 use serde_json::value::RawValue;
+use store::analytics_query::QueryLimits;
 
 use super::super::caller::Caller;
 use super::super::permission::Action;
-use super::sql::{self, ANSWER_MAX_BYTES, Family, LISTS_MAX_BYTES, QueryContext, RowScope};
 use crate::app::App;
-use crate::clock::{Stopwatch, Timestamp};
-use crate::error::{Error, QueryFault, Result};
-use crate::id::WorkspaceId;
-use crate::store::analytics_query::QueryLimits;
 
 /// The most rows of an answer.
 const ROWS_MAX: u64 = 10_000;
@@ -77,13 +77,14 @@ async fn ask(
     let hour = app.query_quotas.admit(workspace, now)?;
     let (text, engine) = (text.to_owned(), app.events.engine());
     // Beside the requests, however long it takes.
-    let translating = tokio::task::spawn_blocking(move || sql::translate(&text, engine, &asked));
+    let translating =
+        tokio::task::spawn_blocking(move || analytics_sql::translate(&text, engine, &asked));
     let question = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let running = Running { hour: &hour, since: Stopwatch::new() };
     let bounds = QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..BOUNDS };
     let rows = app.events.run_query(&question.query, &bounds).await;
     drop(running);
-    rows?.iter().map(|row| sql::object(&question.columns, row)).collect()
+    rows?.iter().map(|row| analytics_sql::object(&question.columns, row)).collect()
 }
 
 /// How much a workspace may ask of this process within an hour.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::{EventKind, RollupUnit};
+use store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
+
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::model::{EventKind, RollupUnit};
-use crate::store::events::{LATENCY_BUCKETS_US, TotalRow, TotalsFilter};
 
 /// Which requests.
 #[derive(Debug, Clone, Copy)]

@@ -2,13 +2,14 @@
 
 use std::mem::take;
 
+use foundation::error::Result;
+use foundation::model::EventKind;
+use store::events::Batch;
+
 use super::event_space::{self, Shortage};
 use super::rollup::roll_up_overdue;
 use super::{Waiting, clickhouse_delivery, outbox_encoding};
 use crate::app::App;
-use crate::error::Result;
-use crate::model::EventKind;
-use crate::store::events::Batch;
 
 /// How many events one batch has at most.
 const BATCH_MAX: usize = 10_000;

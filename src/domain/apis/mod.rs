@@ -11,17 +11,18 @@ pub use settings::{ApiChange, PREFIX_MAX, is_prefix};
 use snapshot::ApiSnapshot;
 pub use snapshot::change_from_snapshot;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{ApiId, WorkspaceId};
+use foundation::model::{Api, ApiSettings};
+use store::{Tx, freshness};
+
 use super::audit::{self, Actor, AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::keys::Deletion;
 use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{ApiId, WorkspaceId};
-use crate::model::{Api, ApiSettings};
-use crate::store::{Tx, freshness};
 
 pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
     caller.require(Action::CreateApi)?;

@@ -1,14 +1,15 @@
 //! Bringing back an API that was deleted.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::ApiId;
+use foundation::model::Api;
+use store::freshness;
+
 use super::super::audit::{Actor, FieldChanges};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::{record, require_not_deleted};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::ApiId;
-use crate::model::Api;
-use crate::store::freshness;
 
 /// Brings back an API; the keys that were not deleted themselves verify again at once.
 pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {

@@ -2,10 +2,11 @@
 
 use std::ops::RangeInclusive;
 
+use foundation::error::{Error, FieldError, Result};
+use foundation::model::{Api, Networks};
+
 use super::super::keys::Patch;
 use super::super::names;
-use crate::error::{Error, FieldError, Result};
-use crate::model::{Api, Networks};
 
 /// The longest prefix of a key.
 pub const PREFIX_MAX: usize = 16;

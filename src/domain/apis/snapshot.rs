@@ -1,12 +1,12 @@
 //! An API as the audit log keeps it: what it is set to, field by field, and brought back.
 
+use foundation::error::Result;
+use foundation::model::{Api, Networks};
 use serde::Serialize;
 
 use super::super::audit::{Fields, read};
 use super::super::keys::Patch;
 use super::ApiChange;
-use crate::error::Result;
-use crate::model::{Api, Networks};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,11 +1,10 @@
 //! What a change made of a thing: its fields as they were, and as they became.
 
+use foundation::error::{Error, Result};
 use indexmap::IndexMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-
-use crate::error::{Error, Result};
 
 /// Fields by their names, each kept as it was written.
 pub type Fields = IndexMap<String, Box<RawValue>>;

@@ -2,20 +2,20 @@
 
 mod change;
 
-pub use crate::store::{AuditFilter, StoredEntry};
 pub use change::{FieldChanges, Fields, fields, parse_snapshot, read};
+pub use store::{AuditFilter, StoredEntry};
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{AuditId, CorrelationId, WorkspaceId};
+use foundation::model::User;
 use serde::Serialize;
 use serde_json::{Value, json};
+use store::{AuditContext, AuditEntry, Tx};
 
 use super::caller::{Caller, ClientInfo, PrincipalKind};
 use super::permission::Action;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{AuditId, CorrelationId, WorkspaceId};
-use crate::model::User;
-use crate::store::{AuditContext, AuditEntry, Tx};
 
 /// How a root key without a name is called.
 const ROOT_KEY: &str = "root key";

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::CreditAccount;
 use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
+use limiter::redis::RedisCounters;
+use limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
 
 use super::super::keys::ResolvedKey;
 use super::super::refill;
 use super::{consume, is_over, leases};
 use crate::app::App;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
-use crate::limiter::redis::RedisCounters;
-use crate::limiter::{ConsumeReply, ConsumeRequest, LeaseSpend};
-use crate::model::CreditAccount;
 
 /// What is left of a key's credits, bank and purse, spending nothing. `None`: unlimited.
 pub async fn balance(app: &App, view: &ResolvedKey) -> Result<Option<i64>> {

@@ -2,16 +2,17 @@
 //!
 //! The account is held while Redis decides the windows, so both are taken or neither is.
 
+use foundation::error::Result;
+use foundation::id::KeyId;
+use limiter::redis::RedisCounters;
+use limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
+
 use super::super::admission::LimitDecision;
 use super::balance::load_balance;
 use super::closing::{CloseScope, settle_account};
 use super::leases::{self, refill_if_due};
 use super::{ConsumeDecision, LOCK_WAIT, without_account};
 use crate::app::App;
-use crate::error::Result;
-use crate::id::KeyId;
-use crate::limiter::redis::RedisCounters;
-use crate::limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
 
 /// Takes `cost` credits from the account and all `windows`, or nothing. `closes`: the lease too, for what is in it cannot
 /// be had otherwise.

@@ -7,18 +7,18 @@
 
 use std::time::Duration;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use foundation::model::{CreditAccount, Lease};
 use futures_util::{StreamExt as _, stream};
+use limiter::CloseResult;
+use limiter::redis::RedisCounters;
+use store::Tx;
 
 use super::leases::{self, refill_if_due};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::fault_injection::Safeguard;
-use crate::id::KeyId;
-use crate::limiter::CloseResult;
-use crate::limiter::redis::RedisCounters;
-use crate::model::{CreditAccount, Lease};
-use crate::store::Tx;
 
 /// How many purses are settled at once by a task in the background.
 const SETTLED_AT_ONCE: usize = 4;

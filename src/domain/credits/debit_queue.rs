@@ -8,6 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::config::{Deployment, Settings};
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use limiter::Window;
+use limiter::redis::Unsettled;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinError, JoinSet};
@@ -15,13 +22,6 @@ use tokio::task::{self, JoinError, JoinSet};
 use super::journal::Balances;
 use super::{ConsumeDecision, direct_debit};
 use crate::app::App;
-use crate::clock::Stopwatch;
-use crate::config::{Deployment, Settings};
-use crate::error::{Error, Result};
-use crate::fault_injection::Safeguard;
-use crate::id::KeyId;
-use crate::limiter::Window;
-use crate::limiter::redis::Unsettled;
 
 /// How many debits may wait in one queue.
 pub const DEBIT_QUEUE_MAX: usize = 1_000;

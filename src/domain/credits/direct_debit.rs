@@ -12,6 +12,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::Credits;
+use limiter::Window;
+use limiter::redis::{Unsettled, within_budget};
+use store::{Tx, bounded};
 use tokio::sync::oneshot;
 
 use super::super::admission::{self, ConsumeMode, LimitDecision};
@@ -19,13 +26,6 @@ use super::super::refill;
 use super::debit_queue::Debit;
 use super::{ConsumeDecision, journal, leases, without_account};
 use crate::app::App;
-use crate::clock::Stopwatch;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
-use crate::limiter::Window;
-use crate::limiter::redis::{Unsettled, within_budget};
-use crate::model::Credits;
-use crate::store::{Tx, bounded};
 
 /// How long a batch may take: on a connection that was lost without a word a statement never ends.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);

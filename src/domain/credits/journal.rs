@@ -2,19 +2,20 @@
 //!
 //! One queue debits, on the one connection that writes. It remembers the balances of the accounts that it has debited, and
 //! writes what a batch has spent as one row of a journal, whatever number of keys that concerns; see
-//! [`crate::store`]'s journal. What it remembers is true as long as no other transaction comes between two of its own.
+//! [`store`]'s journal. What it remembers is true as long as no other transaction comes between two of its own.
 
 use std::collections::HashMap;
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::Credits;
+use store::Tx;
 
 use super::debit_queue::Debit;
 use super::{ConsumeDecision, direct_debit, leases};
 use crate::app::App;
-use crate::clock::Timestamp;
 use crate::domain::refill;
-use crate::error::Result;
-use crate::id::KeyId;
-use crate::model::Credits;
-use crate::store::Tx;
 
 /// How many entries the journal has, one for each key of a batch, and of how many keys, before it is folded into the
 /// balances. They bound how long that takes.

@@ -5,9 +5,9 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::fault_injection::Safeguard;
-use crate::id::KeyId;
-use crate::store::Unreported;
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use store::Unreported;
 
 /// How many leases are marked as reported, until the marks are dropped together with all that was learned before.
 const MARKS_MAX: usize = 100_000;
@@ -183,8 +183,9 @@ impl LeaseSpendTracker {
 
 #[cfg(test)]
 mod tests {
+    use foundation::clock::Timestamp;
+
     use super::*;
-    use crate::clock::Timestamp;
 
     fn lease(epoch: i64) -> Learned {
         Learned { epoch, generation: 0 }

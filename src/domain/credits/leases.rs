@@ -6,18 +6,19 @@
 
 use std::time::Duration;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::fault_injection::Safeguard;
+use foundation::id::KeyId;
+use foundation::model::{CreditAccount, Credits, Lease};
+use limiter::TopUp;
+use limiter::redis::RedisCounters;
+use store::Tx;
+
 use super::super::refill;
 use super::closing::{CloseScope, close_one, keep};
 use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::fault_injection::Safeguard;
-use crate::id::KeyId;
-use crate::limiter::TopUp;
-use crate::limiter::redis::RedisCounters;
-use crate::model::{CreditAccount, Credits, Lease};
-use crate::store::Tx;
 
 /// For how much demand a block is made: so a busy key comes to the bank less than once a second.
 const BLOCK_FOR_MS: i64 = 1_500;

@@ -18,8 +18,18 @@ mod withheld;
 
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::Credits;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use limiter::redis::{RedisCounters, Unsettled};
+use limiter::{
+    ConsumeReply, ConsumeRequest, GroupChange, LeaseSpend, LeaseState, LeaseStatus, TopUp, Window,
+    WindowStatus,
+};
+use store::bounded;
 
 use self::balance::load_balance;
 use self::lease_spend::Learned;
@@ -27,16 +37,6 @@ use self::leases::{LeaseObservation, LeaseProblem, TopUpResult};
 use super::admission::{self, LimitDecision};
 use super::keys::ResolvedKey;
 use crate::app::App;
-use crate::clock::Stopwatch;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
-use crate::limiter::redis::{RedisCounters, Unsettled};
-use crate::limiter::{
-    ConsumeReply, ConsumeRequest, GroupChange, LeaseSpend, LeaseState, LeaseStatus, TopUp, Window,
-    WindowStatus,
-};
-use crate::model::Credits;
-use crate::store::bounded;
 
 pub use self::balance::{balance, balances, known_balance};
 pub use self::closing::{

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard as SyncMutexGuard, PoisonError};
 
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::debit_queue::DEBIT_QUEUE_MAX;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
 
 /// A lock for each key that somebody has or waits for. A key whose row is locked delays no other key.
 #[derive(Default)]

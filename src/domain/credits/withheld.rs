@@ -14,14 +14,15 @@
 
 use std::collections::BTreeMap;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
+use foundation::id::{KeyId, WorkspaceId};
+use foundation::model::WithheldCredits;
+use store::{Tx, Unreported, freshness};
+
 use super::super::audit::{Actor, AuditBatch, Target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::fault_injection::Safeguard;
-use crate::id::{KeyId, WorkspaceId};
-use crate::model::WithheldCredits;
-use crate::store::{Tx, Unreported, freshness};
 
 /// How many leases are reported, or given back, in one transaction.
 const AT_ONCE: i64 = 1_000;

@@ -1,9 +1,10 @@
 //! Whether clocks agree: expiry goes by this machine's, refills by Postgres's, windows by Redis's.
 
+use foundation::clock::Clock;
+use foundation::error::Result;
+use store::Store;
+
 use super::Finding;
-use crate::clock::Clock;
-use crate::error::Result;
-use crate::store::Store;
 
 /// From which difference on somebody should know, and from which on it is wrong.
 const WARNING_MS: i64 = 1_000;

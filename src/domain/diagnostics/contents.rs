@@ -1,15 +1,16 @@
 //! What stands in the database and waits for somebody.
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::RootKey;
+use foundation::vault::MasterKeys;
+use store::Store;
+
 use super::super::permission::Grants;
 use super::super::root_keys::every_permission;
 use super::super::{permission, vault};
 use super::{Finding, ago, count};
 use crate::app::REPLICA_TTL_MS;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::model::RootKey;
-use crate::store::Store;
-use crate::vault::MasterKeys;
 
 /// How many replicas and root keys are looked at.
 const REPLICAS_MAX: i64 = 1_000;

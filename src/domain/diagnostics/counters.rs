@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use foundation::clock::Clock;
+use foundation::config::Settings;
+use foundation::error::Error;
+use limiter::redis::CLUSTER_SCHEME;
+use limiter::redis::inspect::{RedisNode, nodes};
+
 use super::{Finding, clocks, millis, size};
-use crate::clock::Clock;
-use crate::config::Settings;
-use crate::error::Error;
-use crate::limiter::redis::CLUSTER_SCHEME;
-use crate::limiter::redis::inspect::{RedisNode, nodes};
 
 /// The oldest version that Keyward is tested with.
 const OLDEST: u32 = 7;

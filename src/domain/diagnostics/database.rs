@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use foundation::config::Settings;
+use foundation::error::Result;
+use store::inspect::Schema;
+use store::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS, Store};
+
 use super::{Finding, count, millis};
-use crate::config::Settings;
-use crate::error::Result;
-use crate::store::inspect::Schema;
-use crate::store::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS, Store};
 
 /// The oldest version that Keyward is tested with.
 const OLDEST: i64 = 150_000;

@@ -1,8 +1,9 @@
 //! File descriptors: whether the connections that are configured fit.
 
+use foundation::config::Settings;
+use foundation::descriptors;
+
 use super::Finding;
-use crate::config::Settings;
-use crate::descriptors;
 
 /// Compares what a server with these settings needs with what this process may have. A server raises its soft limit to
 /// the hard one at its start.

@@ -1,14 +1,15 @@
 //! What happened: whether it is written down, and for how long.
 
+use foundation::clock::Timestamp;
+use foundation::config::{ANALYTICS_URL, EVENTS_BYTES, EVENTS_RESERVE, Settings};
+use foundation::error::Result;
+use foundation::model::{EventKind, Retention, RetentionSettings};
+use store::EventStore;
+use store::clickhouse::ClickHouse;
+use store::raw_events::RawEvents;
+
 use super::{Finding, ago, count, size};
-use crate::clock::Timestamp;
-use crate::config::{ANALYTICS_URL, EVENTS_BYTES, EVENTS_RESERVE, Settings};
 use crate::domain::analytics::event_space;
-use crate::error::Result;
-use crate::model::{EventKind, Retention, RetentionSettings};
-use crate::store::EventStore;
-use crate::store::clickhouse::ClickHouse;
-use crate::store::raw_events::RawEvents;
 
 /// After how long a batch should have been summed up.
 const LATE_MS: i64 = 10 * 60_000;

@@ -14,15 +14,15 @@ mod files;
 use std::path::Path;
 use std::time::Duration;
 
+use foundation::clock::Clock;
+use foundation::config::{Deployment, Settings};
+use foundation::error::{Error, Result};
+use foundation::vault::MasterKeys;
 use serde::Serialize;
+use store::{EventStore, Store};
 use tokio::time::timeout;
 
 use crate::app::{DATABASE_FILE, EVENTS_FILE};
-use crate::clock::Clock;
-use crate::config::{Deployment, Settings};
-use crate::error::{Error, Result};
-use crate::store::{EventStore, Store};
-use crate::vault::MasterKeys;
 
 /// How bad something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

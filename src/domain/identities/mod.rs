@@ -6,17 +6,18 @@ mod snapshot;
 pub use restore::restore;
 pub use snapshot::change_from_snapshot;
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::IdentityId;
+use foundation::model::{Identity, Meta, Ratelimit};
+use snapshot::IdentitySnapshot;
+use store::{LimitOwner, Tx, freshness};
+
 use super::audit::{AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::keys::{NewRatelimit, ratelimits};
 use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::IdentityId;
-use crate::model::{Identity, Meta, Ratelimit};
-use crate::store::{LimitOwner, Tx, freshness};
-use snapshot::IdentitySnapshot;
 
 /// How many bytes the meta of an identity may have, as it is written.
 pub const META_MAX_BYTES: usize = 1024 * 1024;

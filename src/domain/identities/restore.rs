@@ -1,5 +1,10 @@
 //! Bringing back an identity that was deleted.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::IdentityId;
+use foundation::model::{Identity, Meta};
+use store::{LimitOwner, freshness};
+
 use super::super::audit::{self, AuditBatch};
 use super::super::caller::Caller;
 use super::super::keys::ratelimits;
@@ -7,10 +12,6 @@ use super::super::permission::Action;
 use super::snapshot::IdentitySnapshot;
 use super::target;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::IdentityId;
-use crate::model::{Identity, Meta};
-use crate::store::{LimitOwner, freshness};
 
 /// Brings back an identity as `kept` has it, with its id, its limits, and those of its keys that are nobody's now. Its
 /// external id must be free.

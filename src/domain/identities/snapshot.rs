@@ -1,13 +1,13 @@
 //! An identity as the audit log keeps it, field by field, and brought back.
 
+use foundation::error::Result;
+use foundation::model::{Identity, Meta};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::audit::{Fields, read};
 use super::super::keys::{NewRatelimit, limits_of};
 use super::IdentityChange;
-use crate::error::Result;
-use crate::model::{Identity, Meta};
 
 /// What an identity without a meta is set back to: a meta can be changed, and not taken away.
 const NO_META: &str = "{}";

@@ -1,10 +1,11 @@
 //! What a root key must hold to give a key permissions and roles, or to take them.
 
+use foundation::error::Result;
+use foundation::model::Key;
+
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::rbac::difference;
-use crate::error::Result;
-use crate::model::Key;
 
 /// Which rights are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

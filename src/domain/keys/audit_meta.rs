@@ -1,10 +1,10 @@
 //! What the audit log tells of a key's credits: what was asked for, for what there is left changes with every use.
 
+use foundation::model::Refill;
 use serde_json::{Map, Value, json};
 
 use super::snapshot::RefillState;
 use super::{CreditsChange, CreditsUpdate, NewCredits, Patch};
-use crate::model::Refill;
 
 /// As an entry of the audit log carries it.
 fn meta(credits: &Map<String, Value>) -> Option<Value> {
@@ -58,8 +58,9 @@ pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::model::RefillInterval;
+
     use super::*;
-    use crate::model::RefillInterval;
 
     #[test]
     fn what_was_asked_for_is_told_and_what_was_left_alone_is_not() {

@@ -1,7 +1,13 @@
 //! Issuing a key.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{ApiId, KeyId};
+use foundation::model::{Api, Credits, Key, Meta, Refill};
+use foundation::secret::Plaintext;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use store::{LimitOwner, Tx, freshness};
 
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
@@ -14,12 +20,6 @@ use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{audit_meta, ratelimits, set_permissions, set_roles, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{ApiId, KeyId};
-use crate::model::{Api, Credits, Key, Meta, Refill};
-use crate::secret::Plaintext;
-use crate::store::{LimitOwner, Tx, freshness};
 
 /// How many random bytes a key has, where nothing is said.
 const BYTE_LENGTH: u8 = 16;

@@ -1,6 +1,10 @@
 //! Deleting a key.
 
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::Refill;
 use serde_json::{Value, json};
+use store::{Tx, freshness};
 
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
@@ -10,10 +14,6 @@ use super::metering::Metering;
 use super::snapshot::KeySnapshot;
 use super::{require_existing, target};
 use crate::app::App;
-use crate::error::Result;
-use crate::id::KeyId;
-use crate::model::Refill;
-use crate::store::{Tx, freshness};
 
 /// How much of a key goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{ApiId, KeyId};
+use foundation::model::{Api, CreditAccount, Key, Role};
+use limiter::Window;
 use serde_json::Value;
+use store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
 
 use super::super::admission::{self, WindowUsage};
 use super::super::caller::Caller;
@@ -12,12 +18,6 @@ use super::super::{apis, credits, refill};
 use super::get::{self, DecryptMode, FoundKey};
 use super::resolved::ResolvedLimit;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::id::{ApiId, KeyId};
-use crate::limiter::Window;
-use crate::model::{Api, CreditAccount, Key, Role};
-use crate::store::{KeyCursor, KeyListFilter, StoredEntry, StoredKey};
 
 /// How many keys a search looks through for one page; the next one goes on behind them.
 pub const LOOKED_THROUGH: i64 = 20_000;

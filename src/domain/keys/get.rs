@@ -3,7 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::KeyId;
+use foundation::model::{Api, Refill};
+use foundation::secret::{KeyHash, Plaintext};
 use futures_util::FutureExt as _;
+use store::StoredKey;
+use store::cache::Cached;
 
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
@@ -13,13 +20,6 @@ use super::create::may_be_recovered;
 use super::resolved::{self, ResolvedKey};
 use super::target;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject};
-use crate::id::KeyId;
-use crate::model::{Api, Refill};
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::StoredKey;
-use crate::store::cache::Cached;
 
 /// A key and what hangs on it.
 #[derive(Debug)]

@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{ApiId, KeyId};
+use foundation::model::Key;
+use foundation::secret::Plaintext;
+use store::{Tx, freshness};
+
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::{apis, credits, vault};
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::{ApiId, KeyId};
-use crate::model::Key;
-use crate::secret::Plaintext;
-use crate::store::{Tx, freshness};
 
 /// How many characters of a key are shown, where its start was not given.
 const START_LENGTH: usize = 4;

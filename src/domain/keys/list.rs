@@ -1,5 +1,9 @@
 //! The keys of an API.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::ApiId;
+use store::KeyOwnerFilter;
+
 use super::super::apis;
 use super::super::caller::Caller;
 use super::super::credits;
@@ -10,9 +14,6 @@ use super::get::{DecryptMode, decrypted, may_decrypt};
 use super::resolved;
 use super::{FoundKey, ResolvedKey};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::ApiId;
-use crate::store::KeyOwnerFilter;
 
 /// From so many on, a count of an API's keys is remembered.
 const MANY_KEYS: i64 = 10_000;

@@ -1,13 +1,14 @@
 //! The keys of an identity, whatever API they are of.
 
+use foundation::error::Result;
+use foundation::id::IdentityId;
+use foundation::model::Key;
+
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::super::users::SIZE_MAX;
 use crate::app::App;
-use crate::error::Result;
-use crate::id::IdentityId;
-use crate::model::Key;
 
 /// A page of them, by id.
 pub async fn of_identity(

@@ -1,12 +1,13 @@
 //! Whether a key is metered after a change, and what becomes of its refill where it is not.
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::{Credits, Refill};
+use store::Tx;
+
 use super::super::refill;
 use super::NewCredits;
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::id::KeyId;
-use crate::model::{Credits, Refill};
-use crate::store::Tx;
 
 /// What becomes of the refill of a key that is unlimited.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,12 @@
 
 use std::collections::HashSet;
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{ApiId, KeyId, MigrationId};
+use foundation::model::{Algorithm, Key};
+use foundation::secret::{KeyHash, Plaintext, prefixed_parts};
+use store::freshness;
+
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
@@ -9,11 +15,6 @@ use super::super::{apis, credits};
 use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
 use super::target;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::{ApiId, KeyId, MigrationId};
-use crate::model::{Algorithm, Key};
-use crate::secret::{KeyHash, Plaintext, prefixed_parts};
-use crate::store::freshness;
 
 /// What came of it.
 #[derive(Debug, Default)]

@@ -24,12 +24,12 @@ mod update;
 mod update_credits;
 mod verify;
 
-pub use crate::limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
 pub use assignment_access::AssignmentAccess;
 pub use create::{IssuedKey, NewCredits, NewKey, NewRatelimit, create};
 pub use delete::{Deletion, delete};
 pub use get::{DecryptMode, FoundKey, get, whoami};
 pub use import::{DuplicatePolicy, KeyImport, import};
+pub use limiter::{GROUP_WINDOW_MAX_MS as AD_HOC_DURATION_MAX_MS, WindowStatus};
 pub use list::{KeyFilter as WantedKeys, KeyOwner, count, list};
 pub use list_by_identity::{count_of_identity, of_identity};
 pub use metering::IdleRefill;
@@ -46,13 +46,14 @@ pub use verify::{
     verify, verify_unauthenticated,
 };
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{KeyId, RatelimitId};
+use foundation::model::{Key, Permission, Ratelimit, Role};
+use store::{StoredKey, Tx};
+
 use super::audit::{AuditBatch, Target};
 use super::caller::Caller;
 use super::rbac;
-use crate::error::{Error, Result, Subject};
-use crate::id::{KeyId, RatelimitId};
-use crate::model::{Key, Permission, Ratelimit, Role};
-use crate::store::{StoredKey, Tx};
 
 /// A value of a field that may be left alone, cleared or set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use foundation::error::{Error, Result};
+use foundation::secret::KeyHash;
+use limiter::Window;
+
 use super::super::caller::{Cached, ClientInfo};
 use super::resolved::{self, ResolvedKey};
 use crate::app::App;
-use crate::error::{Error, Result};
-use crate::limiter::Window;
-use crate::secret::KeyHash;
 
 const MINUTE_MS: i64 = 60_000;
 

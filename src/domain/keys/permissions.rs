@@ -1,5 +1,10 @@
 //! The permissions that a key has of itself.
 
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::KeyId;
+use foundation::model::Permission;
+use store::freshness;
+
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
@@ -7,10 +12,6 @@ use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
 use super::{require_existing, set_permissions};
 use crate::app::App;
-use crate::error::{Error, Refusal, Result};
-use crate::id::KeyId;
-use crate::model::Permission;
-use crate::store::freshness;
 
 /// How many permissions a key may have of itself.
 pub const PERMISSIONS_MAX: usize = 1000;

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{IdentityId, PermissionId, RoleId};
+use foundation::model::{Key, Meta, Permission, Role};
+use store::{IncomingKey, Tx};
+
 use super::super::audit::{AuditBatch, Target};
 use super::super::caller::Caller;
 use super::super::rbac::{self, MissingPolicy, Selector};
 use super::assignment_access::require_to_give;
 use super::{NewCredits, NewRatelimit, ratelimits, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result};
-use crate::id::{IdentityId, PermissionId, RoleId};
-use crate::model::{Key, Meta, Permission, Role};
-use crate::store::{IncomingKey, Tx};
 
 /// A key as it comes in.
 #[derive(Debug)]

@@ -1,5 +1,12 @@
 //! Re-rolling a key: another secret with the same configuration.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::{KeyId, RatelimitId};
+use foundation::model::{Credits, Key, Ratelimit};
+use foundation::secret::Plaintext;
+use store::{LimitOwner, Tx, freshness};
+
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::idempotency::{run_idempotent, store_reply};
@@ -9,12 +16,6 @@ use super::assignment_access::require_to_give;
 use super::create::may_be_recovered;
 use super::{IssuedKey, require_existing, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::{KeyId, RatelimitId};
-use crate::model::{Credits, Key, Ratelimit};
-use crate::secret::Plaintext;
-use crate::store::{LimitOwner, Tx, freshness};
 
 const MINUTE_MS: i64 = 60_000;
 

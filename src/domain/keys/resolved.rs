@@ -7,19 +7,20 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use foundation::clock::{Stopwatch, Timestamp};
+use foundation::error::Result;
+use foundation::fault_injection::Safeguard;
+use foundation::id::{IdentityId, RoleId};
+use foundation::model::{Identity, Ratelimit, Role};
+use foundation::secret::KeyHash;
+use store::StoredKey;
+use store::cache::Cached;
+use store::freshness::{CacheTag, ReadVersion};
+
 use super::super::caller::Principal;
 use super::super::last_used::UseFlag;
 use super::super::permission::Action;
 use crate::app::App;
-use crate::clock::{Stopwatch, Timestamp};
-use crate::error::Result;
-use crate::fault_injection::Safeguard;
-use crate::id::{IdentityId, RoleId};
-use crate::model::{Identity, Ratelimit, Role};
-use crate::secret::KeyHash;
-use crate::store::StoredKey;
-use crate::store::cache::Cached;
-use crate::store::freshness::{CacheTag, ReadVersion};
 
 ///
 /// A view never changes, so what follows from it is worked out once and stands in it: a verification

@@ -1,15 +1,16 @@
 //! Bringing back a key that was deleted.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::KeyId;
+use foundation::secret::KeyHash;
+use store::freshness;
+
 use super::super::apis;
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::{require_existing, target};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::KeyId;
-use crate::secret::KeyHash;
-use crate::store::freshness;
 
 /// Brings back a key that was deleted, and not for good; it verifies again at once, with what it had left.
 pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {

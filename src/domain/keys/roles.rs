@@ -1,5 +1,10 @@
 //! The roles of a key.
 
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::KeyId;
+use foundation::model::Role;
+use store::freshness;
+
 use super::super::audit::AuditBatch;
 use super::super::caller::Caller;
 use super::super::permission::Action;
@@ -7,10 +12,6 @@ use super::super::rbac::{self, Selector, difference};
 use super::assignment_access::{AssignmentAccess, AssignmentResult, RequiredActions};
 use super::{require_existing, set_roles};
 use crate::app::App;
-use crate::error::{Error, Refusal, Result};
-use crate::id::KeyId;
-use crate::model::Role;
-use crate::store::freshness;
 
 /// How many roles a key may have.
 pub const ROLES_MAX: usize = 100;

@@ -1,14 +1,14 @@
 //! A key as the audit log keeps it: what can be changed of it, field by field, and brought back.
 
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::{Key, Meta, Ratelimit, Refill, RefillInterval};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::audit::{Fields, read};
 use super::metering::{IdleRefill, Metering};
 use super::{CreditsChange, KeyChange, NewRatelimit, Patch, RatelimitsChange};
-use crate::clock::Timestamp;
-use crate::error::Result;
-use crate::model::{Key, Meta, Ratelimit, Refill, RefillInterval};
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]

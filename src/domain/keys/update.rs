@@ -1,5 +1,11 @@
 //! Changing a key.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::{Credits, Meta, Ratelimit, Refill};
+use store::{LimitOwner, Tx, freshness};
+
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::credits;
@@ -13,11 +19,6 @@ use super::{
     set_roles, target,
 };
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
-use crate::model::{Credits, Meta, Ratelimit, Refill};
-use crate::store::{LimitOwner, Tx, freshness};
 
 /// What is to change; what is absent stays.
 #[derive(Debug, Default)]

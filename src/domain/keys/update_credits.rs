@@ -1,6 +1,11 @@
 //! Changing how many uses a key has left.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::KeyId;
+use foundation::model::{Credits, Refill};
 use serde_json::{Value, json};
+use store::{StoredKey, freshness};
 
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
@@ -11,11 +16,6 @@ use super::metering::{IdleRefill, Metering};
 use super::snapshot::CreditsState;
 use super::{audit_meta, require_existing, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result};
-use crate::id::KeyId;
-use crate::model::{Credits, Refill};
-use crate::store::{StoredKey, freshness};
 
 /// What to do with the uses of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use foundation::clock::Stopwatch;
+use foundation::config::{OPEN_VERIFICATION, OpenVerification};
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{ApiId, MigrationId, RatelimitId};
+use foundation::metrics::{Counter, Verifications};
+use foundation::model::Ratelimit;
+use foundation::secret::{KeyHash, Plaintext};
+use foundation::traces;
+use limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Window, WindowStatus};
+use store::cache::Cached;
+
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
 use super::super::credits::{self, ConsumeDecision};
@@ -14,16 +25,6 @@ use super::super::query::PermissionQuery;
 use super::resolved::{self, ResolvedKey, ResolvedLimit};
 use super::{migrate, open_verification, reason};
 use crate::app::App;
-use crate::clock::Stopwatch;
-use crate::config::{OPEN_VERIFICATION, OpenVerification};
-use crate::error::{Error, Refusal, Result};
-use crate::id::{ApiId, MigrationId, RatelimitId};
-use crate::limiter::{CounterGroup, GROUP_LIVE_MAX, GroupChange, Window, WindowStatus};
-use crate::metrics::{Counter, Verifications};
-use crate::model::Ratelimit;
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::cache::Cached;
-use crate::traces;
 
 /// What is asked.
 #[derive(Debug)]

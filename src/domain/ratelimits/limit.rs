@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result};
+use foundation::id::OverrideId;
+use foundation::model::OutagePolicy;
+use limiter::{Window, WindowStatus};
+use store::StoredNamespace;
+use store::cache::Cached;
+
 use super::super::admission::{self, LimitDecision};
 use super::super::analytics::{self, Event};
 use super::super::caller::Caller;
 use super::namespaces::{self, NamespaceName};
 use crate::app::App;
-use crate::clock::Stopwatch;
-use crate::error::{Error, Result};
-use crate::id::OverrideId;
-use crate::limiter::{Window, WindowStatus};
-use crate::model::OutagePolicy;
-use crate::store::StoredNamespace;
-use crate::store::cache::Cached;
 
 /// What is asked.
 #[derive(Debug)]

@@ -7,14 +7,15 @@ pub mod overrides;
 mod simulate;
 mod snapshot;
 
-pub use crate::limiter::WindowStatus;
 pub use limit::{LimitCheck, LimitResult, limit, limit_all};
+pub use limiter::WindowStatus;
 pub use namespaces::NamespaceName;
 pub use simulate::{CandidateOverride, SimulationResult, simulate};
 pub use snapshot::OverrideState;
 
+use foundation::model::Namespace;
+
 use super::audit::Target;
-use crate::model::Namespace;
 
 fn target(namespace: &Namespace) -> Target<'_> {
     Target::new("ratelimitNamespace", namespace.id.as_str()).named(Some(&namespace.name))

@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{NamespaceId, WorkspaceId};
+use foundation::model::{Namespace, OutagePolicy};
+use foundation::secret::KeyHash;
+use store::cache::Cached;
+use store::{StoredNamespace, Tx, freshness};
+
 use super::super::audit::{self, Actor, AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::names;
@@ -10,13 +18,6 @@ use super::super::permission::Action;
 use super::snapshot::NamespaceSnapshot;
 use super::target;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{NamespaceId, WorkspaceId};
-use crate::model::{Namespace, OutagePolicy};
-use crate::secret::KeyHash;
-use crate::store::cache::Cached;
-use crate::store::{StoredNamespace, Tx, freshness};
 
 /// How many namespaces checks may make in one workspace, without those that were deleted.
 pub const NAMESPACES_MAX: i64 = 1_000;

@@ -1,6 +1,12 @@
 //! Overrides: for an identifier, or for all that match a pattern, another limit than the one that a
 //! check asks for.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::OverrideId;
+use foundation::model::{Override, STARS_MAX};
+use store::{Tx, freshness};
+
 use super::super::audit::{self, Actor, FieldChanges, Target};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
@@ -9,11 +15,6 @@ use super::namespaces::{self, NamespaceName, live};
 use super::snapshot::OverrideState;
 use super::target;
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::OverrideId;
-use crate::model::{Override, STARS_MAX};
-use crate::store::{Tx, freshness};
 
 /// How many overrides a namespace may have.
 pub const OVERRIDES_MAX: i64 = 10_000;

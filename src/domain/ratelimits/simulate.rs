@@ -1,14 +1,15 @@
 //! What a check would come to, told without counting it.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::model::Override;
+use limiter::{EXACT_MAX, WindowStatus};
+
 use super::super::admission::{self, LimitDecision};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::limit::{LimitCheck, PreparedCheck};
 use super::namespaces::{self, NamespaceName, live};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::limiter::{EXACT_MAX, WindowStatus};
-use crate::model::Override;
 
 /// How many of the overrides that match are told.
 pub const TRIED_MAX: usize = 50;

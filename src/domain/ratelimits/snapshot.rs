@@ -1,10 +1,10 @@
 //! Namespaces and overrides as the audit log keeps them.
 
+use foundation::clock::Timestamp;
+use foundation::model::{Namespace, Override};
 use serde::{Deserialize, Serialize};
 
 use super::overrides::NewOverride;
-use crate::clock::Timestamp;
-use crate::model::{Namespace, Override};
 
 /// A namespace.
 #[derive(Debug, Serialize)]

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{KeyId, PermissionId, RoleId};
+use foundation::model::{Key, Permission, PermissionAssignment, Role};
+
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
 use super::super::permission::Action;
 use super::super::users::SIZE_MAX;
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::{KeyId, PermissionId, RoleId};
-use crate::model::{Key, Permission, PermissionAssignment, Role};
 
 /// A key that holds a permission.
 #[derive(Debug)]

@@ -20,16 +20,17 @@ pub use roles::{
 
 use std::collections::HashSet;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{PermissionId, RoleId};
+use foundation::model::{Permission, Role};
+use snapshot::{PermissionState, RoleState};
+use store::Tx;
+
 use super::audit::{AuditBatch, FieldChanges, Target};
 use super::caller::Caller;
 use super::names;
 use super::permission::Action;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject};
-use crate::id::{PermissionId, RoleId};
-use crate::model::{Permission, Role};
-use crate::store::Tx;
-use snapshot::{PermissionState, RoleState};
 
 /// A permission or a role as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

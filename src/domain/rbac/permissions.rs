@@ -1,5 +1,10 @@
 //! Permissions themselves.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::PermissionId;
+use foundation::model::Permission;
+use store::freshness;
+
 use super::super::audit::{AuditBatch, FieldChanges};
 use super::super::caller::Caller;
 use super::super::page::{Page, Paging};
@@ -7,10 +12,6 @@ use super::super::permission::Action;
 use super::snapshot::PermissionState;
 use super::{insert_permissions, permission_target};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::PermissionId;
-use crate::model::Permission;
-use crate::store::freshness;
 
 /// A permission as it is asked for.
 #[derive(Debug)]

@@ -1,15 +1,16 @@
 //! Bringing back permissions and roles that were deleted, with their ids and to those who had them.
 
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{KeyId, PermissionId, RoleId};
+use foundation::model::{Permission, Role};
+use store::{Tx, freshness};
+
 use super::super::audit::{self, AuditBatch};
 use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::snapshot::{PermissionState, RoleState};
 use super::{permission_target, role_target};
 use crate::app::App;
-use crate::error::{Error, Result, Subject};
-use crate::id::{KeyId, PermissionId, RoleId};
-use crate::model::{Permission, Role};
-use crate::store::{Tx, freshness};
 
 /// Brings back a permission as `kept` has it. Its slug must be free.
 pub async fn restore_permission(

@@ -1,5 +1,10 @@
 //! Roles: named sets of permissions.
 
+use foundation::error::{Error, FieldError, Result, Subject};
+use foundation::id::RoleId;
+use foundation::model::{Permission, Role};
+use store::freshness;
+
 use super::super::audit::{AuditBatch, FieldChanges, Fields, read};
 use super::super::caller::Caller;
 use super::super::names;
@@ -8,10 +13,6 @@ use super::super::permission::Action;
 use super::snapshot::RoleState;
 use super::{difference, ensure_permissions, permission_target, role_target};
 use crate::app::App;
-use crate::error::{Error, FieldError, Result, Subject};
-use crate::id::RoleId;
-use crate::model::{Permission, Role};
-use crate::store::freshness;
 
 /// A role as it is asked for.
 #[derive(Debug)]

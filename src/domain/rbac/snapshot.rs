@@ -1,8 +1,7 @@
 //! Permissions and roles as the audit log keeps them, with who had them when they were deleted.
 
+use foundation::model::{Permission, Role};
 use serde::{Deserialize, Serialize};
-
-use crate::model::{Permission, Role};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PermissionState {

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{ApiId, KeyId};
+use foundation::model::RootKey;
+use foundation::secret::{KeyHash, Plaintext};
 use serde_json::{Value, json};
+use store::{StoredRootKey, Tx, freshness};
 
 use super::super::audit::{AuditBatch, FieldChanges, Target};
 use super::super::caller::Caller;
@@ -11,12 +17,6 @@ use super::super::page::{Page, Paging};
 use super::super::permission::{self, Action};
 use super::{add, random, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject};
-use crate::id::{ApiId, KeyId};
-use crate::model::RootKey;
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::{StoredRootKey, Tx, freshness};
 
 /// How many characters the name of a root key may have.
 pub const NAME_MAX: usize = 255;

@@ -2,10 +2,19 @@
 
 mod issue;
 
-pub use crate::store::StoredRootKey as Stored;
 pub use issue::{NAME_MAX, NewRootKey, RotationResult, end, get, issue, page, restore, rotate};
+pub use store::StoredRootKey as Stored;
 
 use std::sync::Arc;
+
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject, Unknown};
+use foundation::id::{KeyId, WorkspaceId};
+use foundation::model::RootKey;
+use foundation::secret::{KeyHash, Plaintext};
+use store::cache::Cached;
+use store::freshness::{self, Freshness};
+use store::{Store, Tx};
 
 use super::audit::{self, Actor, Target};
 use super::caller::Principal;
@@ -13,14 +22,6 @@ use super::last_used;
 use super::names;
 use super::permission::{self, Action, Grants};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject, Unknown};
-use crate::id::{KeyId, WorkspaceId};
-use crate::model::RootKey;
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::cache::Cached;
-use crate::store::freshness::{self, Freshness};
-use crate::store::{Store, Tx};
 
 /// The prefix of root keys that Keyward makes.
 const PREFIX: &str = "keyward";

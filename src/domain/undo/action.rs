@@ -1,11 +1,10 @@
 //! What undoing an entry of the audit log comes to.
 
-use serde_json::Value;
-
-use crate::id::{
+use foundation::id::{
     ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, PersonId, RoleId,
 };
-use crate::store::StoredEntry;
+use serde_json::Value;
+use store::StoredEntry;
 
 /// The act that brings things back to what they were before an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,8 +149,9 @@ fn added(targets: &Targets, entry: &StoredEntry) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::clock::Timestamp;
+
     use super::*;
-    use crate::clock::Timestamp;
 
     fn entry(event: &str, targets: &str, before: Option<&str>, after: Option<&str>) -> StoredEntry {
         StoredEntry {

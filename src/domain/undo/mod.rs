@@ -7,6 +7,10 @@ pub use action::{UndoAction, UndoRefusal, plan_undo};
 
 use std::str::FromStr;
 
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{AuditId, RoleId};
+use foundation::model::{MemberRole, OutagePolicy};
+
 use super::audit::{self, fields};
 use super::caller::Caller;
 use super::identities::{self, IdentityRef};
@@ -15,9 +19,6 @@ use super::ratelimits::{OverrideState, namespaces, overrides};
 use super::rbac::{self, MissingPolicy, PickBy, RoleChange, Selector};
 use super::{apis, root_keys, users};
 use crate::app::App;
-use crate::error::{Error, Refusal, Result};
-use crate::id::{AuditId, RoleId};
-use crate::model::{MemberRole, OutagePolicy};
 
 /// Undoes an entry. What was done, and to what.
 pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<UndoAction> {

@@ -1,6 +1,13 @@
 //! Links that make somebody a member, once: for the first person, from an operator, from an owner. Of a link there is
 //! only the hash of its token.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{InvitationId, PersonId, WorkspaceId};
+use foundation::model::{Invitation, InvitationKind, MemberRole, User};
+use foundation::secret::{KeyHash, Plaintext};
+use store::{Store, Tx};
+
 use super::super::audit::{Actor, AuditBatch};
 use super::super::caller::ClientInfo;
 use super::super::root_keys::default_workspace;
@@ -9,12 +16,6 @@ use super::sessions::{begin, prune};
 use super::sign_in::{SignedIn, attempt, require_passwords_enabled};
 use super::{email, target};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{InvitationId, PersonId, WorkspaceId};
-use crate::model::{Invitation, InvitationKind, MemberRole, User};
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::{Store, Tx};
 
 /// Random bytes in the token of a link.
 const TOKEN_BYTES: u8 = 32;

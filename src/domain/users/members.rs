@@ -1,6 +1,11 @@
 //! Members of a workspace: who belongs to it, and what they may do.
 
+use foundation::error::{Error, Refusal, Result, Subject};
+use foundation::id::{InvitationId, PersonId};
+use foundation::model::{Invitation, InvitationKind, Member, MemberRole};
+use foundation::secret::Plaintext;
 use serde_json::{Value, json};
+use store::Tx;
 
 use super::super::audit::{AuditBatch, FieldChanges, Target};
 use super::super::caller::Caller;
@@ -9,11 +14,6 @@ use super::super::permission::Action;
 use super::invitations::{NewLink, add};
 use super::target;
 use crate::app::App;
-use crate::error::{Error, Refusal, Result, Subject};
-use crate::id::{InvitationId, PersonId};
-use crate::model::{Invitation, InvitationKind, Member, MemberRole};
-use crate::secret::Plaintext;
-use crate::store::Tx;
 
 /// A page of the members of the workspace, by e-mail.
 pub async fn members(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Member>> {

@@ -24,15 +24,16 @@ pub use sessions::{
 };
 pub use sign_in::{SignedIn, require_passwords_enabled, sign_in};
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::{RequestId, WorkspaceId};
+use foundation::model::{MemberRole, Membership, User};
+use store::Tx;
+
 use super::audit::{Actor, AuditBatch, Target};
 use super::caller::{Cached, Caller, ClientInfo, Principal};
 use super::permission::{Action, Grants};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject};
-use crate::id::{RequestId, WorkspaceId};
-use crate::model::{MemberRole, Membership, User};
-use crate::store::Tx;
 
 /// The longest e-mail address there is.
 pub const EMAIL_MAX: usize = 254;

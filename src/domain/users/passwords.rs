@@ -5,10 +5,9 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
+use foundation::error::{Error, Result};
+use foundation::secret::salt;
 use tokio::sync::Semaphore;
-
-use crate::error::{Error, Result};
-use crate::secret::salt;
 
 /// The bounds of a password, in characters.
 pub const PASSWORD_MIN: usize = 12;

@@ -1,17 +1,18 @@
 //! Sessions: browsers in which somebody is signed in. They end when they are told to, when nobody has used them for
 //! hours, and after a week in any case.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result, Subject};
+use foundation::id::SessionId;
+use foundation::model::{Session, User};
+use foundation::secret::{KeyHash, Plaintext};
+use store::Tx;
+
 use super::super::caller::ClientInfo;
 use super::passwords;
 use super::record_everywhere;
 use super::sign_in::{attempt, require_passwords_enabled};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::error::{Error, Result, Subject};
-use crate::id::SessionId;
-use crate::model::{Session, User};
-use crate::secret::{KeyHash, Plaintext};
-use crate::store::Tx;
 
 /// Random bytes in the token of a session.
 const TOKEN_BYTES: u8 = 32;

@@ -1,17 +1,18 @@
 //! Signing in: one answer and one cost for whatever is wrong, and not too many attempts.
 
+use foundation::clock::Timestamp;
+use foundation::config::OIDC_ONLY;
+use foundation::error::{Error, Result};
+use foundation::model::{OutagePolicy, User};
+use foundation::secret::Plaintext;
+use limiter::Window;
+use store::Tx;
+
 use super::super::admission;
 use super::super::caller::ClientInfo;
 use super::sessions::{begin, prune};
 use super::{email, record_everywhere};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::config::OIDC_ONLY;
-use crate::error::{Error, Result};
-use crate::limiter::Window;
-use crate::model::{OutagePolicy, User};
-use crate::secret::Plaintext;
-use crate::store::Tx;
 
 /// How many attempts an e-mail and an address have in each quarter of an hour. A person who is kept out by others
 /// comes in by a link of the command line.

@@ -1,15 +1,16 @@
 //! What several operations of version 1 take or give back.
 
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use foundation::model::{self, RefillInterval};
+use foundation::secret::Plaintext;
+
 use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit};
 use crate::domain::page::Paging;
 use crate::domain::rbac::{MissingPolicy, PickBy, Selector};
-use crate::error::{Error, Result};
-use crate::id::{ApiId, IdentityId, KeyId, WorkspaceId};
-use crate::model::{self, RefillInterval};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Interval, Positive, non_empty_meta};
-use crate::secret::Plaintext;
 
 /// The limit that `ratelimit` means.
 pub const DEFAULT: &str = "default";

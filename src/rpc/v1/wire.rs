@@ -9,6 +9,8 @@ use axum::http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use foundation::error::{Code, Error, FieldError, Refusal, Result, Unknown};
+use foundation::id::RequestId;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde::Serialize;
@@ -17,8 +19,6 @@ use serde_json::{Value, json};
 use super::super::reply::{self, Reply, Shape};
 use super::super::{OperationEntry, Version, bare};
 use crate::app::App;
-use crate::error::{Code, Error, FieldError, Refusal, Result, Unknown};
-use crate::id::RequestId;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("unkey-request-id");
 const LATENCY: HeaderName = HeaderName::from_static("unkey-latency");

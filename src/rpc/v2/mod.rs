@@ -57,13 +57,13 @@ pub mod ratelimit {
     pub mod set_override;
 }
 
+use foundation::error::{Error, Result};
 use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use super::{Operation, OperationTable, TableBuilder, decode};
 use crate::app::App;
 use crate::domain::caller::Caller;
-use crate::error::{Error, Result};
 pub use wire::V2;
 
 /// Does what an operation does, for somebody who is known already: within the same bounds, with the same faults.

@@ -1,18 +1,18 @@
 //! What several operations of version 2 take or give back.
 
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::{IdentityId, KeyId, OverrideId, RatelimitId, RoleId};
+use foundation::model::{self, RefillInterval};
+use foundation::secret::Plaintext;
 use serde_json::value::RawValue;
 
-use crate::clock::Timestamp;
 use crate::domain::keys::{FoundKey, NewCredits, NewRatelimit, ResolvedKey};
 use crate::domain::page::Paging;
-use crate::error::{Error, Result};
-use crate::id::{IdentityId, KeyId, OverrideId, RatelimitId, RoleId};
-use crate::model::{self, RefillInterval};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{
     DURATION_MIN_MS, Interval, PermissionReply, Positive, Unsigned, non_empty_meta,
 };
-use crate::secret::Plaintext;
 
 /// The moment up to which keys may expire: the year 2100.
 pub type Expires = Int<0, 4_102_444_800_000>;

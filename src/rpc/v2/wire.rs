@@ -3,6 +3,8 @@
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use foundation::error::{Error, FieldError, Result, Unknown};
+use foundation::id::RequestId;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde::Serialize;
@@ -11,8 +13,6 @@ use serde_json::{Value, json};
 use super::super::decode::field;
 use super::super::reply::{self, Pagination, Reply, Shape};
 use super::super::{OperationEntry, Version, bare, reply_schema};
-use crate::error::{Error, FieldError, Result, Unknown};
-use crate::id::RequestId;
 
 /// Version 2.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! One key's page.
 
-use keyward::config::Deployment;
+use foundation::config::Deployment;
 use serde_json::json;
 
 use super::*;

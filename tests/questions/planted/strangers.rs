@@ -1,7 +1,7 @@
 //! Rows of another workspace with values that no expression likes: the least and the greatest numbers, empty texts,
 //! texts that are almost numbers or JSON, times far away.
 
-use keyward::domain::analytics::sql::SqlDialect;
+use analytics_sql::SqlDialect;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 

@@ -1,8 +1,8 @@
+use foundation::id::KeyId;
+use foundation::secret::KeyHash;
 use keyward::domain::root_keys::default_workspace;
-use keyward::id::KeyId;
-use keyward::secret::KeyHash;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::{Keyward, Reply, Stack};

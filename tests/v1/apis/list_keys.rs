@@ -1,5 +1,5 @@
+use foundation::secret::KeyHash;
 use keyward::domain::root_keys::default_workspace;
-use keyward::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::both;

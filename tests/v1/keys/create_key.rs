@@ -1,10 +1,10 @@
 mod refused;
 
+use foundation::secret::KeyHash;
 use futures_util::future::join_all;
 use keyward::domain::root_keys;
-use keyward::secret::KeyHash;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::NOON;

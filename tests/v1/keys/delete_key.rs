@@ -119,5 +119,5 @@ both! {
 }
 
 fn hash(key: &str) -> String {
-    keyward::secret::KeyHash::of(key).base64()
+    foundation::secret::KeyHash::of(key).base64()
 }

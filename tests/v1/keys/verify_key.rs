@@ -12,8 +12,8 @@ use axum::body::Body;
 use axum::http::Request;
 use futures_util::future::join_all;
 use keyward::request::PEER;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::support::seed::Issued;
 use crate::support::{Keyward, Reply};

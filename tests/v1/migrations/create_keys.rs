@@ -1,4 +1,4 @@
-use keyward::secret::KeyHash;
+use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::both;

@@ -148,7 +148,7 @@ both! {
 
     async fn a_key_that_was_taken_in_by_either_version_verifies_in_both(kw) {
         let api = kw.api().await;
-        let hash = keyward::secret::KeyHash::of("old_1").base64();
+        let hash = foundation::secret::KeyHash::of("old_1").base64();
         let item = json!([{
             "apiId": api, "hash": { "value": hash, "variant": "sha256_base64" },
             "name": "from elsewhere", "remaining": 5, "externalId": "user_1",

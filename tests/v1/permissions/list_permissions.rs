@@ -1,6 +1,6 @@
+use foundation::id::PermissionId;
+use foundation::model::Permission;
 use keyward::domain::root_keys::default_workspace;
-use keyward::id::PermissionId;
-use keyward::model::Permission;
 use serde_json::{Value, json};
 
 use crate::both;

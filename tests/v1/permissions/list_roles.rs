@@ -1,5 +1,5 @@
+use foundation::id::RoleId;
 use keyward::domain::root_keys::default_workspace;
-use keyward::id::RoleId;
 use serde_json::json;
 
 use crate::both;

@@ -1,4 +1,4 @@
-use keyward::id::WorkspaceId;
+use foundation::id::WorkspaceId;
 use serde_json::{Value, json};
 
 use crate::support::wire::Fate;

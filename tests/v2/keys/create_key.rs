@@ -1,10 +1,10 @@
 mod refused;
 
 use axum::body::Body;
+use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use keyward::secret::KeyHash;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::{Keyward, NOON, Stack, post};

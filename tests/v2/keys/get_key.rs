@@ -1,6 +1,6 @@
 use keyward::domain::last_used;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::NOON;

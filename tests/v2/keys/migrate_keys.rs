@@ -1,9 +1,9 @@
+use foundation::model::Algorithm;
+use foundation::secret::KeyHash;
 use futures_util::future::join_all;
 use keyward::domain::migrations;
 use keyward::domain::root_keys::default_workspace;
-use keyward::model::Algorithm;
 use keyward::rpc::example;
-use keyward::secret::KeyHash;
 use serde_json::{Value, json};
 
 use crate::both;

@@ -6,8 +6,8 @@ mod permissions;
 
 use axum::body::Body;
 use futures_util::future::join_all;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::{Keyward, NOON, Reply, Stack, post};

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use futures_util::future::join_all;
 use keyward::domain::ratelimits::namespaces::NAMESPACES_MAX;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::seed::check;
@@ -357,8 +357,8 @@ async fn namespace_id(kw: &Keyward, name: &str) -> String {
 
 /// Fills the default workspace with namespaces, past the operation.
 async fn many_namespaces(kw: &Keyward, count: i64) {
-    use keyward::id::NamespaceId;
-    use keyward::model::{Namespace, OutagePolicy};
+    use foundation::id::NamespaceId;
+    use foundation::model::{Namespace, OutagePolicy};
     let workspace_id = keyward::domain::root_keys::default_workspace();
     let namespace = |n: i64| Namespace {
         id: NamespaceId::random(),

@@ -1,8 +1,8 @@
+use foundation::clock::Stopwatch;
 use futures_util::future::join_all;
-use keyward::clock::Stopwatch;
 use keyward::domain::ratelimits::overrides::OVERRIDES_MAX;
-use keyward::store::Store;
 use serde_json::{Value, json};
+use store::Store;
 
 use crate::both;
 use crate::support::seed::check;

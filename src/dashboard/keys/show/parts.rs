@@ -1,13 +1,13 @@
 //! The rows of a key's page.
 
+use foundation::clock::Timestamp;
+use foundation::model;
 use serde_json::Value;
 
 use super::super::super::duration_field;
 use super::super::super::format::{TimeLabel, count, latency};
-use crate::clock::Timestamp;
 use crate::domain::analytics::recent::Verification;
 use crate::domain::keys::details::{self, KeyActivity, KeyDetails};
-use crate::model;
 
 /// A limit, and how much of it is used.
 pub struct Gauge {

@@ -1,11 +1,11 @@
 //! Who may come in by what an issuer says of them, and as whom.
 
+use foundation::config::OidcSettings;
+use foundation::model::{Invitation, InvitationKind, User};
 use thiserror::Error as ThisError;
 
 use super::super::email;
 use super::Told;
-use crate::config::OidcSettings;
-use crate::model::{Invitation, InvitationKind, User};
 
 /// Why somebody does not come in, as a sentence for them.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
@@ -113,12 +113,13 @@ fn check_domain(oidc: &OidcSettings, email: &str) -> Result<(), SsoRejection> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::clock::Timestamp;
+    use foundation::id::{InvitationId, PersonId};
+    use foundation::model::MemberRole;
+    use foundation::secret::Plaintext;
+
     use super::*;
-    use crate::clock::Timestamp;
     use crate::domain::root_keys::default_workspace;
-    use crate::id::{InvitationId, PersonId};
-    use crate::model::MemberRole;
-    use crate::secret::Plaintext;
 
     fn oidc() -> OidcSettings {
         OidcSettings {

@@ -6,6 +6,13 @@
 
 mod matching;
 
+use foundation::clock::Timestamp;
+use foundation::config::OidcSettings;
+use foundation::error::{Error, Refusal, Result};
+use foundation::id::{PersonId, WorkspaceId};
+use foundation::model::User;
+use oidc::OidcClient;
+
 use super::super::caller::ClientInfo;
 use super::super::root_keys::default_workspace;
 use super::invitations::{add_member, join_as, redeem};
@@ -13,16 +20,10 @@ use super::sessions::AuthenticatedSession;
 use super::sign_in::{SignedIn, attempt_from, create_session};
 use super::{email, record_everywhere};
 use crate::app::App;
-use crate::clock::Timestamp;
-use crate::config::OidcSettings;
-use crate::error::{Error, Refusal, Result};
-use crate::id::{PersonId, WorkspaceId};
-use crate::model::User;
-use crate::oidc::OidcClient;
-pub use crate::oidc::{AuthorizationRequest, Told};
-use crate::store::Tx;
 pub use matching::SsoRejection;
 use matching::{EmailMatch, SsoMatch, entry};
+pub use oidc::{AuthorizationRequest, Told};
+use store::Tx;
 
 /// The path to which the issuer sends people back.
 pub const CALLBACK: &str = "/dashboard/login/oidc/callback";

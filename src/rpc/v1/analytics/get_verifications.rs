@@ -1,9 +1,10 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{ApiId, KeyId};
+
 use crate::domain::analytics::rollup_query::{
     self, Group, Order, RollupGrouping, RollupQuery, RollupUnit,
 };
-use crate::error::Error;
-use crate::id::{ApiId, KeyId};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Positive, Unsigned, texts};
 use crate::rpc::v1::schemas::{Name, OwnerId};

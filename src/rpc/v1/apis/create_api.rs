@@ -1,5 +1,6 @@
+use foundation::id::ApiId;
+
 use crate::domain::apis;
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 
 /// Create an API.

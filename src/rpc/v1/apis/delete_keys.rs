@@ -1,6 +1,7 @@
+use foundation::id::ApiId;
+
 use crate::domain::apis;
 use crate::domain::keys::Deletion;
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 

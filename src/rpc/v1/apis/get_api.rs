@@ -1,5 +1,6 @@
+use foundation::id::{ApiId, WorkspaceId};
+
 use crate::domain::apis;
-use crate::id::{ApiId, WorkspaceId};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 

@@ -1,5 +1,6 @@
+use foundation::id::ApiId;
+
 use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{KeyReply, Name, OwnerId, PageLimit, paging};
 

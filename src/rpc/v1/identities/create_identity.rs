@@ -1,6 +1,7 @@
+use foundation::id::IdentityId;
+
 use super::schemas::{SharedRatelimits, identity_meta, shared};
 use crate::domain::identities::{self, NewIdentity};
-use crate::id::IdentityId;
 use crate::rpc::prelude::*;
 
 /// Create an identity.

@@ -1,7 +1,8 @@
+use foundation::id::IdentityId;
+use foundation::model;
+
 use super::schemas::{SharedRatelimitReply, shared_replies};
 use crate::domain::identities::{self, ENVIRONMENT};
-use crate::id::IdentityId;
-use crate::model;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{PageLimit, paging};
 

@@ -1,10 +1,11 @@
 //! What operations on identities take or give back.
 
+use foundation::error::{Error, Result};
+use foundation::id::IdentityId;
+use foundation::model;
+
 use crate::domain::identities::IdentityRef;
 use crate::domain::keys::NewRatelimit;
-use crate::error::{Error, Result};
-use crate::id::IdentityId;
-use crate::model;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, Positive};
 use crate::rpc::v1::schemas::{Name, or_empty};

@@ -1,8 +1,9 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::ApiId;
+
 use crate::domain::keys::{self, NewKey};
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::error::Error;
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, texts};
 use crate::rpc::v1::schemas::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};

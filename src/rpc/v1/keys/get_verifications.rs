@@ -1,7 +1,8 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::KeyId;
+
 use crate::domain::analytics::rollup_query::{self, Group, RollupScope};
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Unsigned;
 use crate::rpc::v1::schemas::{Name, OwnerId};

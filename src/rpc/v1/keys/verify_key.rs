@@ -1,21 +1,21 @@
+use foundation::clock::Timestamp;
+use foundation::config::OpenVerification;
+use foundation::error::Error;
+use foundation::id::{ApiId, KeyId, RequestId};
+use foundation::secret::Plaintext;
 use serde::Deserializer;
 use serde::de::Error as _;
 
-use crate::clock::Timestamp;
-use crate::config::OpenVerification;
 use crate::domain::keys::{
     self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, VerificationCode,
     VerifyRequest, VerifyResult,
 };
 use crate::domain::query::{PermissionQuery, Tree};
-use crate::error::Error;
-use crate::id::{ApiId, KeyId, RequestId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
 use crate::rpc::schemas::{Unsigned, texts};
 use crate::rpc::v1::schemas::{DEFAULT, KeyIdentity, Name};
-use crate::secret::Plaintext;
 
 /// Verify a key.
 ///

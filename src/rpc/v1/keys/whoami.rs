@@ -1,6 +1,7 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::id::{IdentityId, KeyId};
+
 use crate::domain::keys::{self, FoundKey};
-use crate::id::{IdentityId, KeyId};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::non_empty_meta;

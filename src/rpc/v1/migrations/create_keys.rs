@@ -1,6 +1,7 @@
+use foundation::id::{ApiId, KeyId};
+
 use super::schemas::Migrated;
 use crate::domain::keys::{self, DuplicatePolicy};
-use crate::id::{ApiId, KeyId};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 

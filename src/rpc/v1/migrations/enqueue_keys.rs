@@ -1,6 +1,7 @@
+use foundation::id::ApiId;
+
 use super::schemas::Migrated;
 use crate::domain::keys::{self, DuplicatePolicy};
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::Name;

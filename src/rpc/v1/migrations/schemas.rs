@@ -1,13 +1,14 @@
 //! A key that was issued elsewhere, as both operations take it.
 
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::{Error, Result};
+use foundation::id::ApiId;
+use foundation::secret::{KeyHash, Plaintext};
+
 use crate::domain::keys::{ImportedKeyFields, KeyImport, NewRatelimit};
-use crate::error::{Error, Result};
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Positive, texts};
 use crate::rpc::v1::schemas::{Anything, OwnerId, Ratelimit, Refill, credits};
-use crate::secret::{KeyHash, Plaintext};
 
 /// A key that was issued elsewhere.
 #[derive(Debug, Deserialize, JsonSchema)]

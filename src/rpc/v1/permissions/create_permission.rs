@@ -1,6 +1,7 @@
+use foundation::id::PermissionId;
+
 use super::schemas::{Description, Identifier, described};
 use crate::domain::rbac::{self, NewPermission};
-use crate::id::PermissionId;
 use crate::rpc::prelude::*;
 
 /// Create a permission.

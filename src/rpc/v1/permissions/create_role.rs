@@ -1,6 +1,7 @@
+use foundation::id::RoleId;
+
 use super::schemas::{Description, described};
 use crate::domain::rbac::{self, NewRole};
-use crate::id::RoleId;
 use crate::rpc::prelude::*;
 
 /// Create a role.

@@ -1,9 +1,10 @@
 //! What operations on permissions and roles take or give back.
 
+use foundation::error::{Error, Result};
+use foundation::id::RoleId;
+use foundation::model;
+
 use crate::domain::page::{Page, Paging};
-use crate::error::{Error, Result};
-use crate::id::RoleId;
-use crate::model;
 use crate::rpc::bounds::CharSet;
 use crate::rpc::prelude::*;
 

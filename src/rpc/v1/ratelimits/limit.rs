@@ -1,4 +1,5 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+
 use crate::domain::ratelimits::{self, LimitCheck};
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;

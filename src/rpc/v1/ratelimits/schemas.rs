@@ -1,8 +1,9 @@
 //! What operations on overrides take or give back.
 
-use crate::error::{Error, Result};
-use crate::id::OverrideId;
-use crate::model;
+use foundation::error::{Error, Result};
+use foundation::id::OverrideId;
+use foundation::model;
+
 use crate::rpc::prelude::*;
 
 /// The namespace that a request names; the id counts.

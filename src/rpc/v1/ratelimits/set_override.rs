@@ -1,6 +1,7 @@
+use foundation::id::OverrideId;
+
 use super::schemas::namespace;
 use crate::domain::ratelimits::overrides::{self, NewOverride};
-use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
 

@@ -1,6 +1,7 @@
+use foundation::id::ApiId;
+
 use crate::domain::keys::{self, DecryptMode, KeyOwner, WantedKeys};
 use crate::domain::page::Page;
-use crate::id::ApiId;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, paging};
 

@@ -1,5 +1,6 @@
+use foundation::id::IdentityId;
+
 use crate::domain::identities::{self, NewIdentity};
-use crate::id::IdentityId;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::BESIDE_META_MAX_BYTES;
 use crate::rpc::v2::schemas::Ratelimit;

@@ -1,6 +1,7 @@
+use foundation::error::Error;
+
 use crate::domain::identities::{self, IdentityChange, IdentityRef};
 use crate::domain::keys::NewRatelimit;
-use crate::error::Error;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
 

@@ -1,13 +1,14 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::ApiId;
+use foundation::secret::START_LENGTH;
+
 use crate::domain::keys::{self, NewKey};
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::error::Error;
-use crate::id::ApiId;
 use crate::rpc::bounds::Word;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{IssuedReply, texts};
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit};
-use crate::secret::START_LENGTH;
 
 /// Create a key.
 ///

@@ -1,5 +1,6 @@
+use foundation::id::KeyId;
+
 use crate::domain::keys::{self, Deletion};
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Empty;
 

@@ -1,7 +1,8 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::{ApiId, KeyId, MigrationId};
+
 use crate::domain::keys::{self, ImportRejection, ImportedKeyFields, MigrationResult};
-use crate::error::Error;
-use crate::id::{ApiId, KeyId, MigrationId};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::texts;
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit, RoleName};

@@ -1,6 +1,7 @@
+use foundation::id::KeyId;
+
 use crate::domain::keys::{AssignmentAccess, permissions};
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PermissionReply, texts};
 

@@ -1,5 +1,6 @@
+use foundation::id::KeyId;
+
 use crate::domain::keys;
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::IssuedReply;
 use crate::rpc::v2::schemas::Expires;

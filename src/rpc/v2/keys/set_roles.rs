@@ -1,6 +1,7 @@
+use foundation::id::KeyId;
+
 use crate::domain::keys::{AssignmentAccess, roles};
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::texts;
 use crate::rpc::v2::schemas::{RoleName, RoleReply};

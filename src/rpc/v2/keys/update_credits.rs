@@ -1,6 +1,7 @@
+use foundation::error::Error;
+use foundation::id::KeyId;
+
 use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::Unsigned;
 use crate::rpc::v2::schemas::KeyCredits;

@@ -1,10 +1,11 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::KeyId;
+
 use crate::domain::keys::{
     self, AssignmentPolicy, CreditsChange, IdleRefill, KeyChange, RatelimitsChange,
 };
 use crate::domain::rbac::{MissingPolicy, Selector};
-use crate::error::Error;
-use crate::id::KeyId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Empty, Unsigned, texts};
 use crate::rpc::v2::schemas::{Expires, Ratelimit, Refill};

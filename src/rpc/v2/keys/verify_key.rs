@@ -1,19 +1,20 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::error::Error;
+use foundation::id::KeyId;
+use foundation::id::MigrationId;
+use foundation::secret::Plaintext;
+
 use crate::domain::keys::{
     self, AD_HOC_DURATION_MAX_MS, EvaluatedLimit, LimitSource, RequestedLimit, ResolvedKey,
     VerificationCode, VerifyRequest, VerifyResult,
 };
 use crate::domain::query::PermissionQuery;
-use crate::error::Error;
-use crate::id::KeyId;
-use crate::id::MigrationId;
 use crate::rpc::bounds::Address;
 use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::Reply;
 use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned, texts};
 use crate::rpc::v2::schemas::IdentityReply;
-use crate::secret::Plaintext;
 
 /// Verify a key.
 ///

@@ -1,5 +1,6 @@
+use foundation::id::PermissionId;
+
 use crate::domain::rbac::{self, NewPermission};
-use crate::id::PermissionId;
 use crate::rpc::prelude::*;
 
 /// Create a permission.

@@ -1,5 +1,6 @@
+use foundation::id::RoleId;
+
 use crate::domain::rbac::{self, NewRole};
-use crate::id::RoleId;
 use crate::rpc::prelude::*;
 
 /// Create a role.

@@ -1,5 +1,6 @@
+use foundation::id::RoleId;
+
 use crate::domain::rbac;
-use crate::id::RoleId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{PermissionReply, texts};
 

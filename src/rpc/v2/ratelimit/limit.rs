@@ -1,6 +1,7 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::id::OverrideId;
+
 use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
-use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
 use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};

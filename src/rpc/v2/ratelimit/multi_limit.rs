@@ -1,7 +1,8 @@
+use foundation::clock::Timestamp;
+use foundation::id::OverrideId;
+
 use super::limit::Limit;
-use crate::clock::Timestamp;
 use crate::domain::ratelimits::{self, LimitCheck, LimitResult};
-use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::reply::DegradableReply;
 

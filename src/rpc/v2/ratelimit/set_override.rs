@@ -1,6 +1,7 @@
-use crate::clock::Timestamp;
+use foundation::clock::Timestamp;
+use foundation::id::OverrideId;
+
 use crate::domain::ratelimits::overrides::{self, NewOverride};
-use crate::id::OverrideId;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
 use crate::rpc::v2::schemas::{Expires, LimitedName};

@@ -1,6 +1,6 @@
 //! Keys that may be used from some networks only.
 
-use keyward::model::Networks;
+use foundation::model::Networks;
 use serde_json::json;
 
 use super::{MINUTE, api_of, issued, verify_from};

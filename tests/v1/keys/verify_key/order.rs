@@ -16,8 +16,8 @@ both! {
         kw.verify_v1(&key.key, json!({})).await.is_v1("VALID");
         update(&kw, &key, json!({ "enabled": false, "expires": NOON.0 - 1 })).await;
         // Nobody's address is known here, so nobody is within.
-        let networks = keyward::model::Networks::parse("10.0.0.0/8").unwrap();
-        let networks = keyward::model::Networks::new(networks);
+        let networks = foundation::model::Networks::parse("10.0.0.0/8").unwrap();
+        let networks = foundation::model::Networks::new(networks);
         kw.set_api(&api, |settings| settings.allowed_networks = networks).await;
         let asked = |api: &str, permissions: Value| json!({
             "apiId": api, "authorization": { "permissions": permissions },

@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use keyward::config::OpenVerification;
-use keyward::model::Networks;
+use foundation::config::OpenVerification;
+use foundation::model::Networks;
 use serde_json::json;
 
 use super::{MINUTE, assert_unknown, issued, verify_from};
@@ -142,7 +142,7 @@ both! {
     }
 
     async fn minimal_verification_answers_the_result_and_the_limit_alone(kw) {
-        let change = |settings: &mut keyward::config::Settings| {
+        let change = |settings: &mut foundation::config::Settings| {
             settings.security.open_verification = OpenVerification::Minimal;
         };
         let kw = Keyward::start_with(kw.stack, change).await;
@@ -197,7 +197,7 @@ both! {
 
 #[test]
 fn where_nothing_is_set_anybody_may_ask_for_ten_thousand_a_minute() {
-    let settings = keyward::config::Config::default().check().unwrap();
+    let settings = foundation::config::Config::default().check().unwrap();
 
     let security = settings.security;
     assert_eq!(security.open_verification, OpenVerification::On);

@@ -1,6 +1,6 @@
 //! What is told of a key, with each outcome.
 
-use keyward::secret::KeyHash;
+use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
 use super::{MINUTE, api_of, assert_unknown, issued, issued_by, update};

@@ -1,6 +1,6 @@
 //! Bank and purse together against a plain number.
 
-use keyward::clock::Timestamp;
+use foundation::clock::Timestamp;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;

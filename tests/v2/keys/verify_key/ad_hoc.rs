@@ -21,7 +21,7 @@ fn detail(reply: &Reply) -> String {
 }
 
 async fn with_at_most(kw: &Keyward, counters: u64) -> Keyward {
-    let change = |settings: &mut keyward::config::Settings| {
+    let change = |settings: &mut foundation::config::Settings| {
         settings.security.ad_hoc_counters_max = counters;
     };
     Keyward::start_with(kw.stack, change).await

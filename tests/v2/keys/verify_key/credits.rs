@@ -1,8 +1,8 @@
 //! Uses: how they are spent, and how they come back.
 
-use keyward::id::KeyId;
-use keyward::store::freshness::CacheTag;
+use foundation::id::KeyId;
 use serde_json::{Value, json};
+use store::freshness::CacheTag;
 
 use super::valid_at_once;
 use crate::both;

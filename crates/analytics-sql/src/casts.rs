@@ -1,0 +1,168 @@
+//! From one type to another.
+
+use foundation::error::Result;
+use sqlparser::ast::{DataType, ExactNumberInfo};
+
+use super::fragment::Fragment;
+use super::functions::{self, Args};
+use super::types::{SqlDialect, Type, Typed};
+use super::{invalid, shown, times, type_domains};
+
+/// `CAST(… AS …)` and `…::…`.
+pub fn cast(engine: SqlDialect, value: Typed, to: &DataType) -> Result<Typed> {
+    let name = match to {
+        DataType::Nullable(inner) => return cast(engine, value, inner),
+        DataType::String(None) | DataType::Text => return to_text(engine, &value),
+        DataType::Int8(None)
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::UInt8
+        | DataType::UInt16
+        | DataType::UInt32
+        | DataType::UInt64
+        | DataType::Int(None)
+        | DataType::Integer(None)
+        | DataType::BigInt(None) => return to_int(engine, &value),
+        DataType::Float32 | DataType::Float64 | DataType::Float(ExactNumberInfo::None) => {
+            return to_float(engine, &value);
+        }
+        DataType::Bool | DataType::Boolean => {
+            return Ok(Typed { ty: Type::Bool, ..value.truth()? });
+        }
+        DataType::Date => "toDate",
+        DataType::Datetime(None) => "toDateTime",
+        DataType::Datetime64(..) => "toDateTime64",
+        other => return invalid(format!("there is no cast to {}", shown(&other.to_string()))),
+    };
+    functions::call(&Args { engine, now: 0, name, given: &[value] })
+}
+
+pub fn to_int(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+    let template = match &value.ty {
+        Type::Int => return Ok(value.clone()),
+        Type::Float => return Ok(float_to_int(engine, value)),
+        Type::Bool | Type::Flag => return value.clone().number("toInt64"),
+        Type::Null => "CAST({0} AS BIGINT)",
+        // A time is a number of seconds, and a day one of days.
+        Type::DateTime | Type::DateTime64 => {
+            times::quotient(engine, "({0} / 1000)", "intDiv({0}, 1000)")
+        }
+        Type::Date => times::quotient(engine, "({0} / 86400000)", "intDiv({0}, 86400000)"),
+        Type::Text => return Ok(text_to_int(engine, value)),
+        other => return invalid(format!("toInt64 does not take {other}")),
+    };
+    Ok(Typed::fill(template, Type::Int, &[value]))
+}
+
+/// What is too large is nothing.
+fn float_to_int(engine: SqlDialect, value: &Typed) -> Typed {
+    let sql = match engine {
+        SqlDialect::Postgres => Fragment::fill(
+            "CAST(NULLIF(NULLIF(GREATEST(LEAST(trunc({0}), 9223372036854774784), -9223372036854775808), 9223372036854774784), -9223372036854775808) AS BIGINT)",
+            &[&value.sql],
+        ),
+        SqlDialect::Sqlite => type_domains::int(engine, &value.sql),
+        SqlDialect::ClickHouse => Fragment::fill(
+            "CAST(CASE WHEN abs({0}) < 9223372036854774784 THEN {0} END AS BIGINT)",
+            &[&value.sql],
+        ),
+    };
+    Typed::of(sql, Type::Int, &[value])
+}
+
+/// What is no number is nothing.
+fn text_to_int(engine: SqlDialect, value: &Typed) -> Typed {
+    let pattern = Fragment::word("'^[-+]?[0-9]{1,18}$'");
+    let template = engine.pick([
+        "CASE WHEN {0} ~ {1} THEN CAST({0} AS BIGINT) END",
+        "CASE WHEN length({0}) < 20 AND trim({0}, '0123456789') IN ('', '-', '+') AND {0} GLOB '*[0-9]' THEN CAST({0} AS BIGINT) END",
+        "toInt64OrNull({0})",
+    ]);
+    Typed::of(Fragment::fill(template, &[&value.sql, &pattern]), Type::Int, &[value])
+}
+
+pub fn to_float(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+    match &value.ty {
+        Type::Float => Ok(value.clone()),
+        Type::Int | Type::Null => {
+            Ok(Typed::fill("CAST({0} AS DOUBLE PRECISION)", Type::Float, &[value]))
+        }
+        Type::Text => {
+            let pattern =
+                Fragment::word("'^-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?([eE][-+]?[0-9]{1,2})?$'");
+            let template = engine.pick([
+                "CASE WHEN {0} ~ {1} THEN CAST({0} AS DOUBLE PRECISION) END",
+                "CASE WHEN json_valid({0}) THEN CASE WHEN json_type({0}) IN ('integer', 'real') THEN CAST({0} AS DOUBLE PRECISION) END END",
+                "toFloat64OrNull({0})",
+            ]);
+            let sql = Fragment::fill(template, &[&value.sql, &pattern]);
+            Ok(Typed::of(type_domains::float(engine, &sql), Type::Float, &[value]))
+        }
+        _ => to_float(engine, &to_int(engine, value)?),
+    }
+}
+
+/// As it would stand in an answer. In Postgres a list of more than 64 KiB has no text.
+pub fn to_text(engine: SqlDialect, value: &Typed) -> Result<Typed> {
+    let template = match &value.ty {
+        Type::Text => return Ok(value.clone()),
+        Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
+        // Postgres makes the whole text before any of it is cut off.
+        Type::Array(_) => engine.pick([
+            "CASE WHEN pg_column_size({0}) <= 65536 THEN CAST({0} AS TEXT) END",
+            "CAST({0} AS TEXT)",
+            "CAST({0} AS TEXT)",
+        ]),
+        Type::Bool => "CASE WHEN {0} THEN 'true' WHEN NOT {0} THEN 'false' END",
+        Type::Flag => "CASE WHEN {0} THEN '1' WHEN NOT {0} THEN '0' END",
+        Type::DateTime => engine.pick([
+            "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
+            "datetime({0} / 1000, 'unixepoch')",
+            "toString(toDateTime(intDiv({0}, 1000), 'UTC'))",
+        ]),
+        Type::DateTime64 => engine.pick([
+            "to_char(to_timestamp(CAST({0} AS DOUBLE PRECISION) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')",
+            "strftime('%Y-%m-%d %H:%M:%f', CAST({0} AS DOUBLE PRECISION) / 1000, 'unixepoch')",
+            "(toString(toDateTime(intDiv({0}, 1000), 'UTC')) || '.' || substring(toString({0} % 1000 + 1000), 2, 3))",
+        ]),
+        Type::Date => engine.pick([
+            "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+            "date({0} / 1000, 'unixepoch')",
+            "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%F')",
+        ]),
+        Type::Interval(_) => return invalid("an INTERVAL is no text"),
+    };
+    Ok(Typed::fill(template, Type::Text, &[value]))
+}
+
+/// Texts one after the other; what is none becomes one. The first 4,096 characters of it, and of each list in it.
+pub fn concat(engine: SqlDialect, values: &[Typed]) -> Result<Typed> {
+    let texts = values.iter().map(|value| to_text(engine, value)).collect::<Result<Vec<_>>>()?;
+    let cut = |sql: &Fragment| {
+        let template = ["left({0}, 4096)", "substr({0}, 1, 4096)", "{0}"];
+        Fragment::fill(engine.pick(template), &[sql])
+    };
+    let parts = texts.iter().zip(values).map(|(text, value)| match value.ty {
+        Type::Array(_) => cut(&text.sql),
+        _ => text.sql.clone(),
+    });
+    let sql = cut(&joined(&parts.collect::<Vec<_>>(), &cut));
+    Ok(Typed::of(sql, Type::Text, &texts.iter().collect::<Vec<_>>()))
+}
+
+/// Halves one after the other, each cut: no text on the way is longer than two of them, however many parts there are, and
+/// the expression is not deep.
+fn joined(parts: &[Fragment], cut: &impl Fn(&Fragment) -> Fragment) -> Fragment {
+    match parts {
+        [part] => part.clone(),
+        parts => {
+            let (first, second) = parts.split_at(parts.len() / 2);
+            let half = |parts: &[Fragment]| match parts.len() {
+                0 | 1 => joined(parts, cut),
+                _ => cut(&joined(parts, cut)),
+            };
+            Fragment::fill("({0} || {1})", &[&half(first), &half(second)])
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What a SELECT reads from.
+
+use foundation::error::{QueryFault, Result};
+use sqlparser::ast::{JoinConstraint, ObjectName, TableFactor, TableWithJoins};
+
+use super::fragment::Fragment;
+use super::scope::{Column, Relation, Scope};
+use super::tables::Table;
+use super::translate::Translator;
+use super::types::{Origin, SqlDialect};
+use super::{fault, grammar, invalid, operators, shown, unsupported, views};
+
+impl Translator<'_> {
+    /// What names stand for, and what is written after FROM.
+    pub fn from<'q>(&mut self, from: &'q [TableWithJoins]) -> Result<(Scope<'q>, Fragment)> {
+        let mut scope = Scope::new(Vec::new());
+        let mut sql = Fragment::default();
+        for TableWithJoins { relation, joins } in from {
+            if !sql.is_empty() {
+                sql.append(&Fragment::word(" CROSS JOIN "));
+            }
+            sql.append(&self.relation(&mut scope, relation)?);
+            for join in joins {
+                let (words, constraint) = grammar::join(join)?;
+                if from.len() > 1 && [" RIGHT JOIN ", " FULL JOIN "].contains(&words) {
+                    return unsupported("RIGHT or FULL JOIN beside a comma");
+                }
+                let right = self.relation(&mut scope, &join.relation)?;
+                sql.append(&Fragment::list("", [&Fragment::word(words), &right]));
+                sql.append(&self.constraint(&mut scope, words, constraint)?);
+            }
+        }
+        Ok((scope, sql))
+    }
+
+    fn relation(&mut self, scope: &mut Scope<'_>, factor: &TableFactor) -> Result<Fragment> {
+        self.enter()?;
+        let (sql, relation) = match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+            } => {
+                if args.is_some() {
+                    return fault(QueryFault::Function, "functions cannot be read from");
+                }
+                let is_plain = with_hints.is_empty()
+                    && version.is_none()
+                    && !with_ordinality
+                    && partitions.is_empty()
+                    && json_path.is_none()
+                    && sample.is_none()
+                    && index_hints.is_empty();
+                if !is_plain {
+                    return unsupported("a word after a table's name");
+                }
+                let alias = alias.as_ref().map(grammar::table_alias).transpose()?;
+                self.table(name, alias.map(|alias| alias.value.as_str()))?
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample } => {
+                if *lateral || sample.is_some() {
+                    return unsupported("LATERAL or SAMPLE");
+                }
+                let rows = self.query(subquery, self.asked.inner_rows_max)?;
+                let name = self.name('t');
+                let alias = alias.as_ref().map(grammar::table_alias).transpose()?;
+                let columns = rows.seen_as(&name);
+                let relation = Relation { name: alias.map(|alias| alias.value.clone()), columns };
+                (Fragment::fill("({0}) AS {1}", &[&rows.sql, &name]), relation)
+            }
+            TableFactor::TableFunction { .. } | TableFactor::Function { .. } => {
+                return fault(QueryFault::Function, "functions cannot be read from");
+            }
+            _ => return unsupported("this after FROM"),
+        };
+        if let Some(name) = &relation.name
+            && scope.relations.iter().any(|known| known.name.as_ref() == Some(name))
+        {
+            return invalid(format!("two tables are called {}: name one with AS", shown(name)));
+        }
+        scope.relations.push(relation);
+        self.leave();
+        Ok(sql)
+    }
+
+    /// A query of WITH, or one of the public tables. There is nothing else to be named.
+    fn table(&mut self, name: &ObjectName, alias: Option<&str>) -> Result<(Fragment, Relation)> {
+        let Some(ident) = grammar::single(name) else {
+            return fault(
+                QueryFault::Table,
+                "a table is named by one word, without a database before it",
+            );
+        };
+        let own = self.name('t');
+        let called = Some(alias.unwrap_or(&ident.value).to_owned());
+        if let Some(cte) = self.ctes.iter().rev().find(|cte| cte.user_name == ident.value) {
+            let columns = cte.rows.seen_as(&own);
+            let sql = match self.engine {
+                SqlDialect::Postgres | SqlDialect::Sqlite => {
+                    Fragment::fill("{0} AS {1}", &[&cte.name, &own])
+                }
+                SqlDialect::ClickHouse => Fragment::fill("({0}) AS {1}", &[&cte.rows.sql, &own]),
+            };
+            return Ok((sql, Relation { name: called, columns }));
+        }
+        let family = self.asked.family;
+        let table = Table::named(&ident.value).filter(|table| table.family == family);
+        let Some(table) = table else {
+            let (name, names) = (shown(&ident.value), Table::names(family));
+            return fault(
+                QueryFault::Table,
+                format!("there is no table {name} to be read here; there are: {names}"),
+            );
+        };
+        let read = self.number();
+        let column = |(name, ty): (&'static str, _)| Column {
+            name: name.into(),
+            sql: Fragment::fill("{0}.{1}", &[&own, &Fragment::quoted(name)]),
+            ty,
+            time_of: (name == "time").then_some(table),
+            origin: Some(Origin { read, name }),
+            is_doubled: false,
+        };
+        let columns = table.columns().into_iter().map(column).collect();
+        let sql = self.fenced(table, read, &own);
+        Ok((sql, Relation { name: called, columns }))
+    }
+
+    /// A public table under a name: a view of the workspace's rows, behind a fence that no expression of the caller
+    /// crosses. An engine is free to compute an expression on any row that it has at hand, and would otherwise do so on
+    /// rows of other workspaces before it leaves them out. A subquery with OFFSET is one that Postgres and SQLite
+    /// neither take apart nor move conditions into; to ClickHouse, one with LIMIT is.
+    ///
+    /// Within the fence there may be [`Narrowing`](super::kinds::Narrowing)s, by which an engine finds its rows.
+    fn fenced(&self, table: &Table, read: usize, name: &Fragment) -> Fragment {
+        let view = match self.engine {
+            SqlDialect::ClickHouse => views::clickhouse::view(table, self.asked),
+            engine @ (SqlDialect::Postgres | SqlDialect::Sqlite) => {
+                views::view(table, engine, &self.asked.visible)
+            }
+        };
+        let template = self.engine.pick([
+            "(SELECT * FROM ({0}) AS {1}{2} OFFSET 0) AS {3}",
+            "(SELECT * FROM ({0}) AS {1}{2} LIMIT -1 OFFSET 0) AS {3}",
+            "(SELECT * FROM ({0}) AS {1}{2} LIMIT 1000000000000) AS {3}",
+        ]);
+        Fragment::fill(template, &[&view, &Fragment::name('f', read), &Fragment::gap(read), name])
+    }
+
+    /// ` ON …` of the relation that came last.
+    fn constraint<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        words: &'static str,
+        constraint: &'q JoinConstraint,
+    ) -> Result<Fragment> {
+        if self.engine != SqlDialect::ClickHouse {
+            return self.joined_by(scope, words, constraint);
+        }
+        let plain = hidden_keys(scope, words);
+        let joined = self.joined_by(scope, words, constraint)?;
+        for (column, sql) in columns_of(scope).zip(plain) {
+            column.sql = sql;
+        }
+        Ok(joined)
+    }
+
+    fn joined_by<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        words: &'static str,
+        constraint: &'q JoinConstraint,
+    ) -> Result<Fragment> {
+        let is_cross = words == " CROSS JOIN ";
+        match constraint {
+            JoinConstraint::On(condition) if !is_cross => {
+                scope.is_condition = true;
+                let condition = self.expr(scope, condition)?.truth()?;
+                scope.is_condition = false;
+                if !scope.unnested.is_empty() {
+                    return invalid("arrayJoin cannot stand in ON");
+                }
+                Ok(Fragment::fill(" ON {0}", &[&condition.sql]))
+            }
+            JoinConstraint::Using(names) if !is_cross && words != " FULL JOIN " => {
+                using(scope, words, names)
+            }
+            JoinConstraint::None if is_cross => Ok(Fragment::default()),
+            JoinConstraint::None | JoinConstraint::On(_) => {
+                invalid("a JOIN has ON or USING, and a CROSS JOIN has none")
+            }
+            JoinConstraint::Natural | JoinConstraint::Using(_) => unsupported("this kind of JOIN"),
+        }
+    }
+}
+
+fn columns_of<'s>(scope: &'s mut Scope<'_>) -> impl Iterator<Item = &'s mut Column> {
+    scope.relations.iter_mut().flat_map(|relation| &mut relation.columns)
+}
+
+/// Old versions of ClickHouse give a plain column after ON where there should be NULL: the key that was looked for, or
+/// 0. So it is written as an expression there, and this is what it was.
+fn hidden_keys(scope: &mut Scope<'_>, words: &'static str) -> Vec<Fragment> {
+    let plain = columns_of(scope).map(|column| column.sql.clone()).collect();
+    let last = scope.relations.len().saturating_sub(1);
+    // Where the left side may be missing, an old version had better refuse than be wrong.
+    let from = if [" RIGHT JOIN ", " FULL JOIN "].contains(&words) { 0 } else { last };
+    for column in scope.relations[from..].iter_mut().flat_map(|relation| &mut relation.columns) {
+        column.sql = Fragment::fill("materialize({0})", &[&column.sql]);
+    }
+    plain
+}
+
+fn using(scope: &mut Scope<'_>, words: &'static str, names: &[ObjectName]) -> Result<Fragment> {
+    let mut equal = Vec::new();
+    let Some((right, left)) = scope.relations.split_last_mut() else {
+        return invalid("there is nothing to join");
+    };
+    for name in names {
+        let Some(name) = grammar::single(name) else {
+            return invalid("USING takes the names of columns");
+        };
+        let named = |column: &&mut Column| *column.name == *name.value;
+        let mut lefts = left
+            .iter_mut()
+            .flat_map(|relation| &mut relation.columns)
+            .filter(|column| !column.is_doubled)
+            .filter(named);
+        let here = right.columns.iter_mut().find(|column| *column.name == *name.value);
+        let (Some(there), None, Some(here)) = (lefts.next(), lefts.next(), here) else {
+            let name = shown(&name.value);
+            return invalid(format!("both sides of the JOIN have one column {name}"));
+        };
+        let same = operators::equal(there.typed(), here.typed())?;
+        equal.push(same.sql);
+        // The side whose rows are all kept tells the value.
+        let hidden = if words == " RIGHT JOIN " { there } else { here };
+        hidden.is_doubled = true;
+    }
+    Ok(Fragment::fill(" ON {0}", &[&Fragment::list(" AND ", &equal)]))
+}

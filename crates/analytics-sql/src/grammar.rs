@@ -1,0 +1,303 @@
+//! What a query may be made of: every part of the syntax tree is named here, and either handed on or refused.
+//!
+//! The trees are taken apart without `..`, so that a part which a later version of the parser adds does not compile
+//! before somebody has decided about it.
+
+use foundation::error::{QueryFault, Result};
+use sqlparser::ast::{
+    Cte, Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
+    JoinOperator, LimitClause, ObjectName, ObjectNamePart, Offset, OrderBy, OrderByExpr,
+    OrderByKind, OrderByOptions, OrderBySort, Query, Select, SelectFlavor, SelectItem, SetExpr,
+    TableAlias, TableWithJoins, WildcardAdditionalOptions, WindowSpec, WindowType, With,
+};
+
+use super::{fault, invalid, unsupported};
+
+pub struct QueryParts<'q> {
+    pub ctes: &'q [Cte],
+    pub body: &'q SetExpr,
+    pub order_by: &'q [OrderByExpr],
+    pub limit: Option<&'q Expr>,
+    pub offset: Option<&'q Expr>,
+}
+
+pub fn query(query: &Query) -> Result<QueryParts<'_>> {
+    let Query {
+        with,
+        body,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    refuse(fetch.is_some(), "FETCH")?;
+    refuse(!locks.is_empty() || for_clause.is_some(), "FOR")?;
+    refuse(settings.is_some(), "SETTINGS")?;
+    refuse(format_clause.is_some(), "FORMAT")?;
+    refuse(!pipe_operators.is_empty(), "|>")?;
+    let ctes: &[Cte] = match with {
+        None => &[],
+        Some(With { with_token: _, recursive, cte_tables }) => {
+            refuse(*recursive, "WITH RECURSIVE")?;
+            cte_tables
+        }
+    };
+    let (limit, offset) = match limit_clause {
+        None => (None, None),
+        Some(LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
+        Some(LimitClause::LimitOffset { limit, offset, limit_by }) => {
+            refuse(!limit_by.is_empty(), "LIMIT BY")?;
+            let offset = offset.as_ref().map(|Offset { value, rows: _ }| value);
+            (limit.as_ref(), offset)
+        }
+    };
+    let order_by = order_by.as_ref().map_or(Ok(&[][..]), order)?;
+    Ok(QueryParts { ctes, body, order_by, limit, offset })
+}
+
+fn order(order_by: &OrderBy) -> Result<&[OrderByExpr]> {
+    let OrderBy { kind, interpolate } = order_by;
+    refuse(interpolate.is_some(), "INTERPOLATE")?;
+    match kind {
+        OrderByKind::All(_) => unsupported("ORDER BY ALL"),
+        OrderByKind::Expressions(expressions) => Ok(expressions),
+    }
+}
+
+/// What is sorted by, and how: `DESC`, and where `NULL` goes.
+pub fn order_by(by: &OrderByExpr) -> Result<(&Expr, &'static str)> {
+    let OrderByExpr { expr, options: OrderByOptions { sort, nulls_first }, with_fill } = by;
+    refuse(with_fill.is_some(), "WITH FILL")?;
+    let is_descending = match sort {
+        None | Some(OrderBySort::Asc) => false,
+        Some(OrderBySort::Desc) => true,
+        Some(OrderBySort::Using(_)) => return unsupported("ORDER BY … USING"),
+    };
+    Ok((
+        expr,
+        match (is_descending, nulls_first) {
+            (false, Some(true)) => " ASC NULLS FIRST",
+            (false, Some(false) | None) => " ASC NULLS LAST",
+            (true, Some(true)) => " DESC NULLS FIRST",
+            (true, Some(false) | None) => " DESC NULLS LAST",
+        },
+    ))
+}
+
+pub struct SelectParts<'q> {
+    pub is_distinct: bool,
+    pub items: &'q [SelectItem],
+    pub from: &'q [TableWithJoins],
+    pub conditions: Vec<&'q Expr>,
+    pub group_by: &'q [Expr],
+    pub having: Option<&'q Expr>,
+}
+
+pub fn select(select: &Select) -> Result<SelectParts<'_>> {
+    let Select {
+        select_token: _,
+        optimizer_hints,
+        distinct,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        projection,
+        exclude,
+        into,
+        from,
+        lateral_views,
+        prewhere,
+        selection,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having,
+        named_window,
+        qualify,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor,
+    } = select;
+    refuse(!optimizer_hints.is_empty() || select_modifiers.is_some(), "a hint")?;
+    refuse(top.is_some(), "TOP")?;
+    refuse(exclude.is_some(), "EXCLUDE")?;
+    refuse(into.is_some(), "INTO")?;
+    refuse(!lateral_views.is_empty(), "LATERAL VIEW")?;
+    refuse(!connect_by.is_empty(), "CONNECT BY")?;
+    refuse(!cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty(), "SORT BY")?;
+    refuse(!named_window.is_empty(), "WINDOW")?;
+    refuse(qualify.is_some(), "QUALIFY")?;
+    refuse(value_table_mode.is_some(), "SELECT AS")?;
+    refuse(*flavor != SelectFlavor::Standard, "FROM before SELECT")?;
+    if from.is_empty() {
+        return invalid("the query, or a part of it, reads from no table: FROM is missing");
+    }
+    let is_distinct = match distinct {
+        None | Some(Distinct::All) => false,
+        Some(Distinct::Distinct) => true,
+        Some(Distinct::On(_)) => return unsupported("DISTINCT ON"),
+    };
+    let group_by = match group_by {
+        GroupByExpr::All(_) => return unsupported("GROUP BY ALL"),
+        GroupByExpr::Expressions(expressions, modifiers) => {
+            refuse(!modifiers.is_empty(), "GROUP BY … WITH")?;
+            expressions
+        }
+    };
+    let conditions = prewhere.iter().chain(selection).collect();
+    let having = having.as_ref();
+    Ok(SelectParts { is_distinct, items: projection, from, conditions, group_by, having })
+}
+
+pub fn cte(cte: &Cte) -> Result<(&Ident, &Query)> {
+    let Cte { alias, query, from, materialized, closing_paren_token: _ } = cte;
+    refuse(from.is_some() || materialized.is_some(), "a hint for WITH")?;
+    Ok((table_alias(alias)?, query))
+}
+
+pub fn table_alias(alias: &TableAlias) -> Result<&Ident> {
+    let TableAlias { explicit: _, name, columns, at } = alias;
+    refuse(!columns.is_empty() || at.is_some(), "names of columns after the name of a table")?;
+    Ok(name)
+}
+
+pub fn star(options: &WildcardAdditionalOptions) -> Result<()> {
+    let WildcardAdditionalOptions {
+        wildcard_token: _,
+        opt_ilike,
+        opt_exclude,
+        opt_except,
+        opt_replace,
+        opt_rename,
+        opt_alias,
+    } = options;
+    refuse(
+        opt_ilike.is_some()
+            || opt_exclude.is_some()
+            || opt_except.is_some()
+            || opt_replace.is_some()
+            || opt_rename.is_some()
+            || opt_alias.is_some(),
+        "a word after *",
+    )
+}
+
+/// How tables are joined: the words for it, and the condition.
+pub fn join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
+    let Join { relation: _, global, join_operator } = join;
+    refuse(*global, "GLOBAL JOIN")?;
+    match join_operator {
+        JoinOperator::Join(on) | JoinOperator::Inner(on) => Ok((" JOIN ", on)),
+        JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => Ok((" LEFT JOIN ", on)),
+        JoinOperator::Right(on) | JoinOperator::RightOuter(on) => Ok((" RIGHT JOIN ", on)),
+        JoinOperator::FullOuter(on) => Ok((" FULL JOIN ", on)),
+        JoinOperator::CrossJoin(on) => Ok((" CROSS JOIN ", on)),
+        JoinOperator::ArrayJoin | JoinOperator::LeftArrayJoin | JoinOperator::InnerArrayJoin => {
+            unsupported("ARRAY JOIN (arrayJoin(…) in its place)")
+        }
+        JoinOperator::Semi(_)
+        | JoinOperator::LeftSemi(_)
+        | JoinOperator::RightSemi(_)
+        | JoinOperator::Anti(_)
+        | JoinOperator::LeftAnti(_)
+        | JoinOperator::RightAnti(_)
+        | JoinOperator::CrossApply
+        | JoinOperator::OuterApply
+        | JoinOperator::AsOf { .. }
+        | JoinOperator::StraightJoin(_) => unsupported("this kind of JOIN"),
+    }
+}
+
+/// What a function is given.
+pub enum Given<'q> {
+    Expr(&'q Expr),
+    /// `count(*)`.
+    Star,
+}
+
+pub struct Call<'q> {
+    pub name: &'q str,
+    /// `quantile(0.95)(…)`.
+    pub parameters: Vec<Given<'q>>,
+    pub is_distinct: bool,
+    pub given: Vec<Given<'q>>,
+    pub over: Option<&'q WindowSpec>,
+}
+
+pub fn call(function: &Function) -> Result<Call<'_>> {
+    let Function {
+        name,
+        uses_odbc_syntax,
+        parameters,
+        args,
+        within_group,
+        filter,
+        null_treatment,
+        over,
+    } = function;
+    let name = function_name(name)?;
+    refuse(*uses_odbc_syntax, "{fn …}")?;
+    refuse(!within_group.is_empty(), "WITHIN GROUP")?;
+    refuse(null_treatment.is_some(), "IGNORE NULLS")?;
+    refuse(filter.is_some(), "FILTER")?;
+    let over = match over {
+        None => None,
+        Some(WindowType::WindowSpec(window)) => Some(window),
+        Some(WindowType::NamedWindow(_)) => return unsupported("OVER with a name"),
+    };
+    let (is_distinct, given) = arguments(args)?;
+    let (is_odd, parameters) = arguments(parameters)?;
+    refuse(is_odd, "DISTINCT among parameters")?;
+    Ok(Call { name, parameters, is_distinct, given, over })
+}
+
+fn function_name(name: &ObjectName) -> Result<&str> {
+    match single(name) {
+        Some(name) => Ok(&name.value),
+        None => fault(QueryFault::Function, "a function is named by one word"),
+    }
+}
+
+fn arguments(arguments: &FunctionArguments) -> Result<(bool, Vec<Given<'_>>)> {
+    match arguments {
+        FunctionArguments::None => Ok((false, Vec::new())),
+        FunctionArguments::Subquery(_) => unsupported("a subquery without parentheses of its own"),
+        FunctionArguments::List(FunctionArgumentList { duplicate_treatment, args, clauses }) => {
+            refuse(!clauses.is_empty(), "a clause among arguments")?;
+            let is_distinct = *duplicate_treatment == Some(DuplicateTreatment::Distinct);
+            let given = args.iter().map(argument).collect::<Result<_>>()?;
+            Ok((is_distinct, given))
+        }
+    }
+}
+
+fn argument(argument: &FunctionArg) -> Result<Given<'_>> {
+    match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Ok(Given::Expr(expr)),
+        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => Ok(Given::Star),
+        FunctionArg::Unnamed(
+            FunctionArgExpr::QualifiedWildcard(_) | FunctionArgExpr::WildcardWithOptions(_),
+        )
+        | FunctionArg::Named { .. }
+        | FunctionArg::ExprNamed { .. } => unsupported("this kind of argument"),
+    }
+}
+
+/// The one word of a name.
+pub fn single(name: &ObjectName) -> Option<&Ident> {
+    match &name.0[..] {
+        [ObjectNamePart::Identifier(name)] => Some(name),
+        _ => None,
+    }
+}
+
+fn refuse(is_there: bool, what: &str) -> Result<()> {
+    if is_there { unsupported(what) } else { Ok(()) }
+}

@@ -1,0 +1,100 @@
+//! From text to a syntax tree of one SELECT, within bounds.
+
+use foundation::error::{QueryFault, Result};
+use sqlparser::ast::{Query, Statement};
+use sqlparser::dialect::ClickHouseDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use super::{fault, invalid};
+
+/// The longest query.
+pub const LENGTH_MAX_BYTES: usize = 16 * 1024;
+/// The most words, numbers and signs. A tree is never deeper than that, however it is read.
+const TOKENS_MAX: usize = 8_000;
+/// How deep the parser goes. What is deeper than [`super::DEPTH_MAX`] is refused in any case; the parser counts other
+/// steps.
+const RECURSION_MAX: usize = 150;
+/// The most lambdas. The parser reads the rest of a query twice for each that it has tried.
+const LAMBDAS_MAX: usize = 8;
+/// The longest message of the parser that is passed on.
+const MESSAGE_MAX: usize = 300;
+
+pub fn parse(text: &str) -> Result<Query> {
+    if text.len() > LENGTH_MAX_BYTES {
+        return invalid(format!("the query is longer than {LENGTH_MAX_BYTES} bytes"));
+    }
+    if text.contains('\0') {
+        return invalid("the query holds a NUL character");
+    }
+    let dialect = ClickHouseDialect {};
+    // What a text's escapes mean is said in `literals`.
+    let tokens = Tokenizer::new(&dialect, text).with_unescape(false).tokenize_with_location();
+    let tokens = tokens.or_else(|e| invalid(parse_error_message(&e.to_string())))?;
+    let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
+    if count > TOKENS_MAX {
+        return invalid(format!("the query has more than {TOKENS_MAX} words and signs"));
+    }
+    refuse_slow(&tokens)?;
+    let starts_as_select = tokens
+        .iter()
+        .find(|token| !matches!(token.token, Token::Whitespace(_)))
+        .is_none_or(|token| match &token.token {
+            Token::Word(word) => {
+                ["select", "with"].iter().any(|start| word.value.eq_ignore_ascii_case(start))
+            }
+            Token::LParen => true,
+            _ => false,
+        });
+    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
+    match parser.with_tokens_with_locations(tokens).parse_statements() {
+        Ok(statements) => only_select(statements),
+        Err(_) if !starts_as_select => not_a_select(),
+        Err(ParserError::RecursionLimitExceeded) => invalid("the query is nested too deeply"),
+        Err(ParserError::TokenizerError(e) | ParserError::ParserError(e)) => {
+            invalid(parse_error_message(&e))
+        }
+    }
+}
+
+/// Refuses what the parser takes exponential time for where it is nested: it tries one form, and then reads the same text
+/// again in another one.
+fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut tokens =
+        tokens.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)));
+    let (mut lambdas, mut previous) = (0, None);
+    tokens.try_for_each(|token| {
+        match (previous.replace(token), token) {
+            (Some(Token::Word(word)), Token::LParen)
+                if word.value.eq_ignore_ascii_case("position") =>
+            {
+                return fault(QueryFault::Function, "there is no function position");
+            }
+            (_, Token::Arrow) => lambdas += 1,
+            _ => {}
+        }
+        match lambdas > LAMBDAS_MAX {
+            true => invalid(format!("the query has more than {LAMBDAS_MAX} lambdas")),
+            false => Ok(()),
+        }
+    })
+}
+
+fn only_select(statements: Vec<Statement>) -> Result<Query> {
+    let mut statements = statements.into_iter();
+    match (statements.next(), statements.next()) {
+        (None, _) => invalid("the query is empty"),
+        (Some(_), Some(_)) => invalid("a query is one statement"),
+        (Some(Statement::Query(query)), None) => Ok(*query),
+        (Some(_), None) => not_a_select(),
+    }
+}
+
+pub fn not_a_select<T>() -> Result<T> {
+    fault(QueryFault::Type, "only SELECT can be asked")
+}
+
+/// The parser tells of nothing but the query itself.
+fn parse_error_message(message: &str) -> String {
+    format!("the query cannot be read: {}", message.chars().take(MESSAGE_MAX).collect::<String>())
+}

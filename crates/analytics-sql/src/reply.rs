@@ -1,0 +1,97 @@
+//! From the rows of an engine to the objects of an answer.
+
+use std::fmt::Write as _;
+
+use foundation::error::{Error, Result};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::times;
+use super::types::Type;
+
+/// A column of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub ty: Type,
+}
+
+/// An object with the columns in their order, from a JSON list of their values.
+pub fn object(columns: &[Column], row: &str) -> Result<Box<RawValue>> {
+    let broken = |e: serde_json::Error| Error::Internal(format!("a row of events: {e}"));
+    let values: Vec<Value> = serde_json::from_str(row).map_err(broken)?;
+    let mut text = String::with_capacity(row.len() * 2);
+    for (column, value) in columns.iter().zip(&values) {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        let name = serde_json::to_string(&column.name).map_err(broken)?;
+        let _ = write!(text, "{name}:{}", shown(&column.ty, value));
+    }
+    text.push('}');
+    RawValue::from_string(text).map_err(broken)
+}
+
+fn shown(ty: &Type, value: &Value) -> Value {
+    match (ty, value) {
+        (Type::Array(of), Value::Array(items)) => {
+            items.iter().map(|item| shown(of, item)).collect()
+        }
+        (Type::Bool, Value::Number(number)) => (number.as_i64() != Some(0)).into(),
+        (Type::Flag, Value::Bool(is_true)) => i64::from(*is_true).into(),
+        (Type::Date | Type::DateTime | Type::DateTime64, Value::Number(number)) => {
+            number.as_i64().and_then(|at| time(ty, at)).into()
+        }
+        (Type::Float, Value::Number(number)) => number.as_f64().map_or(Value::Null, float),
+        (Type::Float, Value::String(text)) => text.parse().map_or(Value::Null, float),
+        (_, value) => value.clone(),
+    }
+}
+
+/// Without a point where it needs none; what is no number, or without end, is nothing.
+fn float(value: f64) -> Value {
+    /// Up to here every whole number has a float of its own.
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() <= WHOLE_MAX {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
+        return (value as i64).into();
+    }
+    value.into()
+}
+
+fn time(ty: &Type, at: i64) -> Option<String> {
+    let civil = times::civil(at)?;
+    Some(match ty {
+        Type::Date => civil.strftime("%Y-%m-%d").to_string(),
+        Type::DateTime64 => civil.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        _ => civil.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_by_their_types_in_the_order_of_the_columns() {
+        let column = |name: &str, ty| Column { name: name.into(), ty };
+        let columns = [
+            column("z", Type::DateTime),
+            column("a", Type::array(Type::Date)),
+            column("passed", Type::Bool),
+            column("same", Type::Flag),
+            column("rate", Type::Float),
+            column("mean", Type::Float),
+            column("at \"once\"", Type::DateTime64),
+        ];
+
+        let row = r#"[1773144000000, [1773144000000], 1, true, "NaN", 2.0, 1773144000250]"#;
+        let object = object(&columns, row).expect("a row");
+
+        assert_eq!(
+            object.get(),
+            concat!(
+                r#"{"z":"2026-03-10 12:00:00","a":["2026-03-10"],"passed":true,"same":1,"rate":null,"mean":2,"#,
+                r#""at \"once\"":"2026-03-10 12:00:00.250"}"#
+            )
+        );
+    }
+}

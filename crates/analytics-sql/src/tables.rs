@@ -1,0 +1,153 @@
+//! The tables that a query may read, as their readers know them.
+
+use foundation::model::Retention;
+
+use super::types::Type;
+
+/// What a table tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Verifications,
+    Ratelimits,
+}
+
+/// What a row of a table stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grain {
+    /// One event.
+    Event,
+    Minute,
+    Hour,
+    Day,
+    Month,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Table {
+    pub name: &'static str,
+    pub family: Family,
+    pub grain: Grain,
+}
+
+const fn table(name: &'static str, family: Family, grain: Grain) -> Table {
+    Table { name, family, grain }
+}
+
+pub static TABLES: [Table; 10] = [
+    table("key_verifications_v1", Family::Verifications, Grain::Event),
+    table("key_verifications_per_minute_v1", Family::Verifications, Grain::Minute),
+    table("key_verifications_per_hour_v1", Family::Verifications, Grain::Hour),
+    table("key_verifications_per_day_v1", Family::Verifications, Grain::Day),
+    table("key_verifications_per_month_v1", Family::Verifications, Grain::Month),
+    table("ratelimits_v1", Family::Ratelimits, Grain::Event),
+    table("ratelimits_per_minute_v1", Family::Ratelimits, Grain::Minute),
+    table("ratelimits_per_hour_v1", Family::Ratelimits, Grain::Hour),
+    table("ratelimits_per_day_v1", Family::Ratelimits, Grain::Day),
+    table("ratelimits_per_month_v1", Family::Ratelimits, Grain::Month),
+];
+
+impl Table {
+    /// Letter by letter, as names are compared.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        TABLES.iter().find(|table| table.name == name)
+    }
+
+    /// Whether a name could be taken for that of a table.
+    pub fn resembles(name: &str) -> bool {
+        TABLES.iter().any(|table| table.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Those of a family, for a message.
+    pub fn names(family: Family) -> String {
+        let names = TABLES.iter().filter(|table| table.family == family).map(|table| table.name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The columns, in the order in which `*` gives them.
+    pub fn columns(&self) -> Vec<(&'static str, Type)> {
+        match (self.family, self.grain) {
+            (Family::Verifications, Grain::Event) => vec![
+                ("request_id", Type::Text),
+                ("time", Type::Int),
+                ("workspace_id", Type::Text),
+                ("key_space_id", Type::Text),
+                ("identity_id", Type::Text),
+                ("external_id", Type::Text),
+                ("key_id", Type::Text),
+                ("region", Type::Text),
+                ("source", Type::Text),
+                ("app_id", Type::Text),
+                ("outcome", Type::Text),
+                ("tags", Type::array(Type::Text)),
+                ("spent_credits", Type::Int),
+                ("latency", Type::Float),
+            ],
+            (Family::Verifications, grain) => vec![
+                ("time", grain.time()),
+                ("workspace_id", Type::Text),
+                ("key_space_id", Type::Text),
+                ("identity_id", Type::Text),
+                ("external_id", Type::Text),
+                ("key_id", Type::Text),
+                ("outcome", Type::Text),
+                ("source", Type::Text),
+                ("app_id", Type::Text),
+                ("tags", Type::array(Type::Text)),
+                ("count", Type::Int),
+                ("spent_credits", Type::Int),
+                ("latency_avg", Type::Float),
+                ("latency_p75", Type::Float),
+                ("latency_p99", Type::Float),
+            ],
+            (Family::Ratelimits, Grain::Event) => vec![
+                ("request_id", Type::Text),
+                ("time", Type::Int),
+                ("workspace_id", Type::Text),
+                ("namespace_id", Type::Text),
+                ("identifier", Type::Text),
+                ("passed", Type::Bool),
+                ("latency", Type::Float),
+                ("override_id", Type::Text),
+                ("limit", Type::Int),
+                ("remaining", Type::Int),
+                ("reset_at", Type::Int),
+                ("tokens", Type::Int),
+            ],
+            (Family::Ratelimits, grain) => vec![
+                ("time", grain.time()),
+                ("workspace_id", Type::Text),
+                ("namespace_id", Type::Text),
+                ("identifier", Type::Text),
+                ("passed", Type::Int),
+                ("total", Type::Int),
+                ("total_tokens", Type::Int),
+                ("passed_tokens", Type::Int),
+                ("latency_avg", Type::Float),
+                ("latency_p75", Type::Float),
+                ("latency_p99", Type::Float),
+            ],
+        }
+    }
+}
+
+impl Grain {
+    /// How many days a table goes back.
+    pub fn days(self, kept: &Retention) -> u32 {
+        match self {
+            Self::Event => kept.raw,
+            Self::Minute => kept.minute,
+            Self::Hour => kept.hour,
+            Self::Day => kept.day,
+            Self::Month => kept.month,
+        }
+    }
+
+    /// The type of the column `time`.
+    fn time(self) -> Type {
+        match self {
+            Self::Event => Type::Int,
+            Self::Minute | Self::Hour => Type::DateTime,
+            Self::Day | Self::Month => Type::Date,
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Times: reading them, moving them, cutting them to a unit. What is known beforehand is computed here, so that the
+//! engines get a number, and the bounds of a query can be seen.
+
+use foundation::error::Result;
+use jiff::Span;
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use sqlparser::ast::{DataType, DateTimeField, TypedString, Value};
+
+use super::fragment::Fragment;
+use super::functions::Args;
+use super::tables::Grain;
+use super::types::{SqlDialect, Type, Typed, Unit};
+use super::{invalid, shown, type_domains, unsupported};
+
+pub const SECOND_MS: i64 = 1_000;
+const MINUTE_MS: i64 = 60 * SECOND_MS;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+pub const DAY_MS: i64 = 24 * HOUR_MS;
+const WEEK_MS: i64 = 7 * DAY_MS;
+/// The first Sunday and the first Monday are so long before the unix epoch, which is a Thursday.
+const SUNDAY_MS: i64 = 4 * DAY_MS;
+const MONDAY_MS: i64 = 3 * DAY_MS;
+
+impl Unit {
+    /// By its name in any letter case: `hour`.
+    pub fn named(name: &str) -> Option<Self> {
+        const UNITS: [Unit; 11] = [
+            Unit::Nanosecond,
+            Unit::Microsecond,
+            Unit::Millisecond,
+            Unit::Second,
+            Unit::Minute,
+            Unit::Hour,
+            Unit::Day,
+            Unit::Week,
+            Unit::Month,
+            Unit::Quarter,
+            Unit::Year,
+        ];
+        UNITS.into_iter().find(|unit| format!("{unit:?}").eq_ignore_ascii_case(name))
+    }
+
+    /// As it stands after INTERVAL, one or several.
+    pub fn of_field(field: &DateTimeField) -> Option<Self> {
+        let name = field.to_string();
+        Self::named(&name).or_else(|| Self::named(name.strip_suffix(['s', 'S'])?))
+    }
+
+    /// Its length; nothing if that differs.
+    fn ms(self) -> Option<i64> {
+        match self {
+            Self::Nanosecond | Self::Microsecond | Self::Month | Self::Quarter | Self::Year => None,
+            Self::Millisecond => Some(1),
+            Self::Second => Some(SECOND_MS),
+            Self::Minute => Some(MINUTE_MS),
+            Self::Hour => Some(HOUR_MS),
+            Self::Day => Some(DAY_MS),
+            Self::Week => Some(WEEK_MS),
+        }
+    }
+
+    fn months(self) -> Option<i64> {
+        match self {
+            Self::Month => Some(1),
+            Self::Quarter => Some(3),
+            Self::Year => Some(12),
+            _ => None,
+        }
+    }
+}
+
+/// How whole numbers are divided so that a whole number comes out: everywhere but in ClickHouse by `/`.
+pub fn quotient(
+    engine: SqlDialect,
+    others: &'static str,
+    clickhouse: &'static str,
+) -> &'static str {
+    engine.pick([others, others, clickhouse])
+}
+
+/// So many of a unit.
+pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
+    let value = match value.known_text() {
+        Some(text) => match text.trim().parse() {
+            Ok(count) => Typed::int(count, Type::Int),
+            Err(_) => return invalid("an INTERVAL is a whole number of a unit"),
+        },
+        None => value,
+    };
+    if value.ty != Type::Int {
+        return invalid("an INTERVAL is a whole number of a unit");
+    }
+    Ok(Typed { ty: Type::Interval(unit), ..value })
+}
+
+/// `+` and `-` with a time.
+pub fn moved(engine: SqlDialect, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
+    if left.ty.is_time() && right.ty.is_time() && is_minus {
+        let in_days = left.ty == Type::Date && right.ty == Type::Date;
+        let template = if in_days {
+            quotient(engine, "(({0} - {1}) / 86400000)", "intDiv({0} - {1}, 86400000)")
+        } else {
+            let clickhouse = "(intDiv({0}, 1000) - intDiv({1}, 1000))";
+            quotient(engine, "({0} / 1000 - {1} / 1000)", clickhouse)
+        };
+        return Ok(Typed::fill(template, Type::Int, &[&left, &right]));
+    }
+    let (time, by) = match right.ty.is_time() {
+        true if !is_minus => (right, left),
+        _ => (left, right),
+    };
+    let unit = match (&time.ty, &by.ty) {
+        (Type::Date, Type::Int) => Unit::Day,
+        (ty, Type::Int) if ty.is_time() => Unit::Second,
+        (ty, Type::Interval(unit)) if ty.is_time() => *unit,
+        (a, b) => return invalid(format!("{a} and {b} cannot be added or subtracted")),
+    };
+    let ty = match (&time.ty, unit) {
+        (Type::Date, Unit::Day | Unit::Week | Unit::Month | Unit::Quarter | Unit::Year) => {
+            Type::Date
+        }
+        (_, Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond) => Type::DateTime64,
+        (Type::Date, _) => Type::DateTime,
+        (ty, _) => ty.clone(),
+    };
+    if let (Some(at), Some(count)) = (time.known_int(), by.known_int()) {
+        let count = if is_minus { count.checked_neg() } else { Some(count) };
+        return match count.and_then(|count| later(at, count, unit)) {
+            Some(moved) => known(moved, ty),
+            None => out_of_range(),
+        };
+    }
+    let sql = type_domains::time(engine, &moved_sql(engine, &time.sql, &by, unit, is_minus));
+    Ok(Typed::of(sql, ty, &[&time, &by]))
+}
+
+/// A time that is known.
+pub fn known(at: i64, ty: Type) -> Result<Typed> {
+    if type_domains::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
+}
+
+pub fn out_of_range<T>() -> Result<T> {
+    invalid("a time is out of range: times are from year 1 to year 9999")
+}
+
+fn later(at: i64, count: i64, unit: Unit) -> Option<i64> {
+    if let Some(ms) = unit.ms() {
+        return at.checked_add(count.checked_mul(ms)?);
+    }
+    match unit.months() {
+        Some(months) => {
+            let span = Span::new().try_months(count.checked_mul(months)?).ok()?;
+            ms(civil(at)?.checked_add(span).ok()?)
+        }
+        None if unit == Unit::Microsecond => at.checked_add(count / 1_000),
+        None => at.checked_add(count / 1_000_000),
+    }
+}
+
+fn moved_sql(
+    engine: SqlDialect,
+    time: &Fragment,
+    count: &Typed,
+    unit: Unit,
+    is_minus: bool,
+) -> Fragment {
+    let signed = |number: i64| Fragment::int(if is_minus { -number } else { number });
+    let wide = type_domains::exact(engine, count);
+    if let Some(ms) = unit.ms() {
+        return Fragment::fill("({0} + {1} * {2})", &[time, &wide, &signed(ms)]);
+    }
+    let Some(months) = unit.months() else {
+        let part = signed(if unit == Unit::Microsecond { 1_000 } else { 1_000_000 });
+        let template = quotient(engine, "({0} + {1} / {2})", "({0} + intDiv({1}, {2}))");
+        return Fragment::fill(template, &[time, &count.sql, &part]);
+    };
+    let months =
+        type_domains::months(engine, &Fragment::fill("({0} * {1})", &[&wide, &signed(months)]));
+    let template = engine.pick([
+        "(CAST(EXTRACT(EPOCH FROM ((to_timestamp({0} / 1000) AT TIME ZONE 'UTC') + make_interval(months => {1}))) AS BIGINT) * 1000 + {0} % 1000)",
+        "(unixepoch({0} / 1000, 'unixepoch', {1} || ' months', 'floor') * 1000 + {0} % 1000)",
+        "(toInt64(toUnixTimestamp(addMonths(toDateTime(intDiv({0}, 1000), 'UTC'), {1}))) * 1000 + {0} % 1000)",
+    ]);
+    Fragment::fill(template, &[time, &months])
+}
+
+/// The beginning of the unit.
+pub fn start(
+    engine: SqlDialect,
+    time: &Typed,
+    unit: Unit,
+    week_begins_monday: bool,
+) -> Result<Typed> {
+    if !time.ty.is_time() {
+        return invalid(format!(
+            "a {} is cut from a time, not from {}; fromUnixTimestamp64Milli(…) makes one of unix milliseconds",
+            format!("{unit:?}").to_lowercase(),
+            time.ty
+        ));
+    }
+    let ty = match unit {
+        Unit::Week | Unit::Month | Unit::Quarter | Unit::Year => Type::Date,
+        _ => Type::DateTime,
+    };
+    if let Some(at) = time.known_int() {
+        return match start_of(at, unit, week_begins_monday) {
+            Some(start) => Ok(Typed::int(start, ty)),
+            None => out_of_range(),
+        };
+    }
+    let mut start = Typed::fill(start_template(engine, unit, week_begins_monday), ty, &[time]);
+    start.time_of = time.time_of;
+    Ok(start)
+}
+
+fn start_template(engine: SqlDialect, unit: Unit, week_begins_monday: bool) -> &'static str {
+    let whole = |others, clickhouse| quotient(engine, others, clickhouse);
+    match unit {
+        Unit::Nanosecond | Unit::Microsecond | Unit::Millisecond => "{0}",
+        Unit::Second => whole("({0} / 1000 * 1000)", "(intDiv({0}, 1000) * 1000)"),
+        Unit::Minute => whole("({0} / 60000 * 60000)", "(intDiv({0}, 60000) * 60000)"),
+        Unit::Hour => whole("({0} / 3600000 * 3600000)", "(intDiv({0}, 3600000) * 3600000)"),
+        Unit::Day => whole("({0} / 86400000 * 86400000)", "(intDiv({0}, 86400000) * 86400000)"),
+        Unit::Week if week_begins_monday => whole(
+            "(({0} + 259200000) / 604800000 * 604800000 - 259200000)",
+            "(intDiv({0} + 259200000, 604800000) * 604800000 - 259200000)",
+        ),
+        Unit::Week => whole(
+            "(({0} + 345600000) / 604800000 * 604800000 - 345600000)",
+            "(intDiv({0} + 345600000, 604800000) * 604800000 - 345600000)",
+        ),
+        Unit::Month => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of month') * 1000)",
+            "(toInt64(toStartOfMonth(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+        Unit::Quarter => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('quarter', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of month', '-' || ((CAST(strftime('%m', {0} / 1000, 'unixepoch') AS INTEGER) - 1) % 3) || ' months') * 1000)",
+            "(toInt64(toStartOfQuarter(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+        Unit::Year => engine.pick([
+            "(CAST(EXTRACT(EPOCH FROM date_trunc('year', to_timestamp({0} / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000)",
+            "(unixepoch({0} / 1000, 'unixepoch', 'start of year') * 1000)",
+            "(toInt64(toStartOfYear(toDateTime(intDiv({0}, 1000), 'UTC'))) * 86400000)",
+        ]),
+    }
+}
+
+fn start_of(at: i64, unit: Unit, week_begins_monday: bool) -> Option<i64> {
+    let date = |month: i8| {
+        ms(Date::new(civil(at)?.year(), month, 1).ok()?.to_datetime(jiff::civil::Time::MIN))
+    };
+    match unit {
+        Unit::Week => {
+            let offset = if week_begins_monday { MONDAY_MS } else { SUNDAY_MS };
+            Some(at.checked_add(offset)?.div_euclid(WEEK_MS) * WEEK_MS - offset)
+        }
+        Unit::Month => date(civil(at)?.month()),
+        Unit::Quarter => date((civil(at)?.month() - 1) / 3 * 3 + 1),
+        Unit::Year => date(1),
+        Unit::Nanosecond | Unit::Microsecond => Some(at),
+        Unit::Millisecond | Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => {
+            let length = unit.ms()?;
+            Some(at.div_euclid(length) * length)
+        }
+    }
+}
+
+/// The oldest moment that may be asked for: the beginning of the day on which something may still be there, or of the
+/// month where it is months that are counted.
+pub fn oldest(now: i64, days: u32, grain: Grain) -> i64 {
+    let at = now.saturating_sub(i64::from(days) * DAY_MS);
+    let unit = match grain {
+        Grain::Event | Grain::Minute | Grain::Hour | Grain::Day => Unit::Day,
+        Grain::Month => Unit::Month,
+    };
+    start_of(at, unit, false).unwrap_or(at)
+}
+
+/// A time that is written out: `2025-03-01`, `2025-03-01 12:30:00`, or unix seconds.
+pub fn read(text: &Typed) -> Result<Typed> {
+    let Some(known) = text.known_text() else {
+        return invalid(format!("a time is compared with a time, not with {}", text.ty));
+    };
+    let known = known.trim();
+    let plain = known.strip_suffix(['Z', 'z']).unwrap_or(known);
+    let seconds = || known.parse::<i64>().ok()?.checked_mul(SECOND_MS);
+    if let Some(date) = plain.parse::<Date>().ok().filter(|_| plain.len() == 10) {
+        let at = ms(date.to_datetime(jiff::civil::Time::MIN));
+        return at.map_or_else(|| unreadable(known), |at| self::known(at, Type::Date));
+    }
+    let at = plain.parse::<DateTime>().ok().and_then(ms).or_else(seconds);
+    let Some(at) = at else { return unreadable(known) };
+    let ty = if at % SECOND_MS == 0 { Type::DateTime } else { Type::DateTime64 };
+    self::known(at, ty)
+}
+
+fn unreadable<T>(text: &str) -> Result<T> {
+    invalid(format!("{} is no time; write 2025-03-01 or 2025-03-01 12:30:00, in UTC", shown(text)))
+}
+
+/// `DATE '2025-03-01'`.
+pub fn typed_string(string: &TypedString) -> Result<Typed> {
+    let TypedString { data_type, value, uses_odbc_syntax: false } = string else {
+        return unsupported("{d …}");
+    };
+    match (data_type, &value.value) {
+        (
+            DataType::Date | DataType::Timestamp(..) | DataType::Datetime(_),
+            Value::SingleQuotedString(text),
+        ) => read(&Typed::text(text)),
+        _ => unsupported("a value after the name of a type"),
+    }
+}
+
+pub fn civil(at: i64) -> Option<DateTime> {
+    let moment = jiff::Timestamp::from_millisecond(at).ok()?;
+    Some(moment.to_zoned(TimeZone::UTC).datetime())
+}
+
+fn ms(civil: DateTime) -> Option<i64> {
+    Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
+}
+
+/// The names of time zones are those of UTC.
+pub fn zone(args: &Args<'_>, index: usize) -> Result<()> {
+    match args.given.get(index).map(|zone| zone.known_text().unwrap_or_default()) {
+        None => Ok(()),
+        Some(name) if ["UTC", "Etc/UTC", "GMT"].contains(&name) => Ok(()),
+        Some(_) => invalid(format!("{} knows only the time zone 'UTC'", args.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: i64 = 1_773_144_000_000; // 2026-03-10 12:00:00, a Tuesday.
+
+    fn text(at: Option<i64>) -> String {
+        civil(at.expect("a time")).expect("it is in range").to_string()
+    }
+
+    #[test]
+    fn a_unit_begins_where_the_calendar_says() {
+        let start = |unit| text(start_of(NOON + 1, unit, false));
+
+        assert_eq!(start(Unit::Hour), "2026-03-10T12:00:00");
+        assert_eq!(start(Unit::Day), "2026-03-10T00:00:00");
+        assert_eq!(start(Unit::Week), "2026-03-08T00:00:00");
+        assert_eq!(text(start_of(NOON, Unit::Week, true)), "2026-03-09T00:00:00");
+        assert_eq!(start(Unit::Month), "2026-03-01T00:00:00");
+        assert_eq!(start(Unit::Quarter), "2026-01-01T00:00:00");
+        assert_eq!(start(Unit::Year), "2026-01-01T00:00:00");
+    }
+
+    #[test]
+    fn a_month_later_is_never_in_the_month_after() {
+        let end_of_january = ms(jiff::civil::date(2026, 1, 31).at(1, 2, 3, 0));
+
+        assert_eq!(
+            text(later(end_of_january.expect("a time"), 1, Unit::Month)),
+            "2026-02-28T01:02:03"
+        );
+        assert_eq!(text(later(NOON, -1, Unit::Quarter)), "2025-12-10T12:00:00");
+        assert_eq!(later(NOON, i64::MAX, Unit::Day), None);
+        assert_eq!(later(NOON, i64::MAX, Unit::Month), None);
+    }
+
+    #[test]
+    fn a_time_is_read_in_its_usual_forms() {
+        let read = |text: &str| read(&Typed::text(text)).map(|read| (read.known_int(), read.ty));
+
+        assert_eq!(read("2026-03-10").ok(), Some((Some(NOON - 12 * HOUR_MS), Type::Date)));
+        assert_eq!(read("2026-03-10 12:00:00").ok(), Some((Some(NOON), Type::DateTime)));
+        assert_eq!(
+            read("2026-03-10T12:00:00.250Z").ok(),
+            Some((Some(NOON + 250), Type::DateTime64))
+        );
+        assert_eq!(read("1773144000").ok(), Some((Some(NOON), Type::DateTime)));
+        assert!(read("yesterday").is_err());
+        assert!(read("2026-02-30").is_err());
+    }
+}

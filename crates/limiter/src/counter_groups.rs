@@ -1,0 +1,215 @@
+//! Bounds on counters that callers create at will: those of the ad-hoc limits of a key.
+//!
+//! A group holds the live counters of one key. The script, or [`super::local`], counts them in the act that would
+//! create another one, so that bound is exact. How many a workspace has in all is estimated beside the requests, by
+//! [`GroupTotals`]. A live counter is never evicted.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use foundation::clock::Timestamp;
+use foundation::id::WorkspaceId;
+
+use super::Window;
+
+/// The most live counters that a group may have.
+pub const GROUP_LIVE_MAX: u16 = 1_000;
+/// The longest window of a counter in a group: 30 days.
+pub const GROUP_WINDOW_MAX_MS: i64 = 2_592_000_000;
+/// The most counters that wait to be estimated; what is beyond is left out of the estimate until its next window.
+const PENDING_MAX: usize = 1_000_000;
+/// Window lengths fall into classes, each half as long as the one before; the last one is of windows up to 1.2 s.
+const CLASSES: u32 = 22;
+/// The shortest window that is estimated. A counter with a shorter one has expired by the time at which an estimate that
+/// is made every two seconds could tell of it.
+const ESTIMATED_WINDOW_MIN_MS: i64 = 1_000;
+
+/// The ad-hoc counters of one key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CounterGroup {
+    /// As [`super::Keyspace::group`] names it.
+    pub name: String,
+    pub workspace: WorkspaceId,
+    /// The most counters that may be live when one is created: [`GROUP_LIVE_MAX`], or 0 where the workspace has
+    /// too many.
+    pub live_max: u16,
+}
+
+/// What a take did to a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupChange {
+    #[default]
+    None,
+    /// A counter was created, or is live for another window.
+    Grown,
+    /// Nothing was taken, because the group would have had too many live counters.
+    Full,
+}
+
+/// A period of a workspace and a class of window lengths. A counter that was written to in one period is live until
+/// the end of the second one after it, at the latest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct GroupPeriod {
+    pub workspace: WorkspaceId,
+    class: u32,
+    number: i64,
+}
+
+impl GroupPeriod {
+    fn length_ms(class: u32) -> i64 {
+        GROUP_WINDOW_MAX_MS >> class
+    }
+
+    /// The period in which a window of this length is counted.
+    fn of(workspace: &WorkspaceId, duration_ms: i64, now: Timestamp) -> Self {
+        let fits = |class: &u32| Self::length_ms(*class) >= duration_ms;
+        let class = (0..CLASSES).rev().find(fits).unwrap_or(0);
+        Self { workspace: workspace.clone(), class, number: now.0 / Self::length_ms(class) }
+    }
+
+    /// All periods of a workspace with counters that may be live.
+    pub fn live(workspace: &WorkspaceId, now: Timestamp) -> impl Iterator<Item = Self> {
+        (0..CLASSES).flat_map(move |class| {
+            let last = now.0 / Self::length_ms(class);
+            (last - 2..=last).map(move |number| Self {
+                workspace: workspace.clone(),
+                class,
+                number,
+            })
+        })
+    }
+
+    /// For how long it matters, from any moment within it.
+    pub fn lifetime_ms(&self) -> i64 {
+        3 * Self::length_ms(self.class)
+    }
+
+    /// What tells it from the other periods of its workspace.
+    pub fn suffix(&self) -> String {
+        format!("{}:{}", self.class, self.number)
+    }
+}
+
+/// Estimates how many counters the groups of each workspace have in all.
+#[derive(Default)]
+pub struct GroupTotals {
+    full: ArcSwap<HashSet<WorkspaceId>>,
+    pending: Mutex<Pending>,
+}
+
+/// Hashes of the names of counters that have grown a group since they were last recorded.
+#[derive(Default)]
+struct Pending {
+    counters: HashMap<GroupPeriod, HashSet<u64>>,
+    len: usize,
+}
+
+impl GroupTotals {
+    /// Whether the workspace has as many counters as it may have.
+    pub fn is_full(&self, workspace: &WorkspaceId) -> bool {
+        self.full.load().contains(workspace)
+    }
+
+    /// Replaces the workspaces that have as many counters as they may have.
+    pub fn set_full(&self, workspaces: HashSet<WorkspaceId>) {
+        self.full.store(Arc::new(workspaces));
+    }
+
+    /// The workspaces that have as many counters as they may have.
+    pub fn full(&self) -> Arc<HashSet<WorkspaceId>> {
+        self.full.load_full()
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the windows of a take that has grown a group, except those that are too short to be estimated.
+    pub fn note_growth(&self, windows: &[Window], now: Timestamp) {
+        let mut pending = self.pending();
+        for window in windows {
+            let is_estimated = window.cost > 0 && window.duration_ms >= ESTIMATED_WINDOW_MIN_MS;
+            let Some(group) = window.group.as_ref().filter(|_| is_estimated) else { continue };
+            if pending.len >= PENDING_MAX {
+                return;
+            }
+            let period = GroupPeriod::of(&group.workspace, window.duration_ms, now);
+            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&window.key);
+            let is_new = pending.counters.entry(period).or_default().insert(hash);
+            pending.len += usize::from(is_new);
+        }
+    }
+
+    /// Takes what has been noted.
+    pub fn drain(&self) -> HashMap<GroupPeriod, HashSet<u64>> {
+        std::mem::take(&mut *self.pending()).counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_period_covers_a_counter_for_as_long_as_it_is_live() {
+        let workspace = WorkspaceId::from("ws_1");
+        for duration_ms in [1000, 1236, 1237, 60_000, 3_600_001, GROUP_WINDOW_MAX_MS] {
+            for now_ms in [1_773_144_000_001, 1_773_144_999_999] {
+                let period = GroupPeriod::of(&workspace, duration_ms, Timestamp(now_ms));
+                let is_counted = |at_ms| {
+                    GroupPeriod::live(&workspace, Timestamp(at_ms)).any(|live| live == period)
+                };
+                let expires_ms = (now_ms / duration_ms + 2) * duration_ms;
+
+                assert!(is_counted(now_ms) && is_counted(expires_ms - 1), "{duration_ms} ms");
+                assert!(!is_counted(now_ms + period.lifetime_ms()), "{duration_ms} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn group_period_ends_within_six_windows_when_a_window_is_estimated() {
+        for duration_ms in [ESTIMATED_WINDOW_MIN_MS, 1235, 1236, 60_000, GROUP_WINDOW_MAX_MS] {
+            let now = Timestamp(1_773_144_000_001);
+            let period = GroupPeriod::of(&WorkspaceId::from("ws_1"), duration_ms, now);
+
+            assert!(period.lifetime_ms() <= 6 * duration_ms, "{duration_ms} ms");
+        }
+    }
+
+    #[test]
+    fn group_totals_leave_out_a_window_when_it_is_shorter_than_a_second() {
+        let totals = GroupTotals::default();
+        let workspace = WorkspaceId::from("ws_1");
+        let group = Arc::new(CounterGroup { name: "g".into(), workspace, live_max: 0 });
+        let window = |duration_ms: i64| {
+            Window::new(format!("{duration_ms}"), 5, duration_ms, 1).in_group(group.clone())
+        };
+
+        totals.note_growth(&[window(1), window(999)], Timestamp(1_773_144_000_000));
+        assert!(totals.drain().is_empty());
+
+        totals.note_growth(&[window(1), window(1_000)], Timestamp(1_773_144_000_000));
+        let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
+        assert_eq!(noted, [1]);
+    }
+
+    #[test]
+    fn group_totals_note_each_counter_once() {
+        let totals = GroupTotals::default();
+        let workspace = WorkspaceId::from("ws_1");
+        let group = CounterGroup { name: "g".into(), workspace, live_max: GROUP_LIVE_MAX };
+        let group = Arc::new(group);
+        let window = |name, cost| Window::new(name, 5, 60_000, cost).in_group(group.clone());
+        let windows = [window("a", 1), window("a", 1), window("b", 1), window("c", 0)];
+
+        totals.note_growth(&windows, Timestamp(1_773_144_000_000));
+        totals.note_growth(&[Window::new("d", 5, 60_000, 1)], Timestamp(1_773_144_000_000));
+
+        let noted: Vec<_> = totals.drain().into_values().map(|counters| counters.len()).collect();
+        assert_eq!(noted, [2]);
+        assert!(totals.drain().is_empty());
+    }
+}

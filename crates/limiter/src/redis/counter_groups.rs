@@ -1,0 +1,48 @@
+//! The estimate of how many counters the groups of a workspace have: `HyperLogLog`s, one for each period, so that all
+//! replicas may record one counter any number of times.
+
+use std::collections::HashSet;
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::WorkspaceId;
+
+use super::super::counter_groups::GroupPeriod;
+use super::RedisCounters;
+use super::connections::RetryPolicy;
+
+/// How many counters one command records.
+const RECORDED_TOGETHER: usize = 500;
+
+impl RedisCounters {
+    /// Forgets counters of groups that this process counted while Redis did not reply, once they have expired.
+    pub fn forget_expired_groups(&self) {
+        self.calls.outage.forget_expired_groups();
+    }
+
+    /// Records counters of a period by the hashes of their names.
+    pub async fn record_groups(&self, period: &GroupPeriod, counters: &HashSet<u64>) -> Result<()> {
+        let name = self.keyspace.group_period(period);
+        let hashes: Vec<_> = counters.iter().map(|hash| hash.to_be_bytes()).collect();
+        for hashes in hashes.chunks(RECORDED_TOGETHER) {
+            let mut command = redis::cmd("PFADD");
+            command.arg(&name);
+            for hash in hashes {
+                command.arg(&hash[..]);
+            }
+            self.calls.lanes.send::<i64>(&command, RetryPolicy::Once).await?;
+        }
+        let mut command = redis::cmd("PEXPIRE");
+        command.arg(&name).arg(period.lifetime_ms());
+        self.calls.lanes.send::<i64>(&command, RetryPolicy::Once).await.map(drop)
+    }
+
+    /// About how many live counters the groups of a workspace have.
+    pub async fn estimate_groups(&self, workspace: &WorkspaceId, now: Timestamp) -> Result<u64> {
+        let mut command = redis::cmd("PFCOUNT");
+        for period in GroupPeriod::live(workspace, now) {
+            command.arg(self.keyspace.group_period(&period));
+        }
+        self.calls.lanes.send(&command, RetryPolicy::Once).await
+    }
+}

@@ -1,0 +1,352 @@
+//! Windows while Redis does not reply in time: decided by this replica's share, and consumed in Redis as soon as it
+//! replies.
+//!
+//! The share is the smaller of two: of the limit, and of what was left of it at this replica's last reply for the
+//! window. What is admitted here counts against it until Redis knows of it: because the late call turns out to have
+//! consumed it, or because it has been consumed by `lua/charge.lua`. A charge whose reply is lost is never sent again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foundation::clock::{Clock, Timestamp};
+use foundation::fault_injection::Safeguard;
+use foundation::metrics::Counter;
+use redis::Cmd;
+use tokio::sync::oneshot;
+
+use super::super::local::LocalCounters;
+use super::super::{ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount};
+use super::batch;
+use super::usage::LastUsage;
+
+/// For how many windows admissions are kept until Redis replies.
+const WINDOWS_MAX: usize = 100_000;
+
+/// A cost to add to one window; to subtract, where it is negative.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    pub key: Arc<str>,
+    /// The number of the window since the unix epoch.
+    pub number: i64,
+    pub duration_ms: i64,
+    pub cost: i64,
+}
+
+/// A consume request whose outcome in Redis is not known yet. Redis may still execute it.
+#[derive(Debug)]
+pub struct Unsettled(oneshot::Sender<Vec<Charge>>);
+
+impl Unsettled {
+    pub(super) fn new() -> (Self, oneshot::Receiver<Vec<Charge>>) {
+        let (decision, decided) = oneshot::channel();
+        (Self(decision), decided)
+    }
+
+    /// Tells what was admitted instead; nothing, where the request was denied. If Redis has executed the request, what
+    /// was admitted is not charged again and what was denied is refunded. Dropping this leaves it as it is in Redis.
+    pub fn settle(self, admitted: Vec<Charge>) {
+        let _ = self.0.send(admitted);
+    }
+}
+
+pub struct OutageWindows {
+    usage: LastUsage,
+    /// What was admitted here and is not known to be consumed in Redis.
+    uncharged: LocalCounters,
+    charges: Mutex<HashMap<(Arc<str>, i64), Charge>>,
+    is_charge_due: AtomicBool,
+    is_charging: AtomicBool,
+    dropped: Counter,
+}
+
+impl OutageWindows {
+    pub fn new(dropped: Counter) -> Self {
+        Self {
+            usage: LastUsage::new(),
+            uncharged: LocalCounters::new(Clock::default()),
+            charges: Mutex::default(),
+            is_charge_due: AtomicBool::new(false),
+            is_charging: AtomicBool::new(false),
+            dropped,
+        }
+    }
+
+    /// Records how a request found its windows in Redis.
+    pub fn record(&self, take: &ConsumeRequest, taken: &ConsumeReply) {
+        for (window, counted) in take.windows.iter().zip(&taken.windows) {
+            let cost = if taken.is_admitted { window.cost } else { 0 };
+            self.usage.record(&window.key, counted.number, counted.effective.saturating_add(cost));
+        }
+    }
+
+    /// Consumes from this replica's share of all windows, or from none. Returns the shares too, as windows with a lower
+    /// limit. What was admitted is charged when Redis replies.
+    pub fn consume(
+        &self,
+        windows: &[Window],
+        rank: ReplicaRank,
+        may_take: bool,
+        unsettled: Option<Unsettled>,
+        now: Timestamp,
+    ) -> (ConsumeReply, Vec<Window>) {
+        let shares: Vec<_> = windows.iter().map(|window| self.share(window, rank, now)).collect();
+        let taken = match may_take {
+            true => self.uncharged.consume_at(&shares, now),
+            false => self.uncharged.peek_at(&shares, now),
+        };
+        let charges =
+            if taken.is_admitted { charges_of(&shares, &taken.windows) } else { Vec::new() };
+        match unsettled {
+            Some(unsettled) => unsettled.settle(charges),
+            None => self.add(charges),
+        }
+        (taken, shares)
+    }
+
+    fn share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
+        let share = rank.share_of(window.limit, &window.key);
+        let used = self.usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
+        let of_left = used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
+        // A peek succeeds however little is left.
+        let limit = if window.cost == 0 { window.limit } else { share.min(of_left) };
+        Window { limit, ..window.clone() }
+    }
+
+    pub fn forget_expired_groups(&self) {
+        self.uncharged.count_groups();
+    }
+
+    /// Notes what is to be charged. Beyond the bound on windows it is dropped.
+    pub fn add(&self, charges: Vec<Charge>) {
+        if charges.is_empty() || Safeguard::Charge.is_disabled() {
+            return;
+        }
+        let mut pending = self.pending();
+        for charge in charges {
+            let name = (charge.key.clone(), charge.number);
+            let is_full = pending.len() >= WINDOWS_MAX;
+            match pending.get_mut(&name) {
+                Some(known) => known.cost = known.cost.saturating_add(charge.cost),
+                None if is_full => self.drop_charge(&charge),
+                None => drop(pending.insert(name, charge)),
+            }
+        }
+        self.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<(Arc<str>, i64), Charge>> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn drop_charge(&self, charge: &Charge) {
+        self.dropped.inc_by(charge.cost.max(0).unsigned_abs());
+    }
+
+    /// What was to be charged will not be, because nobody knows whether it has been.
+    pub fn drop_charges(&self, charges: &[Charge]) {
+        for charge in charges {
+            self.drop_charge(charge);
+        }
+    }
+
+    /// Whether something is to be charged.
+    pub fn is_charge_due(&self) -> bool {
+        self.is_charge_due.load(Ordering::Relaxed)
+    }
+
+    /// The right to charge, which one task has at a time. `None`: another one has it.
+    pub fn start_charging(&self) -> Option<Charging<'_>> {
+        (!self.is_charging.swap(true, Ordering::AcqRel)).then_some(Charging(self))
+    }
+
+    /// Settles a request that was decided here: Redis has executed it, or has not.
+    pub fn settle(
+        &self,
+        take: &ConsumeRequest,
+        executed: Option<&ConsumeReply>,
+        admitted: Vec<Charge>,
+    ) {
+        match executed.filter(|taken| taken.is_admitted) {
+            Some(_) if !admitted.is_empty() => self.forget(&admitted),
+            Some(taken) => {
+                let mut refund = charges_of(&take.windows, &taken.windows);
+                for charge in &mut refund {
+                    charge.cost = -charge.cost;
+                }
+                self.add(refund);
+            }
+            None => self.add(admitted),
+        }
+    }
+
+    /// Redis knows of these: they count there.
+    fn forget(&self, charges: &[Charge]) {
+        for charge in charges.iter().filter(|charge| charge.cost > 0) {
+            self.uncharged.give_back(&charge.key, charge.number, charge.cost);
+        }
+    }
+
+    /// Redis has consumed these, and told how it found their windows afterwards.
+    pub fn charged(&self, charges: &[Charge], counted: &[WindowCount]) {
+        self.forget(charges);
+        for (charge, counted) in charges.iter().zip(counted) {
+            self.usage.record(&charge.key, counted.number, counted.effective);
+        }
+    }
+}
+
+/// What a request that was admitted consumes.
+fn charges_of(windows: &[Window], counted: &[WindowCount]) -> Vec<Charge> {
+    let charge = |(window, counted): (&Window, &WindowCount)| Charge {
+        key: window.key.clone(),
+        number: counted.number,
+        duration_ms: window.duration_ms,
+        cost: window.cost,
+    };
+    windows.iter().zip(counted).filter(|(window, _)| window.cost > 0).map(charge).collect()
+}
+
+/// The right to charge, until it is dropped.
+pub struct Charging<'a>(&'a OutageWindows);
+
+impl Charging<'_> {
+    /// Takes out what is to be charged, of so many windows at most.
+    pub fn next(&self, windows_max: usize) -> Vec<Charge> {
+        let mut pending = self.0.pending();
+        let names: Vec<_> = pending.keys().take(windows_max).cloned().collect();
+        let charges = names.iter().filter_map(|name| pending.remove(name)).collect();
+        self.0.is_charge_due.store(!pending.is_empty(), Ordering::Relaxed);
+        charges
+    }
+}
+
+impl Drop for Charging<'_> {
+    fn drop(&mut self) {
+        self.0.is_charging.store(false, Ordering::Release);
+    }
+}
+
+/// Writes the arguments of `lua/charge.lua`.
+pub fn write(command: &mut Cmd, charges: &[Charge], now: Option<Timestamp>) {
+    command.arg(charges.len());
+    for charge in charges {
+        command.arg(&*charge.key);
+    }
+    batch::time(command, now);
+    let numbers = charges.iter().flat_map(|it| [it.number, it.duration_ms, it.cost]);
+    command.arg(batch::packed(numbers));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::GroupChange;
+    use super::*;
+
+    const MINUTE: i64 = 60_000;
+    const NOW: Timestamp = Timestamp(100 * MINUTE);
+    const ALONE: ReplicaRank = ReplicaRank { rank: 0, replicas: 1 };
+
+    fn window(limit: i64, cost: i64) -> Window {
+        Window::new("a", limit, MINUTE, cost)
+    }
+
+    fn consume(outage: &OutageWindows, limit: i64, cost: i64) -> bool {
+        outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.is_admitted
+    }
+
+    fn replied(effective: i64, taken: bool) -> ConsumeReply {
+        ConsumeReply {
+            is_admitted: taken,
+            windows: vec![WindowCount { effective, number: 100 }],
+            purse: None,
+            group: GroupChange::None,
+        }
+    }
+
+    fn take(cost: i64) -> ConsumeRequest {
+        ConsumeRequest { windows: vec![window(10, cost)], spend: None }
+    }
+
+    fn due(outage: &OutageWindows) -> Vec<i64> {
+        let charging = outage.start_charging().expect("nobody else charges");
+        charging.next(64).iter().map(|charge| charge.cost).collect()
+    }
+
+    #[test]
+    fn consume_admits_what_was_left_at_the_last_reply_when_that_is_less_than_the_share() {
+        let outage = OutageWindows::new(Counter::default());
+        outage.record(&take(2), &replied(4, true));
+
+        let admitted = (0..10).filter(|_| consume(&outage, 10, 1)).count();
+
+        assert_eq!(admitted, 4);
+        assert!(consume(&outage, 10, 0), "a peek succeeds");
+        assert_eq!(due(&outage), [4]);
+    }
+
+    #[test]
+    fn shares_of_all_replicas_add_up_to_what_was_left() {
+        let admitted: usize = (0..7)
+            .map(|rank| {
+                let outage = OutageWindows::new(Counter::default());
+                outage.record(&take(0), &replied(5, true));
+                let rank = ReplicaRank { rank, replicas: 7 };
+                let consume =
+                    |_: &i32| outage.consume(&[window(10, 1)], rank, true, None, NOW).0.is_admitted;
+                (0..10).filter(consume).count()
+            })
+            .sum();
+
+        assert_eq!(admitted, 5);
+    }
+
+    #[test]
+    fn settle_charges_once_what_redis_has_not_consumed() {
+        let outage = OutageWindows::new(Counter::default());
+        let settle = |executed: Option<ConsumeReply>, admitted: bool| {
+            let (unsettled, mut decided) = Unsettled::new();
+            outage.consume(&[window(10, 3)], ALONE, admitted, Some(unsettled), NOW);
+            let decision = decided.try_recv().expect("a decision");
+            outage.settle(&take(3), executed.as_ref(), decision);
+            due(&outage)
+        };
+
+        assert_eq!(settle(Some(replied(0, true)), true), [0; 0], "it is consumed");
+        assert_eq!(settle(Some(replied(9, false)), true), [3], "Redis denied it");
+        assert_eq!(settle(None, true), [3], "Redis has not executed it");
+        assert_eq!(settle(Some(replied(0, true)), false), [-3], "it was denied here");
+        assert_eq!(settle(None, false), [0; 0]);
+    }
+
+    #[test]
+    fn charges_count_against_the_share_until_redis_has_consumed_them() {
+        let outage = OutageWindows::new(Counter::default());
+        assert!(consume(&outage, 10, 10) && !consume(&outage, 10, 1));
+        let charging = outage.start_charging().expect("nobody else charges");
+        assert!(outage.start_charging().is_none());
+        let charges = charging.next(64);
+
+        outage.charged(&charges, &[WindowCount { effective: 4, number: 100 }]);
+
+        let admitted = (0..10).filter(|_| consume(&outage, 10, 1)).count();
+        assert_eq!(admitted, 6);
+    }
+
+    #[test]
+    fn charges_beyond_the_bound_on_windows_are_dropped_and_counted() {
+        let outage = OutageWindows::new(Counter::default());
+        let charge = |n: usize| Charge {
+            key: n.to_string().into(),
+            number: 1,
+            duration_ms: MINUTE,
+            cost: 2,
+        };
+
+        outage.add((0..WINDOWS_MAX + 3).map(charge).collect());
+        outage.add(vec![charge(0)]);
+
+        assert_eq!(outage.dropped.get(), 6);
+        assert_eq!(outage.pending().len(), WINDOWS_MAX);
+    }
+}

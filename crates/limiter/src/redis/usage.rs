@@ -1,0 +1,96 @@
+//! The usage of recently used windows as Redis last told this replica, in a table of fixed size.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foundation::clock::Timestamp;
+
+use super::super::Window;
+
+const SLOTS: usize = 1 << 16;
+const USED_BITS: u32 = 40;
+const NUMBER_BITS: u32 = 8;
+const USED_MAX: u64 = (1 << USED_BITS) - 1;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+
+/// Each slot holds one window: 16 bits of the hash of its name, 8 bits of its number, 40 bits of its usage. A window
+/// that loses its slot to another one is unknown, and so is bounded by its limit alone. A number that comes again after
+/// 256 windows leaves less than there is.
+pub struct LastUsage {
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl LastUsage {
+    pub fn new() -> Self {
+        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { slots, hasher: RandomState::new() }
+    }
+
+    fn slot(&self, name: &str) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one(name);
+        let place = usize::try_from(hash & (SLOTS as u64 - 1)).unwrap_or(0);
+        (&self.slots[place], hash >> (USED_BITS + NUMBER_BITS))
+    }
+
+    /// Records what counted against the limit of a window after a reply.
+    pub fn record(&self, name: &str, number: i64, used: i64) {
+        let (slot, tag) = self.slot(name);
+        let number = number.unsigned_abs() & NUMBER_MASK;
+        let used = u64::try_from(used).unwrap_or(0).min(USED_MAX);
+        let value = (tag << NUMBER_BITS | number) << USED_BITS | used;
+        slot.store(value, Ordering::Relaxed);
+    }
+
+    /// Returns what counted against the limit of a window at the last reply; of the window before, the share that still
+    /// counts. `None`: it is not known.
+    pub fn find(&self, window: &Window, now: Timestamp) -> Option<i64> {
+        let (slot, tag) = self.slot(&window.key);
+        let value = slot.load(Ordering::Relaxed);
+        if value >> (USED_BITS + NUMBER_BITS) != tag {
+            return None;
+        }
+        let used = i64::try_from(value & USED_MAX).unwrap_or(i64::MAX);
+        let number = now.0 / window.duration_ms;
+        let is_of =
+            |number: i64| value >> USED_BITS & NUMBER_MASK == number.unsigned_abs() & NUMBER_MASK;
+        if is_of(number) {
+            return Some(used);
+        }
+        let left_ms = i128::from((number + 1) * window.duration_ms - now.0);
+        let share = i128::from(used) * left_ms / i128::from(window.duration_ms);
+        is_of(number - 1).then(|| i64::try_from(share).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = 60_000;
+
+    #[test]
+    fn find_returns_share_of_the_window_before_and_nothing_older() {
+        let usage = LastUsage::new();
+        let window = Window::new("a", 10, MINUTE, 1);
+        let found = |ms| usage.find(&window, Timestamp(ms));
+        usage.record("a", 5, 8);
+
+        assert_eq!(found(5 * MINUTE), Some(8));
+        assert_eq!(found(6 * MINUTE - 1), Some(8));
+        assert_eq!(found(6 * MINUTE), Some(8));
+        assert_eq!(found(6 * MINUTE + MINUTE / 2), Some(4));
+        assert_eq!(found(7 * MINUTE), None);
+        assert_eq!(usage.find(&Window::new("b", 10, MINUTE, 1), Timestamp(5 * MINUTE)), None);
+    }
+
+    #[test]
+    fn record_keeps_the_largest_usage_when_it_does_not_fit() {
+        let usage = LastUsage::new();
+        let window = Window::new("a", i64::MAX, MINUTE, 1);
+
+        usage.record("a", 1, i64::MAX);
+
+        assert_eq!(usage.find(&window, Timestamp(MINUTE)), Some((1 << 40) - 1));
+    }
+}

@@ -1,0 +1,88 @@
+//! The role of Postgres that answers analytics queries: what it is allowed to read, and what it should not be.
+
+use foundation::error::Result;
+use foundation::model::EventKind;
+use sqlx::{AssertSqlSafe, PgPool, query, query_as, query_scalar};
+
+use super::EventStore;
+use super::events::{EventDatabase, SCHEMA};
+
+/// What a role can do, as far as it matters for analytics queries.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AnalyticsRole {
+    pub name: String,
+    pub is_superuser: bool,
+    /// Whether it could read or change anything but events.
+    pub reads_other_tables: bool,
+    pub writes_events: bool,
+    /// How much one of its queries may put on disk. `-1`: any amount.
+    pub temp_file_limit: String,
+}
+
+impl EventStore {
+    /// Lets the role that answers analytics queries read the tables that these are about, where it cannot yet.
+    pub async fn grant_analytics(&self) -> Result<()> {
+        let EventDatabase::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
+        let (write, ask) = (&write.get(), &ask.get());
+        let role: String = query_scalar("SELECT CAST(current_user AS TEXT)").fetch_one(ask).await?;
+        if !may_use_schema(write, &role).await? {
+            grant(write, "USAGE ON SCHEMA", SCHEMA, &role).await?;
+        }
+        let missing: Vec<String> = query_scalar(
+            "SELECT name FROM unnest($1) AS name
+            WHERE NOT has_table_privilege($2, format('%I.%I', CAST($3 AS TEXT), name), 'SELECT')",
+        )
+        .bind(tables())
+        .bind(&role)
+        .bind(SCHEMA)
+        .fetch_all(write)
+        .await?;
+        for table in missing {
+            grant(write, "SELECT ON", &format!("{SCHEMA}.{table}"), &role).await?;
+        }
+        Ok(())
+    }
+
+    /// The role that answers analytics queries. Absent: they are not answered by Postgres.
+    pub async fn analytics_role(&self) -> Result<Option<AnalyticsRole>> {
+        let EventDatabase::Postgres { ask, .. } = &self.tables else { return Ok(None) };
+        let sql = "
+            SELECT CAST(current_user AS TEXT) AS name, r.rolsuper AS is_superuser,
+                EXISTS (
+                    SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE n.nspname NOT IN ($1, 'pg_catalog', 'information_schema')
+                        AND n.nspname NOT LIKE 'pg\\_%' AND c.relkind IN ('r', 'p')
+                        AND has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE')
+                ) AS reads_other_tables,
+                has_table_privilege(format('%I.batches', CAST($1 AS TEXT)), 'INSERT, UPDATE, DELETE')
+                    AS writes_events,
+                current_setting('temp_file_limit') AS temp_file_limit
+            FROM pg_roles r WHERE r.rolname = current_user";
+        Ok(Some(query_as(sql).bind(SCHEMA).fetch_one(&ask.get()).await?))
+    }
+}
+
+/// Those behind the public tables.
+fn tables() -> Vec<String> {
+    let of_kind = |kind: EventKind| {
+        let raw = kind.table();
+        let sums = ["minute", "hour", "day", "month"].map(|unit| format!("{raw}_per_{unit}"));
+        let series = format!("{}_series", raw.trim_end_matches('s'));
+        sums.into_iter().chain([raw.to_owned(), series])
+    };
+    EventKind::ALL.into_iter().flat_map(of_kind).chain(["batches".to_owned()]).collect()
+}
+
+async fn may_use_schema(pool: &PgPool, role: &str) -> Result<bool> {
+    let sql = "SELECT has_schema_privilege($1, $2, 'USAGE')";
+    Ok(query_scalar(sql).bind(role).bind(SCHEMA).fetch_one(pool).await?)
+}
+
+/// `what` and `on` are words of ours; the role's name is quoted by Postgres.
+async fn grant(pool: &PgPool, what: &str, on: &str, role: &str) -> Result<()> {
+    let sql =
+        "SELECT format('GRANT %s %s TO %I', CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT))";
+    let sql: String = query_scalar(sql).bind(what).bind(on).bind(role).fetch_one(pool).await?;
+    query(AssertSqlSafe(sql)).execute(pool).await?;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Single events in ClickHouse, as people ask about them.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{KeyId, WorkspaceId};
+use serde_json::json;
+
+use super::Reader;
+use super::source::counts;
+use crate::recent::{CheckRow, RecentReads, VerificationRow};
+
+type Verified =
+    (i64, String, String, String, String, String, Vec<String>, i64, i64, String, String);
+
+type Checked = (i64, String, String, u8, i64, String, i64, i64, i64, i64);
+
+impl Reader {
+    async fn verifications(
+        &self,
+        condition: &str,
+        texts: &[&str],
+        max: usize,
+    ) -> Result<Vec<VerificationRow>> {
+        let sql = format!(
+            "SELECT time, request_id, api_id, key_id, external_id, outcome, tags, spent_credits,
+                latency_us, region, reason
+            FROM verifications WHERE {condition} AND {}
+            ORDER BY time DESC, request_id LIMIT {max}",
+            counts(&self.delivered)
+        );
+        let rows: Vec<Verified> = self.clickhouse.rows(&sql, texts).await?;
+        let told = |(
+            time,
+            request_id,
+            api_id,
+            key_id,
+            external_id,
+            outcome,
+            tags,
+            spent_credits,
+            latency_us,
+            region,
+            reason,
+        ): Verified| {
+            VerificationRow {
+                time: Timestamp(time),
+                request_id,
+                api_id,
+                key_id,
+                external_id,
+                outcome,
+                tags: json!(tags).to_string(),
+                spent_credits,
+                latency_us,
+                region,
+                reason,
+            }
+        };
+        Ok(rows.into_iter().map(told).collect())
+    }
+}
+
+#[async_trait]
+impl RecentReads for Reader {
+    async fn latest_of_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &KeyId,
+        max: usize,
+    ) -> Result<Vec<VerificationRow>> {
+        let condition = "workspace_id = $1 AND key_id = $2";
+        self.verifications(condition, &[workspace.as_str(), key.as_str()], max).await
+    }
+
+    async fn verification_of_request(
+        &mut self,
+        workspace: &WorkspaceId,
+        request: &str,
+        within: Range<Timestamp>,
+    ) -> Result<Option<VerificationRow>> {
+        let condition = format!(
+            "workspace_id = $1 AND request_id = $2 AND time >= {} AND time < {}",
+            within.start.0, within.end.0
+        );
+        let found = self.verifications(&condition, &[workspace.as_str(), request], 1).await?;
+        Ok(found.into_iter().next())
+    }
+
+    async fn checks_of_request(
+        &mut self,
+        workspace: &WorkspaceId,
+        request: &str,
+        within: Range<Timestamp>,
+        max: i64,
+    ) -> Result<Vec<CheckRow>> {
+        let sql = format!(
+            "SELECT time, namespace_id, identifier, passed, latency_us, override_id, max, remaining,
+                reset_at, tokens
+            FROM ratelimits
+            WHERE workspace_id = $1 AND request_id = $2 AND time >= {} AND time < {} AND {}
+            ORDER BY namespace_id, identifier LIMIT {max}",
+            within.start.0,
+            within.end.0,
+            counts(&self.delivered)
+        );
+        let rows: Vec<Checked> = self.clickhouse.rows(&sql, &[workspace.as_str(), request]).await?;
+        let told = |(
+            time,
+            namespace_id,
+            identifier,
+            passed,
+            latency_us,
+            override_id,
+            max,
+            remaining,
+            reset_at,
+            tokens,
+        ): Checked| {
+            CheckRow {
+                time: Timestamp(time),
+                namespace_id,
+                identifier,
+                passed: passed != 0,
+                latency_us,
+                override_id,
+                max,
+                remaining,
+                reset_at: Timestamp(reset_at),
+                tokens,
+            }
+        };
+        Ok(rows.into_iter().map(told).collect())
+    }
+}

@@ -1,0 +1,120 @@
+//! Where sums are taken from in ClickHouse: the hours of days that are summed up, and the events since.
+
+use std::fmt::Write as _;
+
+use foundation::clock::Timestamp;
+use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
+
+use crate::events::LATENCY_BUCKETS_US;
+
+/// Which rows count.
+pub fn counts(delivered: &DeliverySnapshot) -> String {
+    let mut condition = format!("delivery <= {}", delivered.last);
+    if !delivered.void.is_empty() {
+        let void: Vec<_> = delivered.void.iter().map(ToString::to_string).collect();
+        let _ = write!(condition, " AND delivery NOT IN ({})", void.join(", "));
+    }
+    condition
+}
+
+/// When the unit begins that the time in a column lies in.
+fn beginning(unit: RollupUnit, column: &str) -> String {
+    match unit {
+        RollupUnit::Minute => format!("intDiv({column}, 60000) * 60000"),
+        RollupUnit::Hour => format!("intDiv({column}, 3600000) * 3600000"),
+        RollupUnit::Day => format!("intDiv({column}, 86400000) * 86400000"),
+        RollupUnit::Month => format!(
+            "toInt64(toUnixTimestamp(toDateTime(toStartOfMonth(toDateTime(intDiv({column}, 1000), 'UTC')), 'UTC'))) * 1000"
+        ),
+    }
+}
+
+/// How many events fell into each of [`LATENCY_BUCKETS_US`].
+pub fn buckets_of_events() -> [String; 6] {
+    let mut above = None;
+    LATENCY_BUCKETS_US.map(|end| {
+        let from = above.map_or_else(String::new, |above| format!("latency_us > {above} AND "));
+        above = Some(end);
+        format!("toInt64(countIf({from}latency_us <= {end}))")
+    })
+}
+
+/// The columns of [`LATENCY_BUCKETS_US`].
+pub const BUCKETS: [&str; 6] = [
+    "latency_le_100us",
+    "latency_le_500us",
+    "latency_le_1ms",
+    "latency_le_5ms",
+    "latency_le_25ms",
+    "latency_le_100ms",
+];
+
+/// Where sums of a unit are taken from.
+pub struct Source<'a> {
+    pub kind: EventKind,
+    pub unit: RollupUnit,
+    pub delivered: &'a DeliverySnapshot,
+    /// Columns that are told apart.
+    pub columns: &'a str,
+    /// Which rows, by columns that both tables have.
+    pub condition: &'a str,
+    pub from: Timestamp,
+    /// Only those that begin before this moment.
+    pub until: Timestamp,
+}
+
+impl Source<'_> {
+    /// Rows of `at` (when the unit begins), the columns, `n` (how many events), `took` (microseconds) and the buckets as
+    /// `b0` to `b5`: the hours of days that are summed up, and the events since. An event belongs to the unit that it
+    /// lies in. No alias is the name of a column: ClickHouse would take the one for the other.
+    pub fn sql(&self) -> String {
+        let Self { kind, unit, columns, condition, delivered, .. } = self;
+        let (events, hours) = match kind {
+            EventKind::Verifications => ("verifications", "verification_hours"),
+            EventKind::Ratelimits => ("ratelimits", "ratelimit_hours"),
+        };
+        let at = beginning(*unit, "time");
+        let (from, until) = (self.begin(), self.end());
+        let counts = counts(delivered);
+        let named = |(index, sum): (usize, String)| format!("{sum} AS b{index}");
+        let counted = buckets_of_events().into_iter().enumerate().map(named);
+        let counted = counted.collect::<Vec<_>>().join(", ");
+        let summed = BUCKETS.map(|bucket| format!("sum({bucket})")).into_iter().enumerate();
+        let summed = summed.map(named).collect::<Vec<_>>().join(", ");
+        // Hours do not tell minutes apart.
+        let summed_until = match unit {
+            RollupUnit::Minute => 0,
+            RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month => delivered.summed_until,
+        };
+        let since = from.max(summed_until);
+        let mut sql = format!(
+            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, sum(latency_us) AS took, {counted}
+            FROM {events}
+            WHERE {condition} AND time >= {since} AND time < {until} AND {counts}
+            GROUP BY at, {columns}"
+        );
+        if from < summed_until {
+            let until = until.min(summed_until);
+            let _ = write!(
+                sql,
+                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, sum(latency_us) AS took, {summed}
+                FROM {hours}
+                WHERE {condition} AND time >= {from} AND time < {until} AND {counts}
+                GROUP BY at, {columns}"
+            );
+        }
+        sql
+    }
+
+    /// The beginning of the first unit that begins at `from` or later.
+    fn begin(&self) -> i64 {
+        let begin = self.unit.beginning(self.from);
+        if begin == self.from { begin.0 } else { self.unit.next(begin).0 }
+    }
+
+    /// The end of the last unit that begins before `until`.
+    fn end(&self) -> i64 {
+        let last = self.unit.beginning(self.until.plus_ms(-1));
+        self.unit.next(last).0
+    }
+}

@@ -1,0 +1,197 @@
+//! Events as they are written: in batches, with what they have in common and what they come to.
+
+use foundation::clock::Timestamp;
+use foundation::id::RequestId;
+use serde::{Serialize, Serializer};
+
+/// The upper ends of the buckets that latencies are counted in, in microseconds. What took longer is in none.
+pub const LATENCY_BUCKETS_US: [i64; 6] = [100, 500, 1_000, 5_000, 25_000, 100_000];
+
+/// The name of what many events have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(pub [u8; 16]);
+
+impl TryFrom<Vec<u8>> for SeriesId {
+    type Error = Vec<u8>;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Vec<u8>> {
+        bytes.try_into().map(Self)
+    }
+}
+
+impl Serialize for SeriesId {
+    /// In hexadecimal.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        serializer.serialize_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// What many verifications have in common.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerificationSeries {
+    pub id: SeriesId,
+    pub workspace_id: String,
+    pub api_id: String,
+    pub key_id: String,
+    /// Empty: the key has none.
+    pub identity_id: String,
+    pub external_id: String,
+    pub outcome: &'static str,
+    /// A JSON list, sorted and without doubles.
+    pub tags: String,
+    /// The beginning of the day.
+    pub seen_at: Timestamp,
+}
+
+/// A verification that found a key.
+#[derive(Debug)]
+pub struct VerificationEvent {
+    pub time: Timestamp,
+    pub series: SeriesId,
+    pub request_id: RequestId,
+    pub spent_credits: i64,
+    pub latency_us: i64,
+    /// Why it was refused; empty for what was not.
+    pub reason: String,
+}
+
+/// What many checks of the standalone limiter have in common.
+#[derive(Debug, Clone, Serialize)]
+pub struct RatelimitSeries {
+    pub id: SeriesId,
+    pub workspace_id: String,
+    pub namespace_id: String,
+    pub identifier: String,
+    pub passed: bool,
+    /// The beginning of the day.
+    pub seen_at: Timestamp,
+}
+
+/// A check of the standalone limiter.
+#[derive(Debug)]
+pub struct RatelimitEvent {
+    pub time: Timestamp,
+    pub series: SeriesId,
+    pub request_id: RequestId,
+    pub latency_us: i64,
+    /// Empty: none applied.
+    pub override_id: String,
+    pub limit: i64,
+    pub remaining: i64,
+    pub reset_at: Timestamp,
+    pub tokens: i64,
+}
+
+/// What events come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Aggregate {
+    pub count: i64,
+    /// Credits spent, or tokens asked for.
+    pub amount: i64,
+    pub latency_us: i64,
+    /// How many latencies fell into each of [`LATENCY_BUCKETS_US`].
+    pub latencies: [i64; 6],
+}
+
+impl Aggregate {
+    pub fn join(&mut self, other: &Self) {
+        self.count += other.count;
+        self.amount = self.amount.saturating_add(other.amount);
+        self.latency_us = self.latency_us.saturating_add(other.latency_us);
+        for (here, there) in self.latencies.iter_mut().zip(other.latencies) {
+            *here += there;
+        }
+    }
+
+    pub fn add(&mut self, amount: i64, latency_us: i64) {
+        self.count += 1;
+        self.amount = self.amount.saturating_add(amount);
+        self.latency_us = self.latency_us.saturating_add(latency_us);
+        if let Some(at) = LATENCY_BUCKETS_US.iter().position(|end| latency_us <= *end) {
+            self.latencies[at] += 1;
+        }
+    }
+}
+
+/// What a series comes to in a unit of time.
+#[derive(Debug, Clone)]
+pub struct SeriesRollup {
+    pub series: SeriesId,
+    /// The beginning of the unit.
+    pub time: Timestamp,
+    pub sum: Aggregate,
+}
+
+impl Serialize for SeriesRollup {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Aggregate { count, amount, latency_us, latencies } = &self.sum;
+        (&self.series, self.time, count, amount, latency_us, latencies).serialize(serializer)
+    }
+}
+
+/// The number of a batch in the database.
+pub type BatchId = i64;
+
+/// What is counted of an event that has been written.
+#[derive(Debug, sqlx::FromRow)]
+pub struct EventAmounts {
+    #[sqlx(try_from = "Vec<u8>")]
+    pub series: SeriesId,
+    pub time: Timestamp,
+    pub amount: i64,
+    pub latency_us: i64,
+}
+
+/// Which sums of an API, or of a namespace of the limiter.
+#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, Clone, Hash)]
+pub struct TotalOf {
+    pub workspace_id: String,
+    /// The API's id, or the namespace's.
+    pub id: String,
+    pub unit: &'static str,
+    pub time: Timestamp,
+    /// The outcome, or whether the checks passed.
+    pub outcome: &'static str,
+}
+
+/// What is added to them.
+#[derive(Debug, Serialize)]
+pub struct TotalDelta {
+    #[serde(flatten)]
+    pub of: TotalOf,
+    #[serde(flatten)]
+    pub sum: Aggregate,
+}
+
+/// What one replica has seen since its last batch. The lists are sorted, so that replicas that write at once wait for
+/// each other instead of holding each other up.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// No two batches have the same. One that may have been written, and is sent once more, is called as before.
+    pub name: String,
+    pub region: String,
+    pub verifications: Vec<VerificationEvent>,
+    /// The new ones of this process's day.
+    pub verification_series: Vec<VerificationSeries>,
+    pub verification_totals: Vec<TotalDelta>,
+    pub ratelimits: Vec<RatelimitEvent>,
+    pub ratelimit_series: Vec<RatelimitSeries>,
+    pub ratelimit_totals: Vec<TotalDelta>,
+}
+
+impl Batch {
+    /// The times of its first and of its last event.
+    pub fn span(&self) -> (Timestamp, Timestamp) {
+        let times = || {
+            let verifications = self.verifications.iter().map(|event| event.time);
+            verifications.chain(self.ratelimits.iter().map(|event| event.time))
+        };
+        (times().min().unwrap_or(Timestamp(0)), times().max().unwrap_or(Timestamp(0)))
+    }
+}

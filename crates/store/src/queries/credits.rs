@@ -1,0 +1,341 @@
+//! Credits: accounts, purses, and the replicas that may have spent from them.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use super::withheld::items;
+use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
+use crate::{CreditReads, CreditWrites};
+
+/// The purses of a key.
+macro_rules! purses {
+    () => {
+        "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed
+        FROM purses
+        WHERE key_id = $1
+        ORDER BY epoch"
+    };
+}
+
+/// A key's account, and the database's own time.
+macro_rules! account {
+    () => {
+        concat!(
+            "SELECT credits, credits_version, refill_amount, refill_day, refilled, ",
+            now_ms!(),
+            " AS now FROM keys"
+        )
+    };
+}
+
+/// The day of a monthly refill.
+fn day(refill: &Refill) -> Option<i64> {
+    match refill.interval {
+        RefillInterval::Daily => None,
+        RefillInterval::Monthly { day } => Some(i64::from(day)),
+    }
+}
+
+#[async_trait]
+impl CreditReads for Connection {
+    async fn list_idle_leases(
+        &mut self,
+        idle_ms: i64,
+        replica: Option<&str>,
+    ) -> Result<Vec<(KeyId, i64)>> {
+        let sql = concat!(
+            "SELECT key_id, epoch
+            FROM purses
+            WHERE withheld_at IS NULL AND (asked_by = $1 OR asked_at < ",
+            now_ms!(),
+            " - $2)
+            ORDER BY asked_at
+            LIMIT 1000"
+        );
+        Ok(query_as(sql).bind(replica.unwrap_or_default()).bind(idle_ms).fetch_all(self).await?)
+    }
+
+    async fn purses_of(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>> {
+        let sql = concat!(
+            "SELECT key_id, epoch FROM purses WHERE key_id IN (SELECT item FROM ",
+            texts!("$1"),
+            ")"
+        );
+        Ok(query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?)
+    }
+
+    async fn accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>> {
+        let sql = concat!(
+            "SELECT k.id, k.credits, k.credits_version, k.refill_amount, k.refill_day, k.refilled, ",
+            now_ms!(),
+            " AS now, (SELECT ",
+            array!(object!(
+                "'epoch', p.epoch, 'life', p.life, 'granted', p.granted, 'spent', p.spent,
+                'opened_at', p.opened_at, 'asked_at', p.asked_at, 'asked_by', p.asked_by"
+            )),
+            " FROM purses p WHERE p.key_id = k.id AND p.withheld_at IS NULL) AS purses
+            FROM keys k
+            WHERE k.credits IS NOT NULL AND k.id IN (SELECT item FROM ",
+            texts!("$1"),
+            ")"
+        );
+        let rows: Vec<KeyAccountRow> =
+            query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
+        rows.into_iter().filter_map(|row| row.into_account().transpose()).collect()
+    }
+
+    async fn account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
+        let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
+        let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
+        let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
+        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
+        Ok(Some(CreditAccount { credits, purses, database_time: now }))
+    }
+
+    async fn leases(&mut self, key: &KeyId) -> Result<Vec<Lease>> {
+        Ok(query_as(purses!()).bind(key).fetch_all(self).await?)
+    }
+
+    async fn replicas(&mut self, max: i64) -> Result<Vec<(String, i64)>> {
+        let sql = concat!(
+            "SELECT id, ",
+            now_ms!(),
+            " - seen_at FROM replicas ORDER BY seen_at DESC, id LIMIT $1"
+        );
+        Ok(query_as(sql).bind(max).fetch_all(self).await?)
+    }
+}
+
+async fn locked_account(
+    connection: &mut Connection,
+    key: &KeyId,
+    sql: &'static str,
+) -> Result<Option<CreditAccount>> {
+    let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *connection).await?;
+    let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
+    // Only now: what the one who held it before has written is seen.
+    let purses = query_as(purses!()).bind(key).fetch_all(connection).await?;
+    Ok(Some(CreditAccount { credits, purses, database_time: now }))
+}
+
+#[async_trait]
+impl CreditWrites for Connection {
+    async fn lock_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
+        locked_account(
+            self,
+            key,
+            locked!(concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL")),
+        )
+        .await
+    }
+
+    async fn lock_account_of_any(&mut self, key: &KeyId) -> Result<Option<CreditAccount>> {
+        locked_account(self, key, locked!(concat!(account!(), " WHERE id = $1"))).await
+    }
+
+    async fn lock_credits(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, Credits, Timestamp)>> {
+        let sql = locked!(concat!(
+            "SELECT id, credits, credits_version, refill_amount, refill_day, refilled, ",
+            now_ms!(),
+            " AS now FROM keys WHERE deleted_at IS NULL AND id IN (SELECT item FROM ",
+            texts!("$1"),
+            ") ORDER BY id"
+        ));
+        let rows: Vec<KeyCreditsRow> =
+            query_as(sql).bind(json!(keys).to_string()).fetch_all(self).await?;
+        Ok(rows.into_iter().filter_map(KeyCreditsRow::into_credits).collect())
+    }
+
+    async fn set_credits(&mut self, key: &KeyId, credits: Option<&Credits>) -> Result<()> {
+        let refill = credits.and_then(|credits| credits.refill);
+        let sql = "
+            UPDATE keys
+            SET credits = $2, credits_version = credits_version + 1, refill_amount = $3,
+                refill_day = $4, refilled = $5
+            WHERE id = $1";
+        query(sql)
+            .bind(key)
+            .bind(credits.map(|credits| credits.balance))
+            .bind(refill.map(|refill| refill.amount))
+            .bind(refill.as_ref().and_then(day))
+            .bind(credits.map_or(0, |credits| credits.refilled_period))
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn keep_refill(&mut self, key: &KeyId, refill: &Refill) -> Result<()> {
+        let sql = "UPDATE keys SET refill_amount = $2, refill_day = $3 WHERE id = $1";
+        query(sql).bind(key).bind(refill.amount).bind(day(refill)).execute(self).await?;
+        Ok(())
+    }
+
+    async fn update_balance(&mut self, key: &KeyId, credits: &Credits) -> Result<()> {
+        let sql = "UPDATE keys SET credits = $2, credits_version = $3, refilled = $4 WHERE id = $1";
+        query(sql)
+            .bind(key)
+            .bind(credits.balance)
+            .bind(credits.last_lease_number)
+            .bind(credits.refilled_period)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn write_credits(&mut self, credits: &[(KeyId, Credits)]) -> Result<()> {
+        let item = |(key, credits): &(KeyId, Credits)| {
+            let Credits { balance, last_lease_number, refilled_period, .. } = credits;
+            json!({ "key": key, "balance": balance, "version": last_lease_number, "refilled": refilled_period })
+        };
+        let items: Vec<_> = credits.iter().map(item).collect();
+        let sql = concat!(
+            "UPDATE keys
+            SET credits = CAST(item ->> 'balance' AS BIGINT),
+                credits_version = CAST(item ->> 'version' AS BIGINT),
+                refilled = CAST(item ->> 'refilled' AS BIGINT)
+            FROM ",
+            items!("$1"),
+            " WHERE id = item ->> 'key'"
+        );
+        query(sql).bind(json!(items).to_string()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn upsert_lease(&mut self, key: &KeyId, purse: &Lease) -> Result<()> {
+        let sql = concat!(
+            "INSERT INTO purses
+                (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
+                closed, number)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ",
+            next_number!(),
+            ") ON CONFLICT (key_id, epoch) DO UPDATE SET granted = excluded.granted,
+                spent = CASE WHEN purses.spent > excluded.spent
+                    THEN purses.spent ELSE excluded.spent END, asked_at = excluded.asked_at,
+                asked_by = excluded.asked_by, withheld_at = excluded.withheld_at,
+                closed = excluded.closed"
+        );
+        query(sql)
+            .bind(key)
+            .bind(purse.epoch)
+            .bind(purse.life)
+            .bind(purse.granted)
+            .bind(purse.spent)
+            .bind(purse.opened_at)
+            .bind(purse.topped_up_at)
+            .bind(&purse.topped_up_by)
+            .bind(purse.withheld_at)
+            .bind(purse.closed)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_lease(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
+        let sql = "DELETE FROM purses WHERE key_id = $1 AND epoch = $2";
+        query(sql).bind(key).bind(epoch).execute(self).await?;
+        Ok(())
+    }
+
+    async fn forfeit_leases(&mut self, key: &KeyId) -> Result<()> {
+        let sql = "DELETE FROM purses WHERE key_id = $1 AND closed";
+        query(sql).bind(key).execute(&mut *self).await?;
+        let sql = concat!(
+            "UPDATE purses SET granted = spent, withheld_at = COALESCE(withheld_at, ",
+            now_ms!(),
+            ") WHERE key_id = $1"
+        );
+        query(sql).bind(key).execute(self).await?;
+        Ok(())
+    }
+
+    async fn touch_leases(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
+        let sql = concat!(
+            "UPDATE purses SET asked_at = ",
+            now_ms!(),
+            ", spent = CASE WHEN spent < CAST(item ->> 'spent' AS BIGINT)
+                THEN CAST(item ->> 'spent' AS BIGINT) ELSE spent END
+            FROM ",
+            items!("$1"),
+            " WHERE key_id = item ->> 'key' AND epoch = CAST(item ->> 'epoch' AS BIGINT)
+                AND withheld_at IS NULL"
+        );
+        query(sql).bind(items(spent)).execute(self).await?;
+        Ok(())
+    }
+
+    async fn register_replica(&mut self, id: &str, within_ms: i64) -> Result<Vec<String>> {
+        let sql = concat!(
+            "INSERT INTO replicas (id, started_at, seen_at, feed) VALUES ($1, ",
+            now_ms!(),
+            ", ",
+            now_ms!(),
+            ", '') ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, silent_seen_at = NULL,
+                gone = NULL"
+        );
+        query(sql).bind(id).execute(&mut *self).await?;
+        let sql =
+            concat!("SELECT id FROM replicas WHERE seen_at > ", now_ms!(), " - $1 ORDER BY id");
+        Ok(query_scalar(sql).bind(within_ms).fetch_all(self).await?)
+    }
+
+    async fn hold_registration(&mut self, id: &str) -> Result<bool> {
+        let sql = held!(concat!("SELECT id FROM replicas WHERE id = $1 AND ", is_registered!()));
+        Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
+    }
+
+    async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()> {
+        // Who holds its registration is not silent.
+        let sql = concat!(
+            "UPDATE replicas SET silent_seen_at = seen_at, gone = NULL WHERE id IN (",
+            claimed!(concat!(
+                "SELECT id FROM replicas WHERE ",
+                is_registered!(),
+                " AND seen_at < ",
+                now_ms!(),
+                " - $1"
+            )),
+            ")"
+        );
+        query(sql).bind(silent_ms).execute(self).await?;
+        Ok(())
+    }
+
+    async fn count_out_replicas(&mut self) -> Result<()> {
+        let sql = concat!(
+            "UPDATE replicas SET gone = ",
+            next_number!(),
+            " WHERE id IN (",
+            claimed!(concat!(
+                "SELECT id FROM replicas WHERE gone IS NULL AND NOT ",
+                is_registered!()
+            )),
+            ")"
+        );
+        query(sql).execute(self).await?;
+        Ok(())
+    }
+
+    async fn prune_replicas(&mut self) -> Result<()> {
+        let sql = concat!(
+            "DELETE FROM replicas
+            WHERE gone IS NOT NULL AND NOT ",
+            is_registered!(),
+            " AND NOT EXISTS (SELECT 1 FROM purses WHERE number < replicas.gone) AND seen_at < ",
+            now_ms!(),
+            " - 86400000"
+        );
+        query(sql).execute(self).await?;
+        Ok(())
+    }
+
+    async fn drop_replica(&mut self, id: &str) -> Result<()> {
+        query("DELETE FROM replicas WHERE id = $1").bind(id).execute(self).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Identities.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{IdentityId, WorkspaceId};
+use foundation::model::{Identity, Meta};
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::{Connection, all, one};
+use crate::rows::IdentityRow;
+use crate::{IdentityReads, IdentityWrites, PageQuery, searchable};
+
+macro_rules! identities_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT i.id, i.external_id, i.meta, ",
+            ratelimits_of!("l.identity_id = i.id"),
+            " FROM identities i WHERE i.workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl IdentityReads for Connection {
+    async fn identities_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[IdentityId],
+    ) -> Result<Vec<Identity>> {
+        let sql = identities_where!(concat!("i.id IN (SELECT item FROM ", texts!("$2"), ")"));
+        all::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string()))
+            .await
+    }
+
+    async fn identity_named(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &str,
+        external_id: &str,
+    ) -> Result<Option<Identity>> {
+        let sql =
+            identities_where!("(i.id = $2 OR i.external_id = $3) ORDER BY i.id = $2 DESC LIMIT 1");
+        one::<IdentityRow, _>(self, query_as(sql).bind(workspace).bind(id).bind(external_id)).await
+    }
+
+    async fn identity_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+    ) -> Result<Option<IdentityId>> {
+        let sql = "SELECT id FROM identities WHERE workspace_id = $1 AND external_id = $2";
+        Ok(query_scalar(sql).bind(workspace).bind(external_id).fetch_optional(self).await?)
+    }
+
+    async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM identities WHERE workspace_id = $1";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
+    async fn identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: Option<&[String]>,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Identity>> {
+        let sql = identities_where!(concat!(
+            "i.id >= $2 AND ($3 = '' OR ",
+            contains!("i.search", "$3"),
+            ") AND ($4 OR i.id IN (SELECT item FROM ",
+            texts!("$5"),
+            ")) ORDER BY i.id LIMIT $6"
+        ));
+        all::<IdentityRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(ids.is_none())
+                .bind(json!(ids.unwrap_or_default()).to_string())
+                .bind(listing.limit),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl IdentityWrites for Connection {
+    async fn lock_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &str,
+        external_id: &str,
+    ) -> Result<Option<Identity>> {
+        let sql = locked!(
+            "SELECT id FROM identities
+            WHERE workspace_id = $1 AND (id = $2 OR external_id = $3)
+            ORDER BY id = $2 DESC LIMIT 1"
+        );
+        let id: Option<IdentityId> = query_scalar(sql)
+            .bind(workspace)
+            .bind(id)
+            .bind(external_id)
+            .fetch_optional(&mut *self)
+            .await?;
+        // Only now: what the one who held it before has written is seen.
+        match id {
+            Some(id) => Ok(self
+                .identities_of(workspace, std::slice::from_ref(&id))
+                .await?
+                .into_iter()
+                .next()),
+            None => Ok(None),
+        }
+    }
+
+    async fn ensure_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_id: &str,
+        now: Timestamp,
+    ) -> Result<IdentityId> {
+        // DO UPDATE, not DO NOTHING: it gives back the row that is there.
+        let sql = "
+            INSERT INTO identities (id, workspace_id, external_id, search, created_at)
+            VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
+            RETURNING id";
+        let id = IdentityId::random();
+        Ok(query_scalar(sql)
+            .bind(&id)
+            .bind(workspace)
+            .bind(external_id)
+            .bind(searchable([id.as_str(), external_id]))
+            .bind(now)
+            .fetch_one(self)
+            .await?)
+    }
+
+    async fn insert_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &Identity,
+        now: Timestamp,
+    ) -> Result<()> {
+        let sql = "
+            INSERT INTO identities (id, workspace_id, external_id, meta, search, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6)";
+        query(sql)
+            .bind(&identity.id)
+            .bind(workspace)
+            .bind(&identity.external_id)
+            .bind(identity.meta.as_ref().map(Meta::as_str))
+            .bind(searchable([identity.id.as_str(), &identity.external_id]))
+            .bind(now)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn set_identity_meta(&mut self, id: &IdentityId, meta: &Meta) -> Result<()> {
+        let sql = "UPDATE identities SET meta = $2 WHERE id = $1";
+        query(sql).bind(id).bind(meta.as_str()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()> {
+        let sql = "UPDATE keys SET identity_id = NULL WHERE identity_id = $1";
+        query(sql).bind(id).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_identity(&mut self, id: &IdentityId) -> Result<()> {
+        query("DELETE FROM identities WHERE id = $1").bind(id).execute(self).await?;
+        Ok(())
+    }
+}

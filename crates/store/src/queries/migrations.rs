@@ -1,0 +1,287 @@
+//! Migrations, and keys that come in many at a time: a statement for each table, whatever the number of keys.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
+use foundation::model::{Key, Meta, Migration, RefillInterval};
+use serde_json::{Value, json};
+use sqlx::{query, query_as, query_scalar};
+
+use super::{Connection, all, one};
+use crate::rows::MigrationRow;
+use crate::{IncomingKey, MigrationReads, MigrationWrites, PageQuery, StoredMigration, searchable};
+
+macro_rules! migrations_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT m.id, m.workspace_id, m.name, m.algorithm, m.created_at, m.came
+            FROM migrations m
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl MigrationReads for Connection {
+    async fn migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<Migration>> {
+        Ok(self.stored_migration(workspace, id).await?.map(|stored| stored.migration))
+    }
+
+    async fn stored_migration(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &MigrationId,
+    ) -> Result<Option<StoredMigration>> {
+        let sql = migrations_where!("m.workspace_id = $1 AND m.id = $2");
+        one::<MigrationRow, _>(self, query_as(sql).bind(workspace).bind(id)).await
+    }
+
+    async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
+        let sql = migrations_where!("m.workspace_id = $1 ORDER BY m.id");
+        let all = all::<MigrationRow, _>(self, query_as(sql).bind(workspace)).await?;
+        Ok(all.into_iter().map(|stored: StoredMigration| stored.migration).collect())
+    }
+
+    async fn migrations_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<StoredMigration>> {
+        let sql = concat!(
+            migrations_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("lower(m.id)", "$2"),
+            " OR ",
+            contains!("lower(m.name)", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM migrations f
+                WHERE f.id = $3 AND f.workspace_id = $1
+                    AND (m.created_at < f.created_at
+                        OR m.created_at = f.created_at AND m.id <= f.id)))
+            ORDER BY m.created_at DESC, m.id DESC
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        all::<MigrationRow, _>(self, query.bind(listing.from).bind(listing.limit)).await
+    }
+
+    async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64> {
+        let sql = "
+            SELECT COUNT(*) FROM (
+                SELECT 1 FROM keys WHERE migration_id = $1 AND deleted_at IS NULL LIMIT $2)
+                AS counted";
+        Ok(query_scalar(sql).bind(migration).bind(max).fetch_one(self).await?)
+    }
+
+    async fn waiting_key(
+        &mut self,
+        migration: &MigrationId,
+        hash: &str,
+    ) -> Result<Option<(KeyId, ApiId)>> {
+        let sql = "
+            SELECT id, api_id
+            FROM keys
+            WHERE hash = $2 AND migration_id = $1 AND deleted_at IS NULL";
+        Ok(query_as(sql).bind(migration).bind(hash).fetch_optional(self).await?)
+    }
+}
+
+#[async_trait]
+impl MigrationWrites for Connection {
+    async fn insert_migration(&mut self, migration: &Migration) -> Result<()> {
+        let sql = "
+            INSERT INTO migrations (id, workspace_id, name, algorithm, created_at)
+            VALUES ($1, $2, $3, $4, $5)";
+        query(sql)
+            .bind(&migration.id)
+            .bind(&migration.workspace_id)
+            .bind(&migration.name)
+            .bind(migration.algorithm.as_str())
+            .bind(migration.created_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()> {
+        let sql = "UPDATE migrations SET came = came + $2 WHERE id = $1";
+        query(sql).bind(migration).bind(keys).execute(self).await?;
+        Ok(())
+    }
+
+    async fn ensure_identities(
+        &mut self,
+        workspace: &WorkspaceId,
+        external_ids: &[String],
+        now: Timestamp,
+    ) -> Result<Vec<(String, IdentityId)>> {
+        let row = |external_id: &String| {
+            let id = IdentityId::random();
+            let search = searchable([id.as_str(), external_id]);
+            json!({ "id": id, "external_id": external_id, "search": search })
+        };
+        let rows: Vec<_> = external_ids.iter().map(row).collect();
+        // DO UPDATE, not DO NOTHING: it gives back the rows that are there.
+        let sql = concat!(
+            "INSERT INTO identities (id, workspace_id, external_id, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'external_id', item ->> 'search', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, external_id) DO UPDATE SET external_id = excluded.external_id
+            RETURNING external_id, id"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_as(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_roles(
+        &mut self,
+        workspace: &WorkspaceId,
+        roles: &[(RoleId, String)],
+        now: Timestamp,
+    ) -> Result<Vec<String>> {
+        let row = |(id, name): &(RoleId, String)| json!({ "id": id, "name": name, "search": searchable([id.as_str(), name]) });
+        let rows: Vec<_> = roles.iter().map(row).collect();
+        let sql = concat!(
+            "INSERT INTO roles (id, workspace_id, name, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'name', item ->> 'search', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, name) DO NOTHING
+            RETURNING name"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_scalar(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_keys(
+        &mut self,
+        workspace: &WorkspaceId,
+        migration: Option<&MigrationId>,
+        keys: &[IncomingKey],
+    ) -> Result<Vec<KeyId>> {
+        let sql = concat!(
+            "INSERT INTO keys
+                (id, workspace_id, api_id, hash, start, prefix, byte_length, name, meta, identity_id,
+                owner_id, environment, enabled, expires_at, credits, credits_version, refill_amount, refill_day, refilled,
+                created_at, migration_id)
+            SELECT item ->> 'id', $1, item ->> 'api_id', item ->> 'hash', item ->> 'start',
+                item ->> 'prefix', CAST(item ->> 'byte_length' AS BIGINT), item ->> 'name',
+                item ->> 'meta', item ->> 'identity_id', item ->> 'owner_id',
+                item ->> 'environment', CAST(item ->> 'enabled' AS BOOLEAN),
+                CAST(item ->> 'expires_at' AS BIGINT), CAST(item ->> 'credits' AS BIGINT), 1,
+                CAST(item ->> 'refill_amount' AS BIGINT), CAST(item ->> 'refill_day' AS BIGINT),
+                CAST(item ->> 'refilled' AS BIGINT), CAST(item ->> 'created_at' AS BIGINT), $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (hash) DO NOTHING
+            RETURNING id"
+        );
+        // In the order of their hashes: of two imports of the same keys one waits for the other.
+        let mut sorted: Vec<_> = keys.iter().map(|incoming| &incoming.key).collect();
+        sorted.sort_by(|a, b| a.hash.cmp(&b.hash));
+        let rows: Vec<_> = sorted.into_iter().map(row).collect();
+        let made: Vec<KeyId> = query_scalar(sql)
+            .bind(workspace)
+            .bind(migration)
+            .bind(json!(rows).to_string())
+            .fetch_all(&mut *self)
+            .await?;
+        let are_made: HashSet<&KeyId> = made.iter().collect();
+        let made_keys = || keys.iter().filter(|incoming| are_made.contains(&incoming.key.id));
+        let limits: Vec<_> = made_keys().flat_map(limit_rows).collect();
+        if !limits.is_empty() {
+            let sql = concat!(
+                "INSERT INTO ratelimits
+                    (id, workspace_id, key_id, name, \"limit\", duration_ms, auto_apply,
+                    is_async)
+                SELECT item ->> 'id', $1, item ->> 'key_id', item ->> 'name',
+                    CAST(item ->> 'limit' AS BIGINT), CAST(item ->> 'duration_ms' AS BIGINT),
+                    CAST(item ->> 'auto_apply' AS BOOLEAN), CAST(item ->> 'is_async' AS BOOLEAN)
+                FROM ",
+                items!("$2")
+            );
+            let limits = json!(limits).to_string();
+            query(sql).bind(workspace).bind(limits).execute(&mut *self).await?;
+        }
+        let link = |key: &KeyId, id: &str| json!({ "key_id": key, "id": id });
+        let permissions: Vec<_> = made_keys()
+            .flat_map(|k| k.permission_ids.iter().map(|id| link(&k.key.id, id.as_str())))
+            .collect();
+        if !permissions.is_empty() {
+            let sql = concat!(
+                "INSERT INTO key_permissions (key_id, permission_id)
+                SELECT item ->> 'key_id', item ->> 'id' FROM ",
+                items!("$1")
+            );
+            query(sql).bind(json!(permissions).to_string()).execute(&mut *self).await?;
+        }
+        let roles: Vec<_> = made_keys()
+            .flat_map(|k| k.role_ids.iter().map(|id| link(&k.key.id, id.as_str())))
+            .collect();
+        if !roles.is_empty() {
+            let sql = concat!(
+                "INSERT INTO key_roles (key_id, role_id)
+                SELECT item ->> 'key_id', item ->> 'id' FROM ",
+                items!("$1")
+            );
+            query(sql).bind(json!(roles).to_string()).execute(&mut *self).await?;
+        }
+        Ok(made)
+    }
+
+    async fn adopt_key(
+        &mut self,
+        id: &KeyId,
+        hash: &str,
+        start: &str,
+        prefix: &str,
+    ) -> Result<bool> {
+        let sql = "
+            UPDATE keys
+            SET hash = $2, start = $3, prefix = $4, migration_id = NULL
+            WHERE id = $1 AND migration_id IS NOT NULL";
+        let done = query(sql).bind(id).bind(hash).bind(start).bind(prefix).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+}
+
+fn row(key: &Key) -> Value {
+    let refill = key.credits.and_then(|credits| credits.refill);
+    let day = refill.and_then(|refill| match refill.interval {
+        RefillInterval::Daily => None,
+        RefillInterval::Monthly { day } => Some(day),
+    });
+    json!({
+        "id": key.id, "api_id": key.api_id, "hash": key.hash, "start": key.start,
+        "prefix": key.prefix, "byte_length": key.byte_length, "name": key.name,
+        "meta": key.meta.as_ref().map(Meta::as_str), "identity_id": key.identity_id,
+        "owner_id": key.owner_id, "environment": key.environment,
+        "enabled": key.enabled, "expires_at": key.expires_at,
+        "credits": key.credits.map(|credits| credits.balance),
+        "refill_amount": refill.map(|refill| refill.amount), "refill_day": day,
+        "refilled": key.credits.map_or(0, |credits| credits.refilled_period),
+        "created_at": key.created_at,
+    })
+}
+
+fn limit_rows(incoming: &IncomingKey) -> impl Iterator<Item = Value> {
+    incoming.ratelimits.iter().map(|limit| {
+        json!({
+            "id": limit.id, "key_id": incoming.key.id, "name": limit.name, "limit": limit.limit,
+            "duration_ms": limit.duration_ms, "auto_apply": limit.auto_apply,
+            "is_async": limit.is_async,
+        })
+    })
+}

@@ -1,0 +1,163 @@
+//! Every query, once. Compiled for each engine by its dialect file, which brings `Connection` and the
+//! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!`, `locked!` and others.
+
+macro_rules! permissions_of {
+    ($links:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', p.id, 'slug', p.slug, 'name', p.name, 'description', p.description"
+            )),
+            " FROM permissions p JOIN ",
+            $links,
+            ") AS permissions"
+        )
+    };
+}
+
+macro_rules! ratelimits_of {
+    ($owner:literal) => {
+        concat!(
+            "(SELECT ",
+            array!(object!(
+                "'id', l.id, 'name', l.name, 'limit', l.\"limit\",
+                'duration_ms', l.duration_ms, 'auto_apply', l.auto_apply, 'is_async', l.is_async"
+            )),
+            " FROM ratelimits l WHERE ",
+            $owner,
+            ") AS ratelimits"
+        )
+    };
+}
+
+/// Keys with all that hangs on them.
+macro_rules! keys_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT k.id, k.workspace_id, k.api_id, k.hash, k.start, k.prefix, k.byte_length,
+                k.name, k.meta, k.identity_id, k.owner_id, k.environment, k.enabled, k.expires_at, k.credits,
+                k.credits_version, k.refill_amount, k.refill_day, k.refilled, k.created_at,
+                k.updated_at, w.enabled AS workspace_enabled, a.allowed_networks, ",
+            ratelimits_of!("l.key_id = k.id"),
+            ", ",
+            permissions_of!("key_permissions kp ON kp.permission_id = p.id WHERE kp.key_id = k.id"),
+            ", (SELECT ",
+            array!("kr.role_id"),
+            " FROM key_roles kr WHERE kr.key_id = k.id) AS role_ids,
+                (SELECT u.last_used_at FROM key_uses u WHERE u.key_id = k.id) AS last_used_at
+            FROM keys k
+            JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+            JOIN workspaces w ON w.id = k.workspace_id
+            WHERE k.deleted_at IS NULL AND ",
+            $condition
+        )
+    };
+}
+
+/// Whether a row of `replicas` is that of a replica which others wait for.
+macro_rules! is_registered {
+    () => {
+        "(silent_seen_at IS NULL OR silent_seen_at <> seen_at)"
+    };
+}
+
+/// Entries of the audit log, of the table or list `$from` that is called `a`.
+macro_rules! entries_from {
+    ($from:expr) => {
+        concat!(
+            "SELECT a.id, a.at, a.event, a.actor_type, a.actor_id, a.actor_name, a.remote_address,
+                a.user_agent, a.targets, a.correlation_id, a.before, a.after, a.undoes,
+                (SELECT u.id FROM audit u WHERE u.undoes = a.id) AS undone_by
+            FROM ",
+            $from
+        )
+    };
+}
+
+/// The columns in which latencies are counted, as `LATENCY_BUCKETS_US` has them.
+macro_rules! latencies {
+    () => {
+        "latency_le_100us, latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, \
+        latency_le_100ms"
+    };
+}
+
+/// The sum that an item of a list is.
+macro_rules! sum_of_item {
+    () => {
+        "CAST(item ->> 'count' AS BIGINT), CAST(item ->> 'amount' AS BIGINT),
+        CAST(item ->> 'latency_us' AS BIGINT),
+        CAST(item -> 'latencies' ->> 0 AS BIGINT), CAST(item -> 'latencies' ->> 1 AS BIGINT),
+        CAST(item -> 'latencies' ->> 2 AS BIGINT), CAST(item -> 'latencies' ->> 3 AS BIGINT),
+        CAST(item -> 'latencies' ->> 4 AS BIGINT), CAST(item -> 'latencies' ->> 5 AS BIGINT)"
+    };
+}
+
+/// Adds a sum to the one that is there. An amount is a caller's number: it stays at the greatest there is, for else one
+/// workspace's sum that cannot be written would hold up all others'.
+macro_rules! added {
+    ($table:literal, $amount:literal) => {
+        concat!(
+            $amount, " = CASE WHEN ", $table, ".", $amount, " > 9223372036854775807 - excluded.", $amount,
+            " THEN 9223372036854775807 ELSE ", $table, ".", $amount, " + excluded.", $amount, " END, ",
+            added!(@ $table, "count", "latency_us", "latency_le_100us", "latency_le_500us",
+                "latency_le_1ms", "latency_le_5ms", "latency_le_25ms", "latency_le_100ms")
+        )
+    };
+    (@ $table:literal, $first:literal $(, $column:literal)*) => {
+        concat!(
+            $first, " = ", $table, ".", $first, " + excluded.", $first
+            $(, ", ", $column, " = ", $table, ".", $column, " + excluded.", $column)*
+        )
+    };
+}
+
+mod audit;
+mod changes;
+mod credits;
+mod events;
+mod identities;
+mod keys;
+mod migrations;
+mod outbox;
+mod permission_holders;
+mod ratelimits;
+mod rbac;
+mod reads;
+mod recent;
+mod restore;
+mod rollups;
+mod root_keys;
+mod users;
+mod vault;
+mod withheld;
+mod writes;
+
+use foundation::error::{Error, Result};
+use sqlx::FromRow;
+use sqlx::query::QueryAs;
+
+use super::Connection;
+
+type Database = <Connection as sqlx::Connection>::Database;
+type Query<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
+
+/// Every row of a query, as what it stands for.
+async fn all<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Vec<Noun>>
+where
+    Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
+    Noun: TryFrom<Row, Error: Into<Error>>,
+{
+    let rows = query.fetch_all(connection).await?;
+    rows.into_iter().map(|row| Noun::try_from(row).map_err(Into::into)).collect()
+}
+
+/// The row of a query that yields one at most, as what it stands for.
+async fn one<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Option<Noun>>
+where
+    Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
+    Noun: TryFrom<Row, Error: Into<Error>>,
+{
+    let row = query.fetch_optional(connection).await?;
+    row.map(|row| Noun::try_from(row).map_err(Into::into)).transpose()
+}

@@ -1,0 +1,88 @@
+//! Which keys hold what.
+
+use async_trait::async_trait;
+use foundation::error::Result;
+use foundation::id::{PermissionId, RoleId, WorkspaceId};
+use foundation::model::PermissionAssignment;
+use sqlx::{query_as, query_scalar};
+
+use super::{Connection, all};
+use crate::AssignmentReads;
+use crate::rows::HoldingRow;
+
+/// The keys of the links `l` that are still there.
+macro_rules! live_keys {
+    () => {
+        " JOIN keys k ON k.id = l.key_id AND k.workspace_id = $1 AND k.deleted_at IS NULL
+        JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL "
+    };
+}
+
+#[async_trait]
+impl AssignmentReads for Connection {
+    async fn count_holding(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        max: i64,
+    ) -> Result<(i64, i64)> {
+        let sql = concat!(
+            "SELECT
+                (SELECT COUNT(*) FROM (
+                    SELECT 1 FROM role_permissions rp
+                    JOIN roles r ON r.id = rp.role_id AND r.workspace_id = $1
+                    WHERE rp.permission_id = $2
+                    LIMIT $3) AS counted),
+                (SELECT COUNT(*) FROM (
+                    SELECT 1 FROM key_permissions l",
+            live_keys!(),
+            "WHERE l.permission_id = $2
+                    LIMIT $3) AS counted)"
+        );
+        Ok(query_as(sql).bind(workspace).bind(permission).bind(max).fetch_one(self).await?)
+    }
+
+    async fn count_keys_with(
+        &mut self,
+        workspace: &WorkspaceId,
+        role: &RoleId,
+        max: i64,
+    ) -> Result<i64> {
+        let sql = concat!(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM key_roles l",
+            live_keys!(),
+            "WHERE l.role_id = $2 LIMIT $3) AS counted"
+        );
+        Ok(query_scalar(sql).bind(workspace).bind(role).bind(max).fetch_one(self).await?)
+    }
+
+    async fn holdings(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        from: &str,
+        limit: i64,
+    ) -> Result<Vec<PermissionAssignment>> {
+        // Of each way the first links alone, which an index yields in their order: however many there are, few are read.
+        let sql = concat!(
+            "SELECT NULL AS role_id, NULL AS role_name, (SELECT ",
+            array!("first.key_id"),
+            " FROM (SELECT l.key_id FROM key_permissions l
+                WHERE l.permission_id = p.id AND l.key_id >= $3
+                ORDER BY l.key_id LIMIT $4) AS first) AS key_ids
+            FROM permissions p
+            WHERE p.workspace_id = $1 AND p.id = $2
+            UNION ALL
+            SELECT r.id AS role_id, r.name AS role_name, (SELECT ",
+            array!("first.key_id"),
+            " FROM (SELECT l.key_id FROM key_roles l
+                WHERE l.role_id = r.id AND l.key_id >= $3
+                ORDER BY l.key_id LIMIT $4) AS first) AS key_ids
+            FROM role_permissions rp
+            JOIN roles r ON r.id = rp.role_id AND r.workspace_id = $1
+            WHERE rp.permission_id = $2"
+        );
+        let query = query_as(sql).bind(workspace).bind(permission).bind(from).bind(limit);
+        all::<HoldingRow, _>(self, query).await
+    }
+}

@@ -1,0 +1,233 @@
+//! Namespaces and overrides of the standalone limiter.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{NamespaceId, OverrideId, WorkspaceId};
+use foundation::model::{Namespace, OutagePolicy, Override};
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::{Connection, all, one};
+use crate::rows::{NamespaceRow, OverrideRow, StoredNamespaceRow};
+use crate::{PageQuery, RatelimitReads, RatelimitWrites, StoredNamespace, searchable};
+
+macro_rules! namespaces_with {
+    ($more:expr, $condition:literal) => {
+        concat!(
+            "SELECT n.id, n.workspace_id, n.name, n.on_outage, n.created_at, n.deleted_at",
+            $more,
+            " FROM namespaces n WHERE n.workspace_id = $1",
+            $condition
+        )
+    };
+}
+
+macro_rules! named {
+    ($more:expr) => {
+        namespaces_with!($more, " AND (n.id = $2 OR n.name = $2) ORDER BY n.id = $2 DESC LIMIT 1")
+    };
+}
+
+macro_rules! overrides_of {
+    ($condition:expr) => {
+        concat!(
+            "SELECT o.id, o.identifier, o.\"limit\", o.duration_ms, o.expires_at, o.is_async,
+                o.created_at, o.updated_at
+            FROM overrides o
+            JOIN namespaces n ON n.id = o.namespace_id AND n.workspace_id = $1
+            WHERE o.namespace_id = $2 AND ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl RatelimitReads for Connection {
+    async fn namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<StoredNamespace>> {
+        let sql = named!(concat!(
+            ", (SELECT ",
+            array!(object!(
+                "'id', o.id, 'identifier', o.identifier, 'limit', o.\"limit\",
+                'duration_ms', o.duration_ms, 'expires_at', o.expires_at, 'is_async', o.is_async,
+                'created_at', o.created_at, 'updated_at', o.updated_at"
+            )),
+            " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
+        ));
+        one::<StoredNamespaceRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+    }
+
+    async fn bare_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>> {
+        one::<NamespaceRow, _>(self, query_as(named!("")).bind(workspace).bind(named)).await
+    }
+
+    async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
+        all::<NamespaceRow, _>(
+            self,
+            query_as(namespaces_with!("", " ORDER BY n.name")).bind(workspace),
+        )
+        .await
+    }
+
+    async fn namespaces_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Namespace>> {
+        let sql = concat!(
+            namespaces_with!("", " AND n.deleted_at IS NULL AND n.id >= $2 AND ($3 = '' OR "),
+            contains!("n.search", "$3"),
+            ") ORDER BY n.id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from);
+        all::<NamespaceRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+    }
+
+    async fn overrides(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Override>> {
+        let sql = overrides_of!(concat!(
+            "o.id >= $3 AND ($4 = '' OR ",
+            contains!("o.search", "$4"),
+            ") ORDER BY o.id LIMIT $5"
+        ));
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(listing.from);
+        all::<OverrideRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+    }
+
+    async fn override_for(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<Override>> {
+        let sql = overrides_of!("o.identifier = $3");
+        let query = query_as(sql).bind(workspace).bind(namespace).bind(identifier);
+        one::<OverrideRow, _>(self, query).await
+    }
+
+    async fn count_overrides(&mut self, namespace: &NamespaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM overrides WHERE namespace_id = $1";
+        Ok(query_scalar(sql).bind(namespace).fetch_one(self).await?)
+    }
+}
+
+#[async_trait]
+impl RatelimitWrites for Connection {
+    async fn lock_namespaces(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = locked!("SELECT id FROM workspaces WHERE id = $1");
+        query(sql).bind(workspace).fetch_optional(&mut *self).await?;
+        let sql = "
+            SELECT COUNT(*)
+            FROM namespaces
+            WHERE workspace_id = $1 AND deleted_at IS NULL";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
+    async fn insert_namespaces(
+        &mut self,
+        workspace: &WorkspaceId,
+        namespaces: &[Namespace],
+    ) -> Result<Vec<String>> {
+        let rows: Vec<_> = namespaces
+            .iter()
+            .map(|namespace| {
+                json!({
+                    "id": namespace.id, "name": namespace.name,
+                    "on_outage": namespace.on_outage.as_str(), "created_at": namespace.created_at,
+                    "search": searchable([namespace.id.as_str(), &namespace.name]),
+                })
+            })
+            .collect();
+        let sql = concat!(
+            "INSERT INTO namespaces (id, workspace_id, name, on_outage, created_at, search)
+            SELECT item ->> 'id', $1, item ->> 'name', item ->> 'on_outage',
+                CAST(item ->> 'created_at' AS BIGINT), item ->> 'search'
+            FROM ",
+            items!("$2"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, name) DO NOTHING
+            RETURNING name"
+        );
+        Ok(query_scalar(sql).bind(workspace).bind(json!(rows).to_string()).fetch_all(self).await?)
+    }
+
+    async fn lock_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Namespace>> {
+        let sql =
+            locked!("SELECT id FROM namespaces WHERE workspace_id = $1 AND (id = $2 OR name = $2)");
+        query(sql).bind(workspace).bind(named).fetch_all(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        self.bare_namespace(workspace, named).await
+    }
+
+    async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()> {
+        query("UPDATE namespaces SET on_outage = $2 WHERE id = $1")
+            .bind(id)
+            .bind(on_outage.as_str())
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()> {
+        query("UPDATE namespaces SET deleted_at = $2 WHERE id = $1")
+            .bind(id)
+            .bind(now)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn set_override(
+        &mut self,
+        namespace: &NamespaceId,
+        new: &Override,
+    ) -> Result<OverrideId> {
+        let sql = "
+            INSERT INTO overrides
+                (id, namespace_id, identifier, \"limit\", duration_ms, expires_at, is_async,
+                created_at, search)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+            ON CONFLICT (namespace_id, identifier) DO UPDATE
+            SET \"limit\" = excluded.\"limit\", duration_ms = excluded.duration_ms,
+                expires_at = excluded.expires_at, is_async = excluded.is_async,
+                updated_at = excluded.created_at
+            RETURNING id";
+        Ok(query_scalar(sql)
+            .bind(&new.id)
+            .bind(namespace)
+            .bind(&new.identifier)
+            .bind(new.limit)
+            .bind(new.duration_ms)
+            .bind(new.expires_at)
+            .bind(new.is_async)
+            .bind(new.created_at)
+            .bind(searchable([new.id.as_str(), &new.identifier]))
+            .fetch_one(self)
+            .await?)
+    }
+
+    async fn delete_override(
+        &mut self,
+        namespace: &NamespaceId,
+        identifier: &str,
+    ) -> Result<Option<OverrideId>> {
+        let sql = "DELETE FROM overrides WHERE namespace_id = $1 AND identifier = $2 RETURNING id";
+        Ok(query_scalar(sql).bind(namespace).bind(identifier).fetch_optional(self).await?)
+    }
+}

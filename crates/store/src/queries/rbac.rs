@@ -1,0 +1,350 @@
+//! Permissions and roles.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{KeyId, PermissionId, RoleId, WorkspaceId};
+use foundation::model::{Permission, Role};
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::{Connection, all, one};
+use crate::rows::{PermissionRow, RoleRow};
+use crate::{PageQuery, RbacReads, RbacWrites, searchable};
+
+macro_rules! roles_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT r.id, r.name, r.description, ",
+            permissions_of!(
+                "role_permissions rp ON rp.permission_id = p.id WHERE rp.role_id = r.id"
+            ),
+            " FROM roles r WHERE r.workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+macro_rules! permissions_where {
+    ($condition:expr) => {
+        concat!(
+            "SELECT id, slug, name, description FROM permissions WHERE workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+/// Makes `$ids` all that `$owner` is linked to, as far as they exist.
+macro_rules! relink {
+    ($connection:expr, $table:literal, $from:literal, $to:literal, $target:literal, $owner:expr, $ids:expr) => {{
+        let ids = json!($ids).to_string();
+        let drop_others = concat!(
+            "DELETE FROM ",
+            $table,
+            " WHERE ",
+            $from,
+            " = $1 AND ",
+            $to,
+            " NOT IN (SELECT item FROM ",
+            texts!("$2"),
+            ")"
+        );
+        query(drop_others).bind($owner).bind(&ids).execute(&mut *$connection).await?;
+        // One that is deleted meanwhile is no link, and one that is linked is not deleted meanwhile.
+        let add = concat!(
+            "INSERT INTO ",
+            $table,
+            " (",
+            $from,
+            ", ",
+            $to,
+            ") ",
+            held!(concat!(
+                "SELECT $1, t.id FROM ",
+                $target,
+                " t WHERE t.id IN (SELECT item FROM ",
+                texts!("$2"),
+                ")"
+            )),
+            " ON CONFLICT (",
+            $from,
+            ", ",
+            $to,
+            ") DO NOTHING"
+        );
+        query(add).bind($owner).bind(&ids).execute(&mut *$connection).await?;
+        Ok(())
+    }};
+}
+
+#[async_trait]
+impl RbacReads for Connection {
+    async fn permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        named: &str,
+    ) -> Result<Option<Permission>> {
+        let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
+        one::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+    }
+
+    async fn permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Permission>> {
+        let sql = permissions_where!(concat!(
+            "id >= $2 AND ($3 = '' OR ",
+            contains!("search", "$3"),
+            ") ORDER BY id LIMIT $4"
+        ));
+        all::<PermissionRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(listing.limit),
+        )
+        .await
+    }
+
+    async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>> {
+        let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
+        one::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+    }
+
+    async fn roles_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(concat!(
+            "r.id >= $2 AND ($3 = '' OR ",
+            contains!("r.search", "$3"),
+            ") ORDER BY r.id LIMIT $4"
+        ));
+        all::<RoleRow, _>(
+            self,
+            query_as(sql)
+                .bind(workspace)
+                .bind(listing.from)
+                .bind(&listing.search)
+                .bind(listing.limit),
+        )
+        .await
+    }
+
+    async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>> {
+        let sql =
+            roles_where!(concat!("r.id IN (SELECT item FROM ", texts!("$2"), ") ORDER BY r.name"));
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
+    }
+
+    async fn roles_named(
+        &mut self,
+        workspace: &WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(concat!(
+            "r.name IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        ));
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
+    }
+
+    async fn permissions_with(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = permissions_where!(concat!(
+            "slug IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        ));
+        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
+            .await
+    }
+
+    async fn roles_holding(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Role>> {
+        let sql = roles_where!(
+            "r.id >= $2 AND r.id IN (SELECT role_id FROM role_permissions WHERE permission_id = $3)
+            ORDER BY r.id
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from).bind(permission);
+        all::<RoleRow, _>(self, query.bind(listing.limit)).await
+    }
+}
+
+#[async_trait]
+impl RbacWrites for Connection {
+    async fn lock_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        slugs: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = held!(permissions_where!(concat!(
+            "slug IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        )));
+        all::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(json!(slugs).to_string()))
+            .await
+    }
+
+    async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>> {
+        let sql = held!(roles_where!(concat!(
+            "r.name IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        )));
+        all::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(json!(names).to_string())).await
+    }
+
+    async fn hold_permissions_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Permission>> {
+        let sql = held!(permissions_where!(concat!(
+            "id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY slug"
+        )));
+        let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
+        all::<PermissionRow, _>(self, query).await
+    }
+
+    async fn hold_roles_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[String],
+    ) -> Result<Vec<Role>> {
+        let sql = held!(roles_where!(concat!(
+            "r.id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY r.name"
+        )));
+        let query = query_as(sql).bind(workspace).bind(json!(ids).to_string());
+        all::<RoleRow, _>(self, query).await
+    }
+
+    async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
+        let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
+        query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
+        // Only now: what the one who held it before has written is seen.
+        Ok(self.roles(workspace, std::slice::from_ref(id)).await?.into_iter().next())
+    }
+
+    async fn delete_permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &PermissionId,
+    ) -> Result<bool> {
+        let sql = "DELETE FROM permissions WHERE workspace_id = $1 AND id = $2";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn delete_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<bool> {
+        let sql = "DELETE FROM roles WHERE workspace_id = $1 AND id = $2";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn set_role_permissions(
+        &mut self,
+        role: &RoleId,
+        permissions: &[Permission],
+    ) -> Result<()> {
+        let ids: Vec<_> = permissions.iter().map(|permission| &permission.id).collect();
+        relink!(self, "role_permissions", "role_id", "permission_id", "permissions", role, ids)
+    }
+
+    async fn insert_permissions(
+        &mut self,
+        workspace: &WorkspaceId,
+        permissions: &[Permission],
+        now: Timestamp,
+    ) -> Result<Vec<String>> {
+        let rows: Vec<_> = permissions
+            .iter()
+            .map(|permission| {
+                json!({
+                    "id": permission.id, "slug": permission.slug, "name": permission.name,
+                    "description": permission.description,
+                    "search": searchable([
+                        permission.id.as_str(),
+                        &permission.slug,
+                        &permission.name,
+                        permission.description.as_deref().unwrap_or_default(),
+                    ]),
+                })
+            })
+            .collect();
+        let sql = concat!(
+            "INSERT INTO permissions
+                (id, workspace_id, slug, name, description, search, created_at)
+            SELECT item ->> 'id', $1, item ->> 'slug', item ->> 'name', item ->> 'description',
+                item ->> 'search', $2
+            FROM ",
+            items!("$3"),
+            " WHERE TRUE
+            ON CONFLICT (workspace_id, slug) DO NOTHING
+            RETURNING slug"
+        );
+        let rows = json!(rows).to_string();
+        Ok(query_scalar(sql).bind(workspace).bind(now).bind(rows).fetch_all(self).await?)
+    }
+
+    async fn insert_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        role: &Role,
+        now: Timestamp,
+    ) -> Result<()> {
+        let sql = "
+            INSERT INTO roles (id, workspace_id, name, description, search, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6)";
+        let description = role.description.as_deref().unwrap_or_default();
+        query(sql)
+            .bind(&role.id)
+            .bind(workspace)
+            .bind(&role.name)
+            .bind(&role.description)
+            .bind(searchable([role.id.as_str(), &role.name, description]))
+            .bind(now)
+            .execute(&mut *self)
+            .await?;
+        self.set_role_permissions(&role.id, &role.permissions).await
+    }
+
+    async fn update_role(&mut self, role: &Role) -> Result<()> {
+        let sql = "UPDATE roles SET name = $2, description = $3, search = $4 WHERE id = $1";
+        let description = role.description.as_deref().unwrap_or_default();
+        query(sql)
+            .bind(&role.id)
+            .bind(&role.name)
+            .bind(&role.description)
+            .bind(searchable([role.id.as_str(), &role.name, description]))
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()> {
+        relink!(self, "key_permissions", "key_id", "permission_id", "permissions", key, ids)
+    }
+
+    async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()> {
+        relink!(self, "key_roles", "key_id", "role_id", "roles", key, ids)
+    }
+}

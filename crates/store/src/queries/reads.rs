@@ -1,0 +1,203 @@
+//! What only reads.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{ApiId, IdentityId, KeyId, WorkspaceId};
+use foundation::model::Api;
+use serde_json::json;
+use sqlx::{query_as, query_scalar};
+
+use super::{Connection, all, one};
+use crate::rows::{ApiRow, KeyRow, KeyToSpendRow};
+use crate::{KeyOwnerFilter, PageQuery, Reads, StoredKey};
+
+macro_rules! apis_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, workspace_id, name, default_prefix, default_byte_length, recoverable_keys,
+                delete_protection, allowed_networks, created_at, deleted_at
+            FROM apis
+            WHERE workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl Reads for Connection {
+    async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
+        one::<ApiRow, _>(self, query_as(apis_where!("id = $2")).bind(workspace).bind(id)).await
+    }
+
+    async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>> {
+        all::<ApiRow, _>(
+            self,
+            query_as(apis_where!("deleted_at IS NULL ORDER BY id")).bind(workspace),
+        )
+        .await
+    }
+
+    async fn apis_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Api>> {
+        let sql = concat!(
+            apis_where!("deleted_at IS NULL AND id >= $2 AND ($3 = '' OR "),
+            contains!("search", "$3"),
+            ") ORDER BY id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(listing.from);
+        all::<ApiRow, _>(self, query.bind(&listing.search).bind(listing.limit)).await
+    }
+
+    async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
+        one::<KeyRow, _>(
+            self,
+            query_as(keys_where!("k.workspace_id = $1 AND k.id = $2")).bind(workspace).bind(id),
+        )
+        .await
+    }
+
+    async fn keys_of(
+        &mut self,
+        workspace: &WorkspaceId,
+        api: &ApiId,
+        whose: &KeyOwnerFilter,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<StoredKey>> {
+        // A statement for each, for each has an index that yields the page in its order.
+        let (sql, whose) = match whose {
+            KeyOwnerFilter::Anybody => (
+                keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                None,
+            ),
+            KeyOwnerFilter::Identity(id) => (
+                keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.identity_id = $5
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                Some(id.as_str()),
+            ),
+            KeyOwnerFilter::Owner(owner) => (
+                keys_where!(
+                    "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3 AND k.owner_id = $5
+                    ORDER BY k.id
+                    LIMIT $4"
+                ),
+                Some(owner.as_str()),
+            ),
+        };
+        let query = query_as(sql).bind(workspace).bind(api).bind(listing.from).bind(listing.limit);
+        let query = match whose {
+            None => query,
+            Some(whose) => query.bind(whose),
+        };
+        all::<KeyRow, _>(self, query).await
+    }
+
+    async fn keys_owned(
+        &mut self,
+        workspace: &WorkspaceId,
+        owner: &str,
+        max: i64,
+    ) -> Result<Vec<(KeyId, ApiId)>> {
+        let sql = "
+            SELECT k.id, k.api_id
+            FROM apis a JOIN keys k ON k.api_id = a.id
+            WHERE a.workspace_id = $1 AND a.deleted_at IS NULL
+                AND k.owner_id = $2 AND k.deleted_at IS NULL
+            ORDER BY k.id
+            LIMIT $3";
+        Ok(query_as(sql).bind(workspace).bind(owner).bind(max).fetch_all(self).await?)
+    }
+
+    async fn keys_among(
+        &mut self,
+        workspace: &WorkspaceId,
+        ids: &[KeyId],
+    ) -> Result<Vec<StoredKey>> {
+        let sql = keys_where!(concat!(
+            "k.workspace_id = $1 AND k.id IN (SELECT item FROM ",
+            texts!("$2"),
+            ") ORDER BY k.id"
+        ));
+        all::<KeyRow, _>(self, query_as(sql).bind(workspace).bind(json!(ids).to_string())).await
+    }
+
+    async fn keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<StoredKey>> {
+        let sql = keys_where!(
+            "k.workspace_id = $1 AND k.identity_id = $2 AND k.id >= $3 ORDER BY k.id LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(identity).bind(listing.from);
+        all::<KeyRow, _>(self, query.bind(listing.limit)).await
+    }
+
+    async fn count_keys_of_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        identity: &IdentityId,
+        max: i64,
+    ) -> Result<i64> {
+        let sql = "
+            SELECT COUNT(*) FROM (
+                SELECT 1 FROM keys k
+                JOIN apis a ON a.id = k.api_id AND a.deleted_at IS NULL
+                WHERE k.workspace_id = $1 AND k.identity_id = $2 AND k.deleted_at IS NULL
+                LIMIT $3) AS counted";
+        Ok(query_scalar(sql).bind(workspace).bind(identity).bind(max).fetch_one(self).await?)
+    }
+
+    async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64> {
+        let sql = "
+            SELECT COUNT(*)
+            FROM keys
+            WHERE workspace_id = $1 AND api_id = $2 AND deleted_at IS NULL";
+        Ok(query_scalar(sql).bind(workspace).bind(api).fetch_one(self).await?)
+    }
+
+    async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>> {
+        one::<KeyRow, _>(self, query_as(keys_where!("k.hash = $1")).bind(hash)).await
+    }
+
+    async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
+        // In one statement, and so at one moment: whoever learns of a lease is registered then.
+        let sql = concat!(
+            "SELECT found.*, EXISTS (SELECT 1 FROM replicas WHERE id = $2 AND ",
+            is_registered!(),
+            ") AS is_registered FROM (",
+            keys_where!("k.hash = $1"),
+            ") AS found"
+        );
+        one::<KeyToSpendRow, _>(self, query_as(sql).bind(hash).bind(replica)).await
+    }
+
+    async fn has_key(&mut self, id: &KeyId) -> Result<bool> {
+        let sql = "SELECT id FROM keys WHERE id = $1 AND deleted_at IS NULL";
+        Ok(query_scalar::<_, String>(sql).bind(id).fetch_optional(self).await?.is_some())
+    }
+
+    async fn find_stored_reply(
+        &mut self,
+        root_key: &KeyId,
+        name: &str,
+    ) -> Result<Option<(String, String)>> {
+        let sql = "SELECT request, sealed FROM kept_replies WHERE root_key_id = $1 AND name = $2";
+        Ok(query_as(sql).bind(root_key).bind(name).fetch_optional(self).await?)
+    }
+
+    async fn now(&mut self) -> Result<Timestamp> {
+        Ok(query_scalar(concat!("SELECT ", now_ms!())).fetch_one(self).await?)
+    }
+}

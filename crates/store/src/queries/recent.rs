@@ -1,0 +1,137 @@
+//! Single events, as people ask about them. All are found by their time.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{KeyId, WorkspaceId};
+use foundation::model::RollupUnit;
+use sqlx::{query_as, query_scalar};
+
+use super::Connection;
+use crate::recent::{CheckRow, RecentReads, VerificationRow};
+
+macro_rules! verifications_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT e.time, e.request_id, s.api_id, s.key_id, s.external_id, s.outcome, s.tags,
+                e.spent_credits, e.latency_us, e.region, e.reason
+            FROM verifications e
+            JOIN verification_series s ON s.id = e.series
+            WHERE s.workspace_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl RecentReads for Connection {
+    async fn latest_of_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        key: &KeyId,
+        max: usize,
+    ) -> Result<Vec<VerificationRow>> {
+        let most = i64::try_from(max).unwrap_or(i64::MAX);
+        let mut rows = unsummed_of_key(self, workspace, key, most).await?;
+        // Sums tell in which minutes there are any, so nothing else has to be read.
+        let mut found = 0;
+        for minute in minutes_of_key(self, workspace, key, most).await? {
+            let within = minute..RollupUnit::Minute.next(minute);
+            let of_minute = verifications_of_key(self, workspace, key, within, most).await?;
+            found += of_minute.len();
+            rows.extend(of_minute);
+            if found >= max {
+                break;
+            }
+        }
+        rows.sort_by(|a, b| (b.time, &a.request_id).cmp(&(a.time, &b.request_id)));
+        rows.dedup_by(|a, b| a.request_id == b.request_id);
+        rows.truncate(max);
+        Ok(rows)
+    }
+
+    async fn verification_of_request(
+        &mut self,
+        workspace: &WorkspaceId,
+        request: &str,
+        within: Range<Timestamp>,
+    ) -> Result<Option<VerificationRow>> {
+        let sql = verifications_where!(
+            "e.request_id = $2 AND e.time >= $3 AND e.time < $4 ORDER BY e.time LIMIT 1"
+        );
+        let reading = query_as(sql).bind(workspace).bind(request);
+        Ok(reading.bind(within.start).bind(within.end).fetch_optional(self).await?)
+    }
+
+    async fn checks_of_request(
+        &mut self,
+        workspace: &WorkspaceId,
+        request: &str,
+        within: Range<Timestamp>,
+        max: i64,
+    ) -> Result<Vec<CheckRow>> {
+        let sql = "
+            SELECT e.time, s.namespace_id, s.identifier, s.passed, e.latency_us, e.override_id,
+                e.max, e.remaining, e.reset_at, e.tokens
+            FROM ratelimits e
+            JOIN ratelimit_series s ON s.id = e.series
+            WHERE s.workspace_id = $1 AND e.request_id = $2 AND e.time >= $3 AND e.time < $4
+            ORDER BY s.namespace_id, s.identifier
+            LIMIT $5";
+        let reading = query_as(sql).bind(workspace).bind(request);
+        Ok(reading.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
+    }
+}
+
+/// The latest minutes in which a key was verified, as far as they are summed up.
+async fn minutes_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    max: i64,
+) -> Result<Vec<Timestamp>> {
+    let sql = "SELECT DISTINCT m.time
+        FROM verification_series s JOIN verifications_per_minute m ON m.series = s.id
+        WHERE s.workspace_id = $1 AND s.key_id = $2
+        ORDER BY m.time DESC
+        LIMIT $3";
+    Ok(query_scalar(sql).bind(workspace).bind(key).bind(max).fetch_all(connection).await?)
+}
+
+/// The latest verifications of a key within a time.
+async fn verifications_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    within: Range<Timestamp>,
+    max: i64,
+) -> Result<Vec<VerificationRow>> {
+    let sql = verifications_where!(
+        "s.key_id = $2 AND e.time >= $3 AND e.time < $4
+        ORDER BY e.time DESC, e.request_id
+        LIMIT $5"
+    );
+    let reading = query_as(sql).bind(workspace).bind(key).bind(within.start).bind(within.end);
+    Ok(reading.bind(max).fetch_all(connection).await?)
+}
+
+/// The latest verifications of a key that have not been summed up.
+async fn unsummed_of_key(
+    connection: &mut Connection,
+    workspace: &WorkspaceId,
+    key: &KeyId,
+    max: i64,
+) -> Result<Vec<VerificationRow>> {
+    let sql = verifications_where!(
+        "s.key_id = $2 AND EXISTS (
+            SELECT 1 FROM batches b
+            WHERE b.id = e.batch AND b.summed = $3 AND e.time BETWEEN b.first_at AND b.last_at)
+        AND e.time >= (SELECT MIN(first_at) FROM batches WHERE summed = $3)
+        ORDER BY e.time DESC, e.request_id
+        LIMIT $4"
+    );
+    let reading = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
+    Ok(reading.fetch_all(connection).await?)
+}

@@ -1,0 +1,155 @@
+//! What was deleted, brought back.
+
+use async_trait::async_trait;
+use foundation::error::Result;
+use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId, WorkspaceId};
+use serde_json::json;
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use crate::{RestoreReads, RestoreWrites};
+
+/// Links `$fixed`, which is bound first, to the rows of `$table` in the workspace whose ids are bound third.
+macro_rules! link {
+    ($links:literal, $from:literal, $to:literal, $table:literal) => {
+        concat!(
+            "INSERT INTO ",
+            $links,
+            " (",
+            $from,
+            ", ",
+            $to,
+            ") ",
+            held!(concat!(
+                "SELECT $1, t.id FROM ",
+                $table,
+                " t WHERE t.workspace_id = $2 AND t.id IN (SELECT item FROM ",
+                texts!("$3"),
+                ")"
+            )),
+            " ON CONFLICT DO NOTHING"
+        )
+    };
+}
+
+#[async_trait]
+impl RestoreReads for Connection {
+    async fn permission_holders(
+        &mut self,
+        permission: &PermissionId,
+    ) -> Result<(Vec<KeyId>, Vec<RoleId>)> {
+        let sql = "SELECT key_id FROM key_permissions WHERE permission_id = $1 ORDER BY key_id";
+        let keys = query_scalar(sql).bind(permission).fetch_all(&mut *self).await?;
+        let sql = "SELECT role_id FROM role_permissions WHERE permission_id = $1 ORDER BY role_id";
+        let roles = query_scalar(sql).bind(permission).fetch_all(self).await?;
+        Ok((keys, roles))
+    }
+
+    async fn role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>> {
+        let sql = "SELECT key_id FROM key_roles WHERE role_id = $1 ORDER BY key_id";
+        Ok(query_scalar(sql).bind(role).fetch_all(self).await?)
+    }
+}
+
+#[async_trait]
+impl RestoreWrites for Connection {
+    async fn restore_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &KeyId,
+    ) -> Result<Option<(ApiId, String)>> {
+        let sql = "
+            UPDATE keys
+            SET deleted_at = NULL
+            WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NOT NULL
+            RETURNING api_id, hash";
+        Ok(query_as(sql).bind(workspace).bind(id).fetch_optional(self).await?)
+    }
+
+    async fn restore_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<bool> {
+        let sql = "
+            UPDATE apis
+            SET deleted_at = NULL
+            WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NOT NULL";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn restore_namespace(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &NamespaceId,
+    ) -> Result<bool> {
+        let sql = "
+            UPDATE namespaces
+            SET deleted_at = NULL
+            WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NOT NULL";
+        let done = query(sql).bind(workspace).bind(id).execute(self).await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn restore_root_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &KeyId,
+    ) -> Result<Option<String>> {
+        let sql = "
+            UPDATE root_keys
+            SET revoked_at = NULL
+            WHERE workspace_id = $1 AND id = $2 AND revoked_at IS NOT NULL
+            RETURNING hash";
+        Ok(query_scalar(sql).bind(workspace).bind(id).fetch_optional(self).await?)
+    }
+
+    async fn give_permission(
+        &mut self,
+        workspace: &WorkspaceId,
+        permission: &PermissionId,
+        keys: &[KeyId],
+        roles: &[RoleId],
+    ) -> Result<()> {
+        query(link!("key_permissions", "permission_id", "key_id", "keys"))
+            .bind(permission)
+            .bind(workspace)
+            .bind(json!(keys).to_string())
+            .execute(&mut *self)
+            .await?;
+        query(link!("role_permissions", "permission_id", "role_id", "roles"))
+            .bind(permission)
+            .bind(workspace)
+            .bind(json!(roles).to_string())
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn give_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        role: &RoleId,
+        keys: &[KeyId],
+    ) -> Result<()> {
+        query(link!("key_roles", "role_id", "key_id", "keys"))
+            .bind(role)
+            .bind(workspace)
+            .bind(json!(keys).to_string())
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn link_identity(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &IdentityId,
+        external_id: &str,
+    ) -> Result<Vec<KeyId>> {
+        let sql = "
+            UPDATE keys
+            SET identity_id = $2
+            WHERE api_id IN (SELECT id FROM apis WHERE workspace_id = $1)
+                AND owner_id = $3 AND identity_id IS NULL
+            RETURNING id";
+        Ok(query_scalar(sql).bind(workspace).bind(id).bind(external_id).fetch_all(self).await?)
+    }
+}

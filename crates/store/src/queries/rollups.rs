@@ -1,0 +1,164 @@
+//! Sums of events per minute, hour, day and month.
+
+use async_trait::async_trait;
+use foundation::error::{Error, Result};
+use foundation::model::{EventKind, RollupUnit};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, query, query_as};
+
+use super::Connection;
+use crate::events::{
+    EventAmounts, EventReads, RollupFilter, RollupRow, SeriesRollup, TotalRow, TotalsFilter,
+};
+
+/// How the beginning of the unit of time is written in which an event lies.
+fn beginning(unit: RollupUnit) -> &'static str {
+    match unit {
+        RollupUnit::Minute => "e.time - e.time % 60000",
+        RollupUnit::Hour => "e.time - e.time % 3600000",
+        RollupUnit::Day => "e.time - e.time % 86400000",
+        RollupUnit::Month => month_of!("e.time"),
+    }
+}
+
+/// How many sums one statement adds.
+const ADDED_AT_ONCE: usize = 5_000;
+
+/// Adds to the sums of a unit, in their order.
+pub async fn add(
+    connection: &mut Connection,
+    kind: EventKind,
+    unit: RollupUnit,
+    sums: &[SeriesRollup],
+) -> Result<()> {
+    let (raw, amount, latencies) = (kind.table(), kind.amount(), latencies!());
+    let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
+    let series = bytes!("item ->> 0");
+    let added =
+        added!("{table}", "{amount}").replace("{table}", &table).replace("{amount}", amount);
+    let sql = format!(
+        "INSERT INTO {table} (series, time, count, {amount}, latency_us, {latencies})
+        SELECT {series}, CAST(item ->> 1 AS BIGINT), CAST(item ->> 2 AS BIGINT),
+            CAST(item ->> 3 AS BIGINT), CAST(item ->> 4 AS BIGINT),
+            CAST(item -> 5 ->> 0 AS BIGINT), CAST(item -> 5 ->> 1 AS BIGINT),
+            CAST(item -> 5 ->> 2 AS BIGINT), CAST(item -> 5 ->> 3 AS BIGINT),
+            CAST(item -> 5 ->> 4 AS BIGINT), CAST(item -> 5 ->> 5 AS BIGINT)
+        FROM {items} WHERE TRUE
+        ON CONFLICT (series, time) DO UPDATE SET {added}"
+    );
+    for sums in sums.chunks(ADDED_AT_ONCE) {
+        let list = serde_json::to_string(sums).map_err(|e| Error::Internal(e.to_string()))?;
+        query(AssertSqlSafe(sql.clone())).bind(list).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// What is to be summed up of the events of batches; `batches` is a JSON list of texts.
+pub async fn events_of(
+    connection: &mut Connection,
+    kind: EventKind,
+    batches: &str,
+) -> Result<Vec<EventAmounts>> {
+    let (raw, amount, batches_of) = (kind.table(), kind.amount(), texts!("$1"));
+    let sql = format!(
+        "SELECT e.series, e.time, e.{amount} AS amount, e.latency_us
+        FROM batches b JOIN {raw} e ON e.batch = b.id AND e.time BETWEEN b.first_at AND b.last_at
+        WHERE b.id IN (SELECT CAST(item AS BIGINT) FROM {batches_of})"
+    );
+    Ok(query_as(AssertSqlSafe(sql)).bind(batches).fetch_all(connection).await?)
+}
+
+#[async_trait]
+impl EventReads for Connection {
+    async fn totals(&mut self, wanted: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
+        let (table, id, outcome) = match wanted.kind {
+            EventKind::Verifications => ("verification_totals", "api_id", "outcome"),
+            EventKind::Ratelimits => (
+                "ratelimit_totals",
+                "namespace_id",
+                "CASE WHEN passed THEN 'true' ELSE 'false' END",
+            ),
+        };
+        let time = if wanted.by_id { "CAST(0 AS BIGINT)" } else { "time" };
+        let told_id = if wanted.by_id { id } else { "''" };
+        let only = wanted.only.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
+        let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
+        let buckets = latencies!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
+        let sql = format!(
+            "SELECT {time} AS time, {told_id} AS id, {outcome} AS outcome,
+                CAST(SUM(count) AS BIGINT) AS count,
+                CAST(SUM(latency_us) AS BIGINT) AS latency_us, {buckets}
+            FROM {table}
+            WHERE workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}
+            GROUP BY 1, 2, 3"
+        );
+        let mut reading = query_as(AssertSqlSafe(sql))
+            .bind(wanted.workspace)
+            .bind(wanted.unit.as_str())
+            .bind(wanted.from)
+            .bind(wanted.until);
+        if let Some(only) = wanted.only {
+            reading = reading.bind(only.to_owned());
+        }
+        Ok(reading.fetch_all(self).await?)
+    }
+
+    async fn verification_sums(&mut self, wanted: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
+        let (unit, beginning) = (wanted.unit.as_str(), beginning(wanted.unit));
+        let by = wanted.by;
+        // What is not told for itself is the same in all rows.
+        let time = if wanted.by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
+        let column = |is_told: bool, column: &'static str| if is_told { column } else { "''" };
+        let key_id = column(by.key, "s.key_id");
+        let (identity_id, external_id) =
+            (column(by.identity, "s.identity_id"), column(by.identity, "s.external_id"));
+        let tags = column(by.tags, "s.tags");
+        let (apis, keys) = (texts!("$2"), texts!("$4"));
+        let (wanted_tags, tags_of_series) = (texts!("$5"), texts!("s.tags"));
+        let count = |outcome: &str| {
+            format!(
+                "CAST(SUM(CASE WHEN s.outcome = '{outcome}' THEN e.count ELSE 0 END) AS BIGINT)"
+            )
+        };
+        let (valid, forbidden) = (count("VALID"), count("FORBIDDEN"));
+        let (usage_exceeded, rate_limited) = (count("USAGE_EXCEEDED"), count("RATE_LIMITED"));
+        let (disabled, expired) = (count("DISABLED"), count("EXPIRED"));
+        let insufficient_permissions = count("INSUFFICIENT_PERMISSIONS");
+        let sql = format!(
+            "SELECT {time} AS time, {key_id} AS key_id, {identity_id} AS identity_id,
+                {external_id} AS external_id, {tags} AS tags,
+                {valid} AS valid, {forbidden} AS forbidden, {usage_exceeded} AS usage_exceeded,
+                {rate_limited} AS rate_limited, {disabled} AS disabled,
+                {insufficient_permissions} AS insufficient_permissions, {expired} AS expired,
+                CAST(SUM(e.count) AS BIGINT) AS total
+            FROM verification_series s JOIN (
+                SELECT series, time, count FROM verifications_per_{unit}
+                UNION ALL
+                SELECT e.series, {beginning} AS time, CAST(1 AS BIGINT) AS count
+                FROM verifications e JOIN batches b ON b.id = e.batch
+                WHERE b.summed = $8 AND e.time BETWEEN b.first_at AND b.last_at
+            ) e ON e.series = s.id
+            WHERE s.workspace_id = $1 AND s.api_id IN (SELECT item FROM {apis})
+                AND ($3 = '' OR s.external_id = $3)
+                AND ($4 = '[]' OR s.key_id IN (SELECT item FROM {keys}))
+                AND ($5 = '[]' OR NOT EXISTS (
+                    SELECT 1 FROM {wanted_tags}
+                    WHERE item NOT IN (SELECT item FROM {tags_of_series})))
+                AND e.time BETWEEN $6 AND $7
+            GROUP BY 1, 2, 3, 4, 5
+            LIMIT $9"
+        );
+        Ok(query_as(AssertSqlSafe(sql))
+            .bind(wanted.workspace)
+            .bind(json!(wanted.apis).to_string())
+            .bind(wanted.external_id.unwrap_or_default())
+            .bind(json!(wanted.keys).to_string())
+            .bind(json!(wanted.tags).to_string())
+            .bind(wanted.from)
+            .bind(wanted.to)
+            .bind(false)
+            .bind(i64::try_from(wanted.max).unwrap_or(i64::MAX))
+            .fetch_all(self)
+            .await?)
+    }
+}

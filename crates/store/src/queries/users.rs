@@ -1,0 +1,378 @@
+//! People.
+
+use async_trait::async_trait;
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::{InvitationId, PersonId, SessionId, WorkspaceId};
+use foundation::model::{Invitation, Member, MemberRole, Membership, Session, User};
+use sqlx::{query, query_as, query_scalar};
+
+use super::Connection;
+use crate::rows::{KnownPersonRow, SessionRow};
+use crate::{PageQuery, PeopleReads, PeopleWrites};
+
+macro_rules! people_where {
+    ($condition:literal) => {
+        concat!("SELECT id, email, created_at, password FROM people WHERE ", $condition)
+    };
+}
+
+macro_rules! memberships_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT m.workspace_id, w.name AS workspace_name, w.enabled AS workspace_enabled, m.role
+            FROM memberships m
+            JOIN workspaces w ON w.id = m.workspace_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! members_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT p.id, p.email, p.created_at, m.role, m.joined_at,
+                (SELECT MAX(s.seen_at) FROM sessions s WHERE s.person_id = p.id) AS seen_at
+            FROM memberships m
+            JOIN people p ON p.id = m.person_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+macro_rules! invitations_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT i.id, i.workspace_id, w.name AS workspace_name, i.kind, i.role, i.invited_by,
+                i.created_at, i.expires_at
+            FROM invitations i
+            JOIN workspaces w ON w.id = i.workspace_id
+            WHERE ",
+            $condition
+        )
+    };
+}
+
+#[async_trait]
+impl PeopleReads for Connection {
+    async fn person_of(&mut self, email: &str) -> Result<Option<(User, Option<String>)>> {
+        let row: Option<KnownPersonRow> =
+            query_as(people_where!("email = $1")).bind(email).fetch_optional(self).await?;
+        Ok(row.map(KnownPersonRow::into_parts))
+    }
+
+    async fn person(&mut self, id: &PersonId) -> Result<Option<(User, Option<String>)>> {
+        let row: Option<KnownPersonRow> =
+            query_as(people_where!("id = $1")).bind(id).fetch_optional(self).await?;
+        Ok(row.map(KnownPersonRow::into_parts))
+    }
+
+    async fn person_by_login(&mut self, issuer: &str, subject: &str) -> Result<Option<User>> {
+        let sql = "
+            SELECT p.id, p.email, p.created_at
+            FROM people_logins l
+            JOIN people p ON p.id = l.person_id
+            WHERE l.issuer = $1 AND l.subject = $2";
+        Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
+    }
+
+    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>> {
+        let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        Ok(query_scalar(sql).bind(person).bind(issuer).fetch_optional(self).await?)
+    }
+
+    async fn has_users(&mut self) -> Result<bool> {
+        Ok(query("SELECT 1 FROM people LIMIT 1").fetch_optional(self).await?.is_some())
+    }
+
+    async fn count_owners(&mut self) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM memberships WHERE role = $1";
+        Ok(query_scalar(sql).bind(MemberRole::Owner.as_str()).fetch_one(self).await?)
+    }
+
+    async fn session(&mut self, hash: &str) -> Result<Option<(Session, User)>> {
+        let sql = "
+            SELECT s.id, s.person_id, s.created_at, s.seen_at, s.address, s.user_agent, p.email,
+                p.created_at AS joined_at
+            FROM sessions s
+            JOIN people p ON p.id = s.person_id
+            WHERE s.hash = $1";
+        let row: Option<SessionRow> = query_as(sql).bind(hash).fetch_optional(self).await?;
+        Ok(row.map(SessionRow::into_parts))
+    }
+
+    async fn sessions_of(&mut self, person: &PersonId) -> Result<Vec<Session>> {
+        let sql = "
+            SELECT id, person_id, created_at, seen_at, address, user_agent
+            FROM sessions
+            WHERE person_id = $1
+            ORDER BY seen_at DESC, id
+            LIMIT 100";
+        Ok(query_as(sql).bind(person).fetch_all(self).await?)
+    }
+
+    async fn memberships_of(&mut self, person: &PersonId) -> Result<Vec<Membership>> {
+        let sql = memberships_where!("m.person_id = $1 ORDER BY w.name, w.id LIMIT 100");
+        Ok(query_as(sql).bind(person).fetch_all(self).await?)
+    }
+
+    async fn membership(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Membership>> {
+        let sql = memberships_where!("m.workspace_id = $1 AND m.person_id = $2");
+        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+    }
+
+    async fn members(
+        &mut self,
+        workspace: &WorkspaceId,
+        listing: &PageQuery<'_>,
+    ) -> Result<Vec<Member>> {
+        let sql = concat!(
+            members_where!("m.workspace_id = $1"),
+            " AND ($2 = '' OR ",
+            contains!("p.email", "$2"),
+            ") AND ($3 = '' OR EXISTS (
+                SELECT 1 FROM memberships fm
+                JOIN people f ON f.id = fm.person_id
+                WHERE f.id = $3 AND fm.workspace_id = $1 AND f.email <= p.email))
+            ORDER BY p.email
+            LIMIT $4"
+        );
+        let query = query_as(sql).bind(workspace).bind(&listing.search);
+        Ok(query.bind(listing.from).bind(listing.limit).fetch_all(self).await?)
+    }
+
+    async fn member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+    ) -> Result<Option<Member>> {
+        let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
+        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+    }
+
+    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool> {
+        let sql = "
+            SELECT 1 FROM memberships
+            WHERE workspace_id = $1 AND person_id <> $2 AND role = 'owner'
+            LIMIT 1";
+        Ok(query(sql).bind(workspace).bind(but).fetch_optional(self).await?.is_some())
+    }
+
+    async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM memberships WHERE workspace_id = $1";
+        Ok(query_scalar(sql).bind(workspace).fetch_one(self).await?)
+    }
+
+    async fn invitations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Invitation>> {
+        let sql = invitations_where!(
+            "i.workspace_id = $1 AND i.kind = 'member' ORDER BY i.created_at DESC, i.id LIMIT 1000"
+        );
+        Ok(query_as(sql).bind(workspace).fetch_all(self).await?)
+    }
+
+    async fn invitation(&mut self, hash: &str) -> Result<Option<Invitation>> {
+        Ok(query_as(invitations_where!("i.hash = $1")).bind(hash).fetch_optional(self).await?)
+    }
+
+    async fn sizes(&mut self, workspace: &WorkspaceId, max: i64) -> Result<(i64, i64, i64)> {
+        let sql = "
+            SELECT
+                (SELECT COUNT(*) FROM (
+                    SELECT 1 FROM apis WHERE workspace_id = $1 AND deleted_at IS NULL LIMIT $2)
+                    AS counted),
+                (SELECT COUNT(*) FROM (
+                    SELECT 1 FROM apis a
+                    JOIN keys k ON k.api_id = a.id
+                    WHERE a.workspace_id = $1 AND a.deleted_at IS NULL AND k.deleted_at IS NULL
+                    LIMIT $2) AS counted),
+                (SELECT COUNT(*) FROM (
+                    SELECT 1 FROM identities WHERE workspace_id = $1 LIMIT $2) AS counted)";
+        Ok(query_as(sql).bind(workspace).bind(max).fetch_one(self).await?)
+    }
+}
+
+#[async_trait]
+impl PeopleWrites for Connection {
+    async fn insert_person(&mut self, person: &User, password: Option<&str>) -> Result<()> {
+        let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
+        query(sql)
+            .bind(&person.id)
+            .bind(&person.email)
+            .bind(password.unwrap_or_default())
+            .bind(person.created_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()> {
+        let sql = "UPDATE people SET password = $2 WHERE id = $1";
+        query(sql).bind(person).bind(password.unwrap_or_default()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn set_login(
+        &mut self,
+        person: &PersonId,
+        issuer: &str,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.delete_login(person, issuer).await?;
+        let sql = "
+            INSERT INTO people_logins (issuer, subject, person_id, created_at)
+            VALUES ($1, $2, $3, $4)";
+        query(sql).bind(issuer).bind(subject).bind(person).bind(now).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()> {
+        let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
+        query(sql).bind(person).bind(issuer).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_orphaned_user(&mut self, person: &PersonId) -> Result<()> {
+        let sql = "
+            DELETE FROM people
+            WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM memberships WHERE person_id = $1)";
+        query(sql).bind(person).execute(self).await?;
+        Ok(())
+    }
+
+    async fn insert_session(&mut self, session: &Session, hash: &str) -> Result<()> {
+        let sql = "
+            INSERT INTO sessions (id, person_id, hash, created_at, seen_at, address, user_agent)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)";
+        query(sql)
+            .bind(&session.id)
+            .bind(&session.person_id)
+            .bind(hash)
+            .bind(session.created_at)
+            .bind(session.seen_at)
+            .bind(&session.address)
+            .bind(&session.user_agent)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn touch_session(&mut self, session: &Session) -> Result<()> {
+        let sql = "
+            UPDATE sessions
+            SET seen_at = $2, address = $3, user_agent = $4
+            WHERE id = $1 AND seen_at <= $2";
+        query(sql)
+            .bind(&session.id)
+            .bind(session.seen_at)
+            .bind(&session.address)
+            .bind(&session.user_agent)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn end_session(&mut self, person: &PersonId, id: &SessionId) -> Result<bool> {
+        let sql = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
+        Ok(query(sql).bind(person).bind(id).execute(self).await?.rows_affected() == 1)
+    }
+
+    async fn end_other_sessions(
+        &mut self,
+        person: &PersonId,
+        but: Option<&SessionId>,
+    ) -> Result<()> {
+        let sql = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
+        query(sql).bind(person).bind(but.map_or("", SessionId::as_str)).execute(self).await?;
+        Ok(())
+    }
+
+    async fn prune_people(
+        &mut self,
+        began: Timestamp,
+        seen: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        let sql = "DELETE FROM sessions WHERE seen_at < $1 OR created_at < $2";
+        query(sql).bind(seen).bind(began).execute(&mut *self).await?;
+        query("DELETE FROM invitations WHERE expires_at < $1").bind(now).execute(self).await?;
+        Ok(())
+    }
+
+    async fn lock_members(&mut self, workspace: &WorkspaceId) -> Result<()> {
+        let sql = locked!("SELECT id FROM workspaces WHERE id = $1");
+        query(sql).bind(workspace).fetch_optional(self).await?;
+        Ok(())
+    }
+
+    async fn insert_member(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+        role: MemberRole,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let sql = "
+            INSERT INTO memberships (workspace_id, person_id, role, joined_at)
+            VALUES ($1, $2, $3, $4)
+            ON CONFLICT (workspace_id, person_id) DO NOTHING";
+        let query = query(sql).bind(workspace).bind(person).bind(role.as_str()).bind(now);
+        Ok(query.execute(self).await?.rows_affected() == 1)
+    }
+
+    async fn set_member_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        person: &PersonId,
+        role: MemberRole,
+    ) -> Result<()> {
+        let sql = "UPDATE memberships SET role = $3 WHERE workspace_id = $1 AND person_id = $2";
+        query(sql).bind(workspace).bind(person).bind(role.as_str()).execute(self).await?;
+        Ok(())
+    }
+
+    async fn delete_member(&mut self, workspace: &WorkspaceId, person: &PersonId) -> Result<()> {
+        let sql = "DELETE FROM memberships WHERE workspace_id = $1 AND person_id = $2";
+        query(sql).bind(workspace).bind(person).execute(self).await?;
+        Ok(())
+    }
+
+    async fn insert_invitation(&mut self, invitation: &Invitation, hash: &str) -> Result<()> {
+        let sql = "
+            INSERT INTO invitations
+                (id, workspace_id, hash, kind, role, invited_by, created_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+        query(sql)
+            .bind(&invitation.id)
+            .bind(&invitation.workspace_id)
+            .bind(hash)
+            .bind(invitation.kind.as_str())
+            .bind(invitation.role.as_str())
+            .bind(&invitation.invited_by)
+            .bind(invitation.created_at)
+            .bind(invitation.expires_at)
+            .execute(self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_invitation(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &InvitationId,
+    ) -> Result<bool> {
+        let sql = "DELETE FROM invitations WHERE workspace_id = $1 AND id = $2";
+        Ok(query(sql).bind(workspace).bind(id).execute(self).await?.rows_affected() == 1)
+    }
+
+    async fn delete_first_invitations(&mut self) -> Result<()> {
+        query("DELETE FROM invitations WHERE kind = 'first'").execute(self).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! How much room single events take, from when on they are there, and what deletes the oldest. Their sums stay, and
+//! none goes before it has been summed up.
+//!
+//! Sizes are estimates: what rows take that are there, not what their files have ever taken. Neither engine gives room
+//! back to the disk; both fill it again.
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::model::EventKind;
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
+
+use super::events::EventDatabase;
+use super::{EventStore, partitions, postgres, sqlite};
+
+/// The single events in the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RawEvents {
+    /// When the oldest happened. Absent: there are none.
+    pub since: Option<Timestamp>,
+    pub size_bytes: u64,
+}
+
+/// How many are deleted by one statement.
+const DELETED_AT_ONCE: i64 = 10_000;
+/// How many rows of SQLite tell what a row takes. They are spread over all of them, at random: whoever chooses the
+/// reasons of some events then has no more weight than these have among all.
+const SAMPLED_ROWS: i64 = 1_000;
+/// How many pages of a part in Postgres tell it, likewise.
+const SAMPLED_PAGES: i64 = 1_000;
+/// What a row takes beside its texts: numbers, headers, and its part of the indexes.
+const ROW_BYTES: u32 = 110;
+const DAY_MS: i64 = 86_400_000;
+
+impl EventStore {
+    pub async fn raw_events(&self) -> Result<RawEvents> {
+        let size_bytes = match &self.tables {
+            EventDatabase::Postgres { read, .. } => {
+                postgres_parts(&read.get()).await?.iter().map(|part| part.bytes).sum()
+            }
+            EventDatabase::Sqlite { read, .. } => {
+                let mut bytes = 0;
+                for kind in EventKind::ALL {
+                    bytes += SqliteRows::of(read, kind).await?.bytes();
+                }
+                bytes
+            }
+        };
+        Ok(RawEvents { since: self.raw_since().await?, size_bytes })
+    }
+
+    /// When the oldest happened, of all workspaces. Absent: there are none, or they are in ClickHouse.
+    pub async fn raw_since(&self) -> Result<Option<Timestamp>> {
+        let mut since: Option<Timestamp> = None;
+        for kind in EventKind::ALL {
+            let first = self.first_event(kind).await?;
+            since = since.into_iter().chain(first).min();
+        }
+        Ok(since)
+    }
+
+    /// Deletes the oldest, as far as they have been summed up, until the rest takes no more than this.
+    pub async fn trim(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
+        match &self.tables {
+            EventDatabase::Postgres { write, .. } => {
+                trim_postgres(&write.get(), max_bytes, now).await
+            }
+            EventDatabase::Sqlite { write, .. } => trim_sqlite(write, max_bytes).await,
+        }
+    }
+
+    /// Batches come in order, and are found by an index; what each of them holds is of one moment.
+    async fn first_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {
+        let table = kind.table();
+        let sql = AssertSqlSafe(format!(
+            "SELECT MIN(time) FROM {table} WHERE batch = (SELECT MIN(batch) FROM {table})"
+        ));
+        Ok(match &self.tables {
+            EventDatabase::Postgres { read, .. } => {
+                query_scalar(sql).fetch_one(&read.get()).await?
+            }
+            EventDatabase::Sqlite { read, .. } => query_scalar(sql).fetch_one(read).await?,
+        })
+    }
+}
+
+/// Those of one kind in SQLite. They are written one after the other and deleted from the first on, so the numbers of the
+/// first and of the last tell how many there are.
+struct SqliteRows {
+    kind: EventKind,
+    first_row: i64,
+    count: i64,
+    bytes_each: f64,
+    first_at: i64,
+}
+
+impl SqliteRows {
+    async fn of(pool: &SqlitePool, kind: EventKind) -> Result<Self> {
+        let (table, bytes) = (kind.table(), row_bytes(kind));
+        let sql = format!(
+            "SELECT COALESCE((SELECT MIN(rowid) FROM {table}), 0),
+                COALESCE((SELECT MAX(rowid) FROM {table}) - (SELECT MIN(rowid) FROM {table}) + 1, 0),
+                COALESCE((SELECT time FROM {table} ORDER BY rowid LIMIT 1), 0)"
+        );
+        let (first_row, count, first_at): (i64, i64, i64) =
+            query_as(AssertSqlSafe(sql)).fetch_one(pool).await?;
+        // A row at random of each of as many stretches of the same length.
+        let sql = format!(
+            "WITH RECURSIVE stretches(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM stretches WHERE n + 1 < $1)
+            SELECT COALESCE(AVG((
+                SELECT {bytes} FROM {table} WHERE rowid = $2 + (n * $3 + abs(random() % $3)) / $1
+            )), 0.0) FROM stretches"
+        );
+        let bytes_each: f64 = query_scalar(AssertSqlSafe(sql))
+            .bind(SAMPLED_ROWS)
+            .bind(first_row)
+            .bind(count)
+            .fetch_one(pool)
+            .await?;
+        Ok(Self { kind, first_row, count, bytes_each, first_at })
+    }
+
+    fn bytes(&self) -> u64 {
+        rounded(self.count, self.bytes_each)
+    }
+
+    /// The last row that is to go so that so many bytes do, or so that as many rows do as one statement deletes.
+    async fn last_of(&self, pool: &SqlitePool, bytes: u64) -> Result<i64> {
+        let (table, row_bytes) = (self.kind.table(), row_bytes(self.kind));
+        let end = self.first_row.saturating_add(DELETED_AT_ONCE);
+        let sql = format!(
+            "SELECT MIN(number) FROM (
+                SELECT rowid AS number, SUM({row_bytes}) OVER (ORDER BY rowid) AS bytes
+                FROM {table} WHERE rowid < $1
+            ) WHERE bytes >= $2"
+        );
+        let last: Option<i64> = query_scalar(AssertSqlSafe(sql))
+            .bind(end)
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
+            .fetch_one(pool)
+            .await?;
+        Ok(last.unwrap_or(end - 1))
+    }
+}
+
+/// What a row takes in SQLite.
+fn row_bytes(kind: EventKind) -> String {
+    let texts = match kind {
+        EventKind::Verifications => {
+            "octet_length(request_id) + octet_length(region) + octet_length(reason)"
+        }
+        EventKind::Ratelimits => "octet_length(request_id) + octet_length(override_id)",
+    };
+    format!("({ROW_BYTES} + {texts})")
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an estimate, of no more than a disk has"
+)]
+fn rounded(count: i64, bytes_each: f64) -> u64 {
+    (count.max(0) as f64 * bytes_each) as u64
+}
+
+async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
+    loop {
+        let mut rows = Vec::new();
+        for kind in EventKind::ALL {
+            rows.push(SqliteRows::of(pool, kind).await?);
+        }
+        let total: u64 = rows.iter().map(SqliteRows::bytes).sum();
+        let oldest = rows.iter().filter(|rows| rows.count > 0).min_by_key(|rows| rows.first_at);
+        let Some(oldest) = oldest.filter(|_| total > max_bytes) else { return Ok(()) };
+        let last = oldest.last_of(pool, total - max_bytes).await?;
+        let table = oldest.kind.table();
+        let mut tx = sqlite::begin(pool).await?;
+        let sql = format!("DELETE FROM {table} WHERE rowid <= $1 AND batch < {UNSUMMED_SQLITE}");
+        let deleted = query(AssertSqlSafe(sql)).bind(last).execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        if deleted == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// The first batch that has not been summed up, or one that there will never be.
+const UNSUMMED_SQLITE: &str =
+    "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE summed = 0)";
+const UNSUMMED_POSTGRES: &str =
+    "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE NOT summed)";
+
+/// A part of the tables in Postgres.
+#[derive(Debug, sqlx::FromRow)]
+struct PostgresPart {
+    name: String,
+    #[sqlx(try_from = "i64")]
+    bytes: u64,
+}
+
+impl PostgresPart {
+    /// When its day begins. Absent: it is none of a day.
+    fn start(&self) -> Option<i64> {
+        EventKind::ALL.iter().find_map(|kind| partitions::day_of(kind.table(), &self.name))
+    }
+}
+
+async fn postgres_parts(pool: &PgPool) -> Result<Vec<PostgresPart>> {
+    let mut parts = Vec::new();
+    for kind in EventKind::ALL {
+        let sql = "
+            SELECT CAST(c.relname AS TEXT) AS name, pg_total_relation_size(c.oid) AS bytes
+            FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = to_regclass($1)";
+        let of_kind: Vec<PostgresPart> = query_as(sql).bind(kind.table()).fetch_all(pool).await?;
+        parts.extend(of_kind);
+    }
+    parts.sort_by_key(PostgresPart::start);
+    Ok(parts)
+}
+
+/// Whole days go first; of the day that is being written, the first part of its time.
+async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<()> {
+    let today = now.0.div_euclid(DAY_MS) * DAY_MS;
+    let parts = postgres_parts(pool).await?;
+    let mut total: u64 = parts.iter().map(|part| part.bytes).sum();
+    for part in &parts {
+        let Some(start) = part.start().filter(|start| *start < today) else { continue };
+        if total <= max_bytes {
+            return Ok(());
+        }
+        if !drop_summed(pool, &part.name, start + DAY_MS).await? {
+            return Ok(());
+        }
+        total -= part.bytes;
+    }
+    if total <= max_bytes {
+        return Ok(());
+    }
+    let of_today: Vec<_> = parts.iter().filter(|part| part.start() == Some(today)).collect();
+    trim_day(pool, &of_today, max_bytes).await
+}
+
+/// Drops a part of a day that is over, unless something of it has not been summed up. Of replicas that come at once one
+/// does it; where the part is in use, it is tried again later.
+async fn drop_summed(pool: &PgPool, part: &str, end: i64) -> Result<bool> {
+    let mut tx = postgres::begin(pool).await?;
+    let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
+        .bind(partitions::LOCK)
+        .fetch_one(&mut *tx)
+        .await?;
+    let sql = "SELECT EXISTS (SELECT 1 FROM batches WHERE NOT summed AND first_at < $1)";
+    let is_needed: bool = query_scalar(sql).bind(end).fetch_one(&mut *tx).await?;
+    if !is_free || is_needed {
+        return Ok(false);
+    }
+    query("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
+    query(AssertSqlSafe(format!("DROP TABLE IF EXISTS {part}"))).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// A row of a sample.
+#[derive(sqlx::FromRow)]
+struct SampledRow {
+    time: i64,
+    /// What all the rows take that it stands for.
+    bytes: i64,
+}
+
+/// Rows of pages of a part, chosen at random. What they stand for comes to about what all its rows take.
+async fn sampled_rows(pool: &PgPool, part: &str) -> Result<Vec<SampledRow>> {
+    let sql = "
+        SELECT CAST(LEAST(100, 100.0 * $1 * CAST(current_setting('block_size') AS BIGINT)
+            / GREATEST(1, pg_relation_size(to_regclass($2)))) AS REAL)";
+    let percent: f32 = query_scalar(sql).bind(SAMPLED_PAGES).bind(part).fetch_one(pool).await?;
+    // Its header is among the bytes of a row; the pointer to it and its part of the indexes are not.
+    let sql = format!(
+        "SELECT time, CAST((pg_column_size(p) + 24) * (100 / CAST($1 AS REAL)) AS BIGINT) AS bytes
+        FROM {part} p TABLESAMPLE SYSTEM (CAST($1 AS REAL))"
+    );
+    Ok(query_as(AssertSqlSafe(sql)).bind(percent).fetch_all(pool).await?)
+}
+
+/// The time before which rows of at least so many bytes happened.
+fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
+    rows.sort_unstable_by_key(|row| row.time);
+    let mut before = 0;
+    rows.iter().find_map(|row| {
+        before += row.bytes;
+        (before >= bytes).then_some(row.time + 1)
+    })
+}
+
+/// Deletes the first events of a day. The file of a part does not shrink by that, so its rows are what counts.
+async fn trim_day(pool: &PgPool, parts: &[&PostgresPart], max_bytes: u64) -> Result<()> {
+    let mut rows = Vec::new();
+    for part in parts {
+        rows.extend(sampled_rows(pool, &part.name).await?);
+    }
+    let total: i64 = rows.iter().map(|row| row.bytes).sum();
+    let excess = total - i64::try_from(max_bytes).unwrap_or(i64::MAX);
+    if excess <= 0 {
+        return Ok(());
+    }
+    let Some(until) = time_of(rows, excess) else { return Ok(()) };
+    for part in parts {
+        let name = &part.name;
+        let sql = format!(
+            "DELETE FROM {name} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {name}
+                WHERE time < $1 AND batch < {UNSUMMED_POSTGRES} LIMIT {DELETED_AT_ONCE}))"
+        );
+        while query(AssertSqlSafe(sql.clone())).bind(until).execute(pool).await?.rows_affected() > 0
+        {
+        }
+    }
+    Ok(())
+}

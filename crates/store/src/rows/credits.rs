@@ -1,0 +1,104 @@
+//! Rows of credits.
+
+use foundation::clock::Timestamp;
+use foundation::error::Result;
+use foundation::id::KeyId;
+use foundation::model::{CreditAccount, Credits, Lease, Refill, RefillInterval};
+use serde::Deserialize;
+use sqlx::FromRow;
+
+use super::json;
+
+#[derive(FromRow)]
+pub struct CreditsRow {
+    pub credits: Option<i64>,
+    pub credits_version: i64,
+    pub refill_amount: Option<i64>,
+    pub refill_day: Option<i64>,
+    pub refilled: i64,
+}
+
+impl CreditsRow {
+    pub fn refill(&self) -> Option<Refill> {
+        let interval = match self.refill_day.and_then(|day| u8::try_from(day).ok()) {
+            Some(day) => RefillInterval::Monthly { day },
+            None => RefillInterval::Daily,
+        };
+        self.refill_amount.map(|amount| Refill { interval, amount })
+    }
+
+    pub fn into_credits(self) -> Option<Credits> {
+        Some(Credits {
+            refill: self.refill(),
+            balance: self.credits?,
+            last_lease_number: self.credits_version,
+            refilled_period: self.refilled,
+        })
+    }
+}
+
+#[derive(FromRow)]
+pub struct AccountRow {
+    #[sqlx(flatten)]
+    credits: CreditsRow,
+    now: Timestamp,
+}
+
+impl AccountRow {
+    pub fn into_credits(self) -> Option<(Credits, Timestamp)> {
+        Some((self.credits.into_credits()?, self.now))
+    }
+}
+
+/// The credits of one of several keys.
+#[derive(FromRow)]
+pub struct KeyCreditsRow {
+    id: KeyId,
+    #[sqlx(flatten)]
+    account: AccountRow,
+}
+
+impl KeyCreditsRow {
+    pub fn into_credits(self) -> Option<(KeyId, Credits, Timestamp)> {
+        let (credits, now) = self.account.into_credits()?;
+        Some((self.id, credits, now))
+    }
+}
+
+/// The account of one of several keys.
+#[derive(FromRow)]
+pub struct KeyAccountRow {
+    id: KeyId,
+    #[sqlx(flatten)]
+    account: AccountRow,
+    purses: String,
+}
+
+#[derive(Deserialize)]
+struct PurseRow {
+    epoch: i64,
+    life: i64,
+    granted: i64,
+    spent: i64,
+    opened_at: i64,
+    asked_at: i64,
+    asked_by: String,
+}
+
+impl KeyAccountRow {
+    pub fn into_account(self) -> Result<Option<(KeyId, CreditAccount)>> {
+        let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
+        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Lease {
+            epoch: row.epoch,
+            life: row.life,
+            granted: row.granted,
+            spent: row.spent,
+            opened_at: Timestamp(row.opened_at),
+            topped_up_at: Timestamp(row.asked_at),
+            topped_up_by: row.asked_by,
+            withheld_at: None,
+            closed: false,
+        });
+        Ok(Some((self.id, CreditAccount { credits, purses: purses.collect(), database_time: now })))
+    }
+}

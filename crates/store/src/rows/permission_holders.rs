@@ -1,0 +1,24 @@
+//! Who holds what, as the queries yield it.
+
+use foundation::error::{Error, Result};
+use foundation::id::{KeyId, RoleId};
+use foundation::model::PermissionAssignment;
+use sqlx::FromRow;
+
+use super::json;
+
+#[derive(FromRow)]
+pub struct HoldingRow {
+    role_id: Option<RoleId>,
+    role_name: Option<String>,
+    key_ids: String,
+}
+
+impl TryFrom<HoldingRow> for PermissionAssignment {
+    type Error = Error;
+
+    fn try_from(row: HoldingRow) -> Result<Self> {
+        let key_ids = json::<Vec<String>>(&row.key_ids)?.into_iter().map(KeyId::from);
+        Ok(Self { role: row.role_id.zip(row.role_name), key_ids: key_ids.collect() })
+    }
+}

@@ -1,0 +1,48 @@
+//! People as the queries yield them.
+
+use foundation::clock::Timestamp;
+use foundation::id::{PersonId, SessionId};
+use foundation::model::{Session, User};
+use sqlx::FromRow;
+
+#[derive(FromRow)]
+pub struct KnownPersonRow {
+    #[sqlx(flatten)]
+    person: User,
+    /// Empty: none.
+    password: String,
+}
+
+impl KnownPersonRow {
+    pub fn into_parts(self) -> (User, Option<String>) {
+        (self.person, Some(self.password).filter(|password| !password.is_empty()))
+    }
+}
+
+#[derive(FromRow)]
+pub struct SessionRow {
+    id: SessionId,
+    person_id: PersonId,
+    created_at: Timestamp,
+    seen_at: Timestamp,
+    address: Option<String>,
+    user_agent: Option<String>,
+    email: String,
+    joined_at: Timestamp,
+}
+
+impl SessionRow {
+    pub fn into_parts(self) -> (Session, User) {
+        let person =
+            User { id: self.person_id.clone(), email: self.email, created_at: self.joined_at };
+        let session = Session {
+            id: self.id,
+            person_id: self.person_id,
+            created_at: self.created_at,
+            seen_at: self.seen_at,
+            address: self.address,
+            user_agent: self.user_agent,
+        };
+        (session, person)
+    }
+}

@@ -1,0 +1,334 @@
+//! The one connection of an embedded server that writes to its SQLite file.
+//!
+//! SQLite lets one transaction write at a time, and makes a commit durable with a write to the disk. Transactions
+//! therefore wait in a queue, first come, first served, and those that follow each other closely share a commit: each
+//! runs behind a savepoint of its own, and is acknowledged after the commit that contains it. A transaction that fails
+//! or is dropped is rolled back to its savepoint and affects no other. When the commit itself fails, all transactions
+//! that share it fail, and none of them has been acknowledged.
+//!
+//! A transaction sees the changes of those before it in the same batch. One that is rolled back because of what it saw
+//! ends the batch, and who then reads waits for its commit: so a caller finds what it was refused for.
+//!
+//! Other processes, such as a command beside the server, may write to the file as well: the first transaction of a
+//! batch acquires SQLite's write lock, and waits for it as long as the connection's busy timeout says. Transactions are
+//! numbered, and a number is left out where somebody else has written.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
+use foundation::error::{Error, Result, is_outage};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::journal::Journal;
+
+/// How many transactions may wait for the writer.
+pub const QUEUE_MAX: usize = 1_000;
+/// How long a transaction waits for the writer.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many transactions share a commit at most, and for how long after its begin more may join.
+const BATCH_MAX: usize = 64;
+const BATCH_OPEN_FOR: Duration = Duration::from_millis(5);
+
+/// A request for a transaction.
+type BeginRequest = oneshot::Sender<Result<WriterTransaction>>;
+
+/// Begins transactions on the one connection that writes. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    requests: mpsc::Sender<BeginRequest>,
+    close: Arc<Notify>,
+    visibility: watch::Receiver<Visibility>,
+    journal: Journal,
+}
+
+/// Whether readers see what callers have been refused for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visibility {
+    Complete,
+    /// A transaction was rolled back that may have seen changes of its batch, which is yet to be committed.
+    Pending,
+}
+
+impl Writer {
+    /// Starts a writer. Its connection is opened when it is first needed.
+    pub fn start(options: SqliteConnectOptions) -> Self {
+        let (requests, received) = mpsc::channel(QUEUE_MAX);
+        let close = Arc::new(Notify::new());
+        let (sender, visibility) = watch::channel(Visibility::Complete);
+        let journal = Journal::new();
+        let queue = Queue {
+            requests: received,
+            visibility: sender,
+            journal: journal.clone(),
+            number: FIRST_NUMBER,
+            data_version: None,
+        };
+        tokio::spawn(run(options, queue, close.clone()));
+        Self { requests, close, visibility, journal }
+    }
+
+    /// What is known of the journal of debits.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Returns when readers see what transactions that have been rolled back may have seen.
+    pub async fn visible(&self) {
+        if *self.visibility.borrow() == Visibility::Pending {
+            // Fails when the writer has been closed: then nothing is pending.
+            let is_complete = |visibility: &Visibility| *visibility == Visibility::Complete;
+            let _ = self.visibility.clone().wait_for(is_complete).await;
+        }
+    }
+
+    /// Begins a transaction when all that have been requested before have ended. Fails at once when the queue is full.
+    pub async fn begin(&self) -> Result<WriterTransaction> {
+        let (request, begun) = oneshot::channel();
+        self.requests.try_send(request).map_err(|failed| match failed {
+            TrySendError::Full(_) => Error::Busy("the database"),
+            TrySendError::Closed(_) => closed(),
+        })?;
+        match tokio::time::timeout(QUEUE_TIMEOUT, begun).await {
+            Ok(begun) => begun.unwrap_or_else(|_| Err(closed())),
+            Err(_) => Err(Error::StoreTimeout(QUEUE_TIMEOUT.as_secs())),
+        }
+    }
+
+    /// Waits until the transaction under way has ended, and closes the connection.
+    pub async fn close(&self) {
+        self.close.notify_one();
+        self.requests.closed().await;
+    }
+}
+
+fn closed() -> Error {
+    Error::Store(sqlx::Error::PoolClosed)
+}
+
+/// A transaction behind a savepoint. Dropped, it is rolled back.
+#[derive(Debug)]
+pub struct WriterTransaction {
+    /// Absent once the transaction has ended.
+    connection: Option<SqliteConnection>,
+    end: Option<oneshot::Sender<EndRequest>>,
+    /// Present where the transaction sees changes that are yet to be committed.
+    visibility: Option<watch::Sender<Visibility>>,
+    journal: Journal,
+    number: u64,
+    /// Whether it has emptied the journal.
+    is_folded: bool,
+}
+
+/// Gives the connection back to the writer.
+#[derive(Debug)]
+struct EndRequest {
+    connection: SqliteConnection,
+    /// Receives the result of the commit. Absent: the transaction is rolled back.
+    commit: Option<oneshot::Sender<Result<()>>>,
+}
+
+impl WriterTransaction {
+    fn new(
+        connection: SqliteConnection,
+        queue: &Queue,
+        is_first: bool,
+    ) -> (Self, oneshot::Receiver<EndRequest>) {
+        let (end, ended) = oneshot::channel();
+        let transaction = Self {
+            connection: Some(connection),
+            end: Some(end),
+            visibility: (!is_first).then(|| queue.visibility.clone()),
+            journal: queue.journal.clone(),
+            number: queue.number,
+            is_folded: false,
+        };
+        (transaction, ended)
+    }
+
+    /// One more than that of the transaction before, unless somebody else has written in between.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What is known of the journal of debits.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Notes that this transaction has emptied the journal.
+    pub fn set_folded(&mut self) {
+        self.is_folded = true;
+    }
+
+    /// Returns when the changes are durable, together with those of the transactions that share the commit.
+    pub async fn commit(mut self) -> Result<()> {
+        let (commit, committed) = oneshot::channel();
+        self.end(Some(commit));
+        committed.await.unwrap_or_else(|_| Err(closed()))?;
+        if self.is_folded {
+            self.journal.committed(self.number);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, commit: Option<oneshot::Sender<Result<()>>>) {
+        if let (Some(connection), Some(end)) = (self.connection.take(), self.end.take()) {
+            if let (None, Some(visibility)) = (&commit, &self.visibility) {
+                visibility.send_replace(Visibility::Pending);
+            }
+            // A writer that is gone has no use for the connection; it is closed.
+            let _ = end.send(EndRequest { connection, commit });
+        }
+    }
+}
+
+impl Drop for WriterTransaction {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+const OPEN: &str = "a transaction has its connection until it ends";
+
+impl Deref for WriterTransaction {
+    type Target = SqliteConnection;
+    fn deref(&self) -> &Self::Target {
+        self.connection.as_ref().expect(OPEN)
+    }
+}
+
+impl DerefMut for WriterTransaction {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.connection.as_mut().expect(OPEN)
+    }
+}
+
+/// The writer's ends of what callers hold.
+struct Queue {
+    requests: mpsc::Receiver<BeginRequest>,
+    visibility: watch::Sender<Visibility>,
+    journal: Journal,
+    /// The number of the last transaction.
+    number: u64,
+    /// What SQLite changes when another connection has written. Absent until this connection has asked.
+    data_version: Option<i64>,
+}
+
+/// One more than the number of any transaction of a process before.
+const FIRST_NUMBER: u64 = 1;
+
+async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>) {
+    let (mut idle, mut next) = (None, None);
+    loop {
+        let first = match next.take() {
+            Some(next) => next,
+            None => tokio::select! {
+                biased;
+                () = close.notified() => break,
+                first = queue.requests.recv() => match first {
+                    Some(first) => first,
+                    None => break,
+                },
+            },
+        };
+        let connection = match idle.take() {
+            Some(connection) => connection,
+            None => match options.connect().await {
+                Ok(connection) => {
+                    queue.data_version = None;
+                    connection
+                }
+                Err(e) => {
+                    let _ = first.send(Err(e.into()));
+                    continue;
+                }
+            },
+        };
+        (idle, next) = serve(connection, first, &mut queue).await;
+        queue.visibility.send_if_modified(|visibility| {
+            std::mem::replace(visibility, Visibility::Complete) == Visibility::Pending
+        });
+    }
+    if let Some(connection) = idle {
+        let _ = connection.close().await;
+    }
+}
+
+/// Serves transactions, that of `request` first, and commits them together. Returns the connection, unless it failed:
+/// what an error of the disk leaves of a transaction depends on the error. Returns the request to serve next, where one
+/// has been received.
+async fn serve(
+    mut connection: SqliteConnection,
+    mut request: BeginRequest,
+    queue: &mut Queue,
+) -> (Option<SqliteConnection>, Option<BeginRequest>) {
+    let opened = Stopwatch::new();
+    match begin(&mut connection).await {
+        Ok(version) if queue.data_version.replace(version) == Some(version) => {}
+        Ok(_) => {
+            queue.number += 1;
+            queue.journal.appended(queue.number);
+        }
+        Err(cause) => {
+            let _ = request.send(Err(cause.into()));
+            let _ = connection.close().await;
+            return (None, None);
+        }
+    }
+    let mut commits = Vec::new();
+    for turn in 1.. {
+        queue.number += 1;
+        let is_first = commits.is_empty();
+        let (transaction, ended) = WriterTransaction::new(connection, queue, is_first);
+        // The transaction of a caller who has gone is dropped, which ends it.
+        drop(request.send(Ok(transaction)));
+        let Ok(end) = ended.await else { return (None, None) };
+        connection = end.connection;
+        let is_committed = end.commit.is_some();
+        commits.extend(end.commit);
+        let is_open = is_committed && turn < BATCH_MAX && opened.elapsed() < BATCH_OPEN_FOR;
+        let next = if is_open { queue.requests.try_recv().ok() } else { None };
+        let sql = match (is_committed, next.is_some()) {
+            (true, true) => "RELEASE turn; SAVEPOINT turn",
+            (true, false) => "RELEASE turn; COMMIT",
+            (false, _) => "ROLLBACK TO turn; COMMIT",
+        };
+        if let Err(cause) = execute(&mut connection, sql).await {
+            let cause = Arc::new(lost(cause));
+            for commit in commits {
+                let _ = commit.send(Err(Error::Shared(cause.clone())));
+            }
+            let _ = connection.close().await;
+            return (None, next);
+        }
+        match next {
+            Some(next) => request = next,
+            None => break,
+        }
+    }
+    for commit in commits {
+        let _ = commit.send(Ok(()));
+    }
+    (Some(connection), None)
+}
+
+/// Why those who share a commit find nothing changed. A failure of the disk in one transaction undoes the others at once,
+/// and what SQLite says at the end does not name it.
+fn lost(cause: sqlx::Error) -> Error {
+    if is_outage(&cause) { cause.into() } else { Error::CommitLost(cause.to_string()) }
+}
+
+/// Begins the first transaction of a batch. Returns what SQLite changes when another connection has written.
+async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
+    let sql = "BEGIN IMMEDIATE; SAVEPOINT turn; PRAGMA data_version";
+    sqlx::query_scalar(sql).fetch_one(connection).await
+}
+
+async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> sqlx::Result<()> {
+    sqlx::query(sql).execute(connection).await.map(drop)
+}
