@@ -14,7 +14,7 @@ COPY . .
 # touching the crate roots makes cargo check them again.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    touch src/lib.rs src/main.rs \
+    touch src/lib.rs src/main.rs crates/*/src/lib.rs \
     && CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo build --release --locked --bin keyward \
     && cp target/release/keyward /usr/local/bin/keyward
 

@@ -1,20 +1,20 @@
-//! Keyward issues API keys, verifies them and counts.
+//! Keyward issues API keys, verifies them and counts their use: rate limits, credits, permissions and identities.
 //!
-//! The layers, each of which knows only those below it:
+//! This package is the program. Its layers use only those below them:
 //!
-//! | layer | what it is for |
+//! | layer | contents |
 //! |---|---|
 //! | [`cli`] | the command line |
-//! | [`http`] | the server: paths, connections, draining |
-//! | [`rpc`] | operations as they are called over HTTP |
-//! | [`dashboard`] | pages for people |
-//! | [`request`] | what every door reads of a request |
+//! | [`http`] | the server: routes, connections, draining |
+//! | [`rpc`] | the operations of the v1 and v2 API |
+//! | [`dashboard`] | the pages of the dashboard |
+//! | [`request`] | the parts of a request that every interface reads |
 //! | [`domain`] | what Keyward does |
-//! | [`store`], [`limiter`], [`issuer`] | what lasts, what is counted, and who says who somebody is |
-//! | [`model`], [`id`], [`clock`], [`secret`], [`error`], [`config`], [`descriptors`], [`metrics`], [`traces`], [`sabotage`] | the alphabet that all share |
+//! | crates `store`, `limiter`, `oidc`, `analytics_sql` | durable data, counters, single sign-on, analytics queries |
+//! | crate `foundation` | ids, time, secrets, errors, settings, the model |
 //!
-//! [`app`] is the bag that is handed down; [`stream`] keeps a replica's caches true; [`recorder`] puts away what
-//! happened.
+//! [`app`] holds the application state and is passed to every layer. [`background`] keeps the caches of a replica
+//! fresh; [`analytics_worker`] writes, aggregates and delivers events.
 
 pub mod analytics_worker;
 pub mod app;
