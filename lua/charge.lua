@@ -1,10 +1,10 @@
--- Adds costs to windows whatever their limits are: what was admitted without Redis, or, negative, what is refunded.
--- KEYS    windows; one that is charged for two of its numbers stands there twice
--- ARGV[1] now in unix ms; empty: Redis' own time
--- ARGV[2] packed, for each: number of the window, duration in ms, cost (8 bytes each, doubles)
--- Reply   packed doubles, for each: effective count afterwards, number of the latest window
--- Values  as in take.lua. A window of a later version counts as full and stays as it is.
--- Invariant: a window that says nothing any more is not written, and no count falls below 0.
+-- Adds costs to windows regardless of their limits: costs admitted without Redis or, if negative, refunds.
+-- KEYS    windows; a window that is charged for two of its numbers occurs twice
+-- ARGV[1] now in Unix ms; empty: Redis' own time
+-- ARGV[2] packed, for each key: number of the window, duration in ms, cost (8 bytes each, doubles)
+-- Reply   packed doubles, for each key: effective count afterwards, number of the latest window
+-- Values  as in consume.lua. A window of a later format version counts as full and stays unchanged.
+-- Invariant: an expired window is not written, and no count falls below 0.
 local call, read, write, floor, max = redis.call, struct.unpack, struct.pack, math.floor, math.max
 local version, full = 1, 9007199254740992
 local now = tonumber(ARGV[1])
@@ -22,7 +22,7 @@ for k = 1, #KEYS do
   if stored and (string.byte(stored, 25) or 1) > version then
     reply[k] = write('>dd', full, floor(now / duration))
   else
-    -- A clock that stepped back stands still at the start of the window, as in take.lua.
+    -- If the clock went back, time stands still at the start of the window, as in consume.lua.
     local current = max(floor(now / duration), last)
     if last < current then
       last, count, before = current, 0, last == current - 1 and count or 0

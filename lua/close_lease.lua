@@ -1,14 +1,14 @@
--- Closes a purse for good: nothing is put in or spent from then on, so what was spent can be settled with the bank.
--- Closing it again says the same.
--- KEYS[1] the purse
--- ARGV[1] now in unix ms; empty: Redis' own time
--- ARGV[2] leave it open when something was spent within so many ms; 0: close it whatever happens
--- ARGV[3] the life in which the purse was made
--- Reply   state (0 there was none in this life, 1 closed, 2 left open, 3 this is another life: nothing is known of the
---         purse, and nothing is changed), units spent
--- Values  as in take.lua. A purse of a later version counts as in use, and as none once it is closed: what it held is
---         withheld.
--- Invariant: what is settled can no longer be spent.
+-- Closes a lease permanently: no top-up or spend succeeds afterwards, so its unspent credits can return to the account.
+-- Closing it again returns the same reply.
+-- KEYS[1] the lease
+-- ARGV[1] now in Unix ms; empty: Redis' own time
+-- ARGV[2] leave it open if it was spent from within this many ms; 0: always close it
+-- ARGV[3] the Redis generation in which the lease was created
+-- Reply   state (0 no such lease in this generation, 1 closed, 2 left open, 3 this is another generation: the state of
+--         the lease is unknown and unchanged), credits spent
+-- Values  as in consume.lua. A lease of a later format version counts as in use, and as missing once it is closed: its
+--         credits are withheld.
+-- Invariant: credits that return to the account can no longer be spent.
 local version = 1
 local now = tonumber(ARGV[1])
 if not now then
@@ -19,7 +19,7 @@ local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)'
 local life = tonumber(string.sub(id, 1, 13), 16)
 if life ~= tonumber(ARGV[3]) then return {3, 0} end
 local function save(...)
-  -- An hour: longer than any block can be on its way.
+  -- One hour: longer than any top-up can be in flight.
   redis.call('SET', KEYS[1], struct.pack('>dddddddBB', life, ...), 'PX', 3600000)
 end
 local stored = redis.call('GET', KEYS[1])

@@ -1,25 +1,25 @@
--- Takes, each from any number of windows and at most one purse: all of it or nothing; one take after the other.
--- KEYS    every window, purse and group of ad-hoc counters, each once
--- ARGV[1] now in unix ms; empty: Redis' own time
--- ARGV[2] the time from which on nothing is done, for nobody waits for it any more; empty: none
--- ARGV[3] the takes, packed. For each: how many windows (2 bytes), whether there is a purse and whether the bank says
---         something of it (1 byte: 0 no purse, 1 a purse, 2 both); for each window: its place in KEYS, the place of its
---         group (0: none), how many live counters that may have (2 bytes each), limit, duration in ms, cost (8 bytes
---         each, doubles); for the purse: its place, cost; for what the bank says: the life that it was told of, whether
---         this makes the purse (1) or there must be one (0), units that it has debited for this purse before, units to
---         put in, its balance, when the next refill is due
--- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the life of this Redis;
---         when it was too late, nothing more. For each take: 0 not taken, 1 taken, 2 taken and a counter of a group is
---         live for longer now, 3 not taken because a group would have too many live counters; for each
---         window: effective count before the take, number of the window; for the purse: state (0 enough, 1 short,
---         2 exceeded, 3 closed, 4 what is put in was meant for another life, 5 or for a purse that is not there), units,
---         bank (-1: unknown), units spent
--- Values  each ends with the version of its format, one byte. None is version 1: programs without versions read the
---         numbers, ignore the byte, and write none. Of a value of a later version nothing is known: its window counts as full
---         and stays as it is, its purse is not there.
--- A group is a sorted set: a hash of the name of each live counter, by when it expires.
--- Invariant: the effective count of a window never passes its limit; a purse never falls below 0, and is void in any
--- other life than the one in which it was made.
+-- Runs consume requests in order. Each consumes from any number of windows and at most one lease, all or nothing.
+-- KEYS    every window, lease and group of ad-hoc counters, each once
+-- ARGV[1] now in Unix ms; empty: Redis' own time
+-- ARGV[2] the deadline after which nothing is done, because no caller waits any longer; empty: none
+-- ARGV[3] the requests, packed. For each: number of windows (2 bytes), whether there is a lease and a top-up (1 byte: 0
+--         no lease, 1 a lease, 2 both); for each window: its index in KEYS, the index of its group (0: none), the
+--         maximum number of live counters in it (2 bytes each), limit, duration in ms, cost (8 bytes each, doubles);
+--         for the lease: its index, cost; for the top-up: the Redis generation that it belongs to, whether it creates
+--         the lease (1) or the lease must exist (0), credits debited for this lease before, credits to add, the
+--         account balance, when the next refill is due
+-- Reply   packed doubles, which are read and written faster than numbers of the protocol: now, the generation of this
+--         Redis; nothing else if the deadline has passed. For each request: 0 rejected, 1 admitted, 2 admitted and a
+--         counter of a group is now live for longer, 3 rejected because a group would have too many live counters; for
+--         each window: effective count before the request, number of the window; for the lease: state (0 sufficient,
+--         1 insufficient, 2 account exhausted, 3 closed, 4 the top-up belongs to another generation, 5 the top-up needs
+--         a lease that does not exist), credits, account balance (-1: unknown), credits spent
+-- Values  each ends with the version of its format, one byte. A missing byte means version 1: programs that do not
+--         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
+--         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
+-- A group is a sorted set: a hash of the name of each live counter, scored by its expiry.
+-- Invariant: the effective count of a window never exceeds its limit; a lease never falls below 0, and is void in any
+-- generation other than the one in which it was created.
 local call, read, write, floor, min = redis.call, struct.unpack, struct.pack, math.floor, math.min
 local byte, version, full = string.byte, 1, 9007199254740992
 local now, takes = tonumber(ARGV[1]), ARGV[3]
@@ -30,7 +30,7 @@ end
 if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return write('>dd', now, 0) end
 local stored = #KEYS > 0 and call('MGET', unpack(KEYS)) or {}
 
--- A Redis that restarts or is promoted has another replication id, whatever data it has.
+-- A Redis that restarts or is promoted has another replication ID, whatever data it has.
 local the_life
 local function life()
   if not the_life then
@@ -40,9 +40,9 @@ local function life()
   return the_life
 end
 
--- By the place in KEYS: windows with their lifetime, where it is not what it was (until something is taken: 1 where the
--- window before still counts, 2 where the counter is new); groups that a counter was written to, and how many live
--- counters a group has; then purses.
+-- Indexed like KEYS: windows with their lifetime if it has changed (until something is consumed: 1 if the previous
+-- window still counts, 2 if the counter is new); groups that a counter was written to, and the number of live counters
+-- of a group; then leases.
 local number, count, before, life_of, fresh, grown, live = {}, {}, {}, {}, {}, {}, {}
 local function count_live(group)
   if not live[group] then
@@ -66,8 +66,8 @@ local function purse(k)
   return p
 end
 
--- What the bank has debited is put in. Blocks may come late and in any order, each once at most. One block of a purse
--- makes it, and comes once: so a purse that was lost is never there again, and what was spent from it is never forgotten.
+-- Applies a top-up. Top-ups may arrive late and in any order, each at most once. Exactly one top-up creates the lease,
+-- and it arrives once: so a lost lease never exists again, and its spent credits are never forgotten.
 local function put(p, told, opens, base, block, bank, ends)
   if told ~= life() then return 4 end
   if p.closed > 0 then return 3 end
@@ -95,7 +95,7 @@ while at <= #takes do
       if stored[k] then last, counted, earlier = read('>ddd', stored[k]) end
       if stored[k] and (byte(stored[k], 25) or 1) > version then last, counted, earlier = current, full, 0 end
       if last >= current then
-        -- A clock that stepped back stands still at the start of the window.
+        -- If the clock went back, time stands still at the start of the window.
         number[k], count[k], before[k] = last, counted, earlier
       else
         number[k], count[k], before[k] = current, 0, last == current - 1 and counted or 0
@@ -104,7 +104,7 @@ while at <= #takes do
       end
     end
     if g > 0 and cost > 0 then
-      -- All of them in one take belong to one group.
+      -- All grouped windows of one request belong to one group.
       group, most = g, max
       created = created + (fresh[k] == 2 and 1 or 0)
     end
@@ -134,7 +134,7 @@ while at <= #takes do
         state = p.units + p.bank >= price and 1 or 2
       end
     end
-    -- To look costs nothing, whatever there is.
+    -- A peek costs nothing and is never rejected by the lease.
     taken = taken and (state == 0 or price == 0)
   end
   if taken and created > 0 and count_live(group) + created > most then
@@ -169,14 +169,14 @@ end
 for k in pairs(changed) do
   local value = write('>dddB', number[k], count[k], before[k], version)
   if life_of[k] then
-    -- A whole number passes as it is: Redis writes it out exactly.
+    -- A whole number is passed unchanged: Redis formats it exactly.
     call('SET', KEYS[k], value, 'PX', life_of[k])
   else
     call('SET', KEYS[k], value, 'KEEPTTL')
   end
 end
 for g in pairs(grown) do
-  -- It lives as long as the longest of its counters.
+  -- The group lives as long as its longest counter.
   local longest = call('ZREVRANGE', KEYS[g], 0, 0, 'WITHSCORES')[2]
   call('PEXPIRE', KEYS[g], string.format('%.0f', longest - now))
 end
@@ -184,14 +184,15 @@ for k, p in pairs(purses) do
   if p.changed then
     local value = write('>dddddddBB', life(), p.units, p.spent, p.bank, p.ends, p.top, p.used, p.closed, version)
     if p.renewed then
-      -- A day longer than its period; without one as long as with the longest, and a top-up renews it.
+      -- One day longer than the refill period; a lease without one is kept as with the longest period, and a top-up
+      -- renews it.
       call('SET', KEYS[k], value, 'PX', min(math.max(p.ends - now, 0), 2678400000) + 86400000)
     else
       call('SET', KEYS[k], value, 'KEEPTTL')
     end
   end
 end
--- By parts: a function takes only so many arguments.
+-- In parts, because a function takes a limited number of arguments.
 local parts = {}
 for i = 1, #reply, 128 do
   local last = min(i + 127, #reply)

@@ -1,9 +1,9 @@
--- Tells which purses somebody has spent from lately, so that they are not closed for resting. Changes nothing.
--- KEYS    the purses
--- ARGV[1] now in unix ms; empty: Redis' own time
--- ARGV[2] lately: within so many ms
--- Values  as in take.lua. A purse of a later version counts as in use, with 0 units spent.
--- Reply   for each purse the units spent from it; -1 where it rests, is closed, or is not there
+-- Returns which leases were spent from recently, so that they are not closed as idle. Read-only.
+-- KEYS    the leases
+-- ARGV[1] now in Unix ms; empty: Redis' own time
+-- ARGV[2] the number of ms that count as recently
+-- Values  as in consume.lua. A lease of a later format version counts as in use, with 0 credits spent.
+-- Reply   for each lease the credits spent from it; -1 if it is idle, closed or missing
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')

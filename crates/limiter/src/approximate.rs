@@ -1,9 +1,10 @@
-//! Windows that are answered from memory and counted in Redis a moment later: quick rather than exact.
+//! Decides approximate windows from memory and synchronizes them with Redis later.
 //!
-//! An answer is given from memory only while this process has heard from Redis of the window within
-//! [`FRESH_MS`]; else Redis is asked, as for an exact answer, by one caller for all who ask for the window meanwhile.
-//! What was taken goes there with the next batch, which brings back what all replicas have taken. So a replica knows at once what it has taken itself, and of the others
-//! all but what they took since their last batches: that is the whole of its error.
+//! A request is decided from memory only if this process has received the state of the window from Redis within
+//! [`FRESH_MAX_MS`]. Otherwise Redis is queried as for an exact request, by one caller on behalf of all who need the
+//! window at the same time. Consumed costs are sent with the next batch, whose reply contains what all replicas have
+//! consumed. So a replica knows its own costs immediately, and those of the others except what they consumed since
+//! their last batches: that is the whole error.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -16,10 +17,11 @@ use super::window::is_within_limit;
 use super::{ConsumeReply, EXACT_MAX, Window, WindowCount};
 
 const SHARDS: usize = 64;
-/// How old knowledge may be, in milliseconds. Batches go more than twice as often.
+/// The maximum age of a cached window, in milliseconds. Batches are sent more than twice as often.
 const FRESH_MS: i64 = 250;
 
-/// What is known of windows that were asked for lately.
+/// Stores approximate counts of recently used windows in process memory. An entry is valid for 250 ms after the last
+/// Redis reply.
 pub struct ApproximateWindows {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
@@ -29,75 +31,77 @@ pub struct ApproximateWindows {
 #[derive(Default)]
 struct Shard {
     known: HashMap<Arc<str>, CachedWindow>,
-    /// Windows for which Redis is being asked, and whether it did not reply.
+    /// Windows for which Redis is being queried, and whether it has timed out.
     asked: HashMap<Arc<str>, watch::Receiver<bool>>,
 }
 
-/// What memory says of a request.
+/// The result of a request that is decided from memory if possible.
 pub enum Quickly<'a> {
-    /// How the window was found, and whether it was taken from.
+    /// The count of the window before the request, and whether the request was admitted.
     Decided { counted: WindowCount, taken: bool },
-    /// Too little is known: this caller asks Redis.
+    /// The window is unknown or stale: this caller queries Redis.
     Unknown(Asking<'a>),
-    /// Too little is known, and another caller asks Redis.
+    /// The window is unknown or stale, and another caller is querying Redis.
     Asked(Asked),
 }
 
-/// Another caller's question to Redis.
+/// A query to Redis by another caller.
 pub struct Asked(watch::Receiver<bool>);
 
 impl Asked {
-    /// Waits until it is over. Returns whether memory is to be asked again; else Redis did not reply in time.
+    /// Waits until the query has ended. Returns whether to try memory again; `false` means that Redis did not reply in
+    /// time.
     pub async fn wait(mut self) -> bool {
         let is_missed = self.0.changed().await.is_ok() && *self.0.borrow();
         !is_missed
     }
 }
 
-/// The right to ask Redis of a window, for all who wait. Dropping it lets another caller ask.
+/// The right to query Redis for a window on behalf of all waiting callers. Dropping it lets another caller query.
 pub struct Asking<'a> {
     quick: &'a ApproximateWindows,
     key: Arc<str>,
-    /// Taken here before and not sent yet; goes along, so that it counts.
+    /// The cost that was consumed here earlier and not sent yet. It is sent along, so that it counts.
     carried: i64,
     outcome: watch::Sender<bool>,
 }
 
 impl Asking<'_> {
-    /// What to ask Redis for; the window itself comes last.
+    /// Returns the windows to request from Redis; the window itself comes last.
     pub fn windows(&self, window: &Window) -> Vec<Window> {
-        let carried = Window::new(self.key.clone(), EXACT_MAX, window.duration_ms, self.carried);
-        let carried = (self.carried > 0).then_some(carried);
-        carried.into_iter().chain([window.clone()]).collect()
+        let carried_window =
+            Window::new(self.key.clone(), EXACT_MAX, window.duration_ms, self.carried);
+        let carried_window = (self.carried > 0).then_some(carried_window);
+        carried_window.into_iter().chain([window.clone()]).collect()
     }
 
-    /// Redis has told how it found the window. Returns what that means for the window alone.
-    pub fn record_exact(mut self, window: &Window, taken: &ConsumeReply) -> ConsumeReply {
-        let counted = taken.windows.last().copied();
-        let counted = counted.unwrap_or(WindowCount { effective: 0, number: 0 });
-        let carried = if taken.is_admitted { 0 } else { std::mem::take(&mut self.carried) };
+    /// Records the reply from Redis. Returns the reply for the window alone.
+    pub fn record_exact(mut self, window: &Window, reply: &ConsumeReply) -> ConsumeReply {
+        let count = reply.windows.last().copied();
+        let count = count.unwrap_or(WindowCount { effective: 0, number: 0 });
+        let carried_cost = if reply.is_admitted { 0 } else { std::mem::take(&mut self.carried) };
         let mut shard = self.quick.shard(&self.key);
-        shard.give_back(&self.key, carried);
-        // What it carried stands in its own window, even where nothing was taken.
-        let found = WindowCount { effective: counted.effective - carried, ..counted };
+        shard.give_back(&self.key, carried_cost);
+        // The carried cost is in the count of its window even if the request was rejected.
+        let found = WindowCount { effective: count.effective - carried_cost, ..count };
         shard.record_reply(
             window,
             found,
-            taken.is_admitted,
+            reply.is_admitted,
             self.quick.watch.elapsed_ms(),
             self.carried,
         );
         self.carried = 0;
         drop(shard);
         ConsumeReply {
-            is_admitted: taken.is_admitted,
-            windows: vec![counted],
+            is_admitted: reply.is_admitted,
+            windows: vec![count],
             purse: None,
-            group: taken.group,
+            group: reply.group,
         }
     }
 
-    /// Redis has not replied in time: everybody decides without it.
+    /// Records that Redis did not reply in time: all waiting callers decide without it.
     pub fn miss(self) {
         self.outcome.send_replace(true);
     }
@@ -112,12 +116,12 @@ impl Drop for Asking<'_> {
 }
 
 impl Shard {
-    /// What was to be sent has not been consumed, as far as is known.
-    fn give_back(&mut self, key: &str, carried: i64) {
-        if let Some(known) = self.known.get_mut(key).filter(|_| carried > 0) {
-            known.sent -= carried;
-            known.pending += carried;
-            known.is_asked = true;
+    /// Marks a cost that was being sent as pending again, because it has not been consumed as far as is known.
+    fn give_back(&mut self, key: &str, carried_cost: i64) {
+        if let Some(cached) = self.known.get_mut(key).filter(|_| carried_cost > 0) {
+            cached.sent -= carried_cost;
+            cached.pending += carried_cost;
+            cached.is_asked = true;
         }
     }
 
@@ -125,38 +129,44 @@ impl Shard {
         &mut self,
         window: &Window,
         found: WindowCount,
-        taken: bool,
+        is_admitted: bool,
         at_ms: i64,
-        sent: i64,
+        sent_cost: i64,
     ) {
-        let cost = if taken { window.cost } else { 0 };
-        let counted = WindowCount { effective: found.effective.saturating_add(cost), ..found };
+        let cost = if is_admitted { window.cost } else { 0 };
+        let count = WindowCount { effective: found.effective.saturating_add(cost), ..found };
         let duration_ms = window.duration_ms;
-        let new =
-            CachedWindow { duration_ms, counted, at_ms, pending: 0, sent: 0, is_asked: false };
-        let known = self.known.entry(window.key.clone()).or_insert(new);
-        (known.duration_ms, known.counted, known.at_ms) = (duration_ms, counted, at_ms);
-        known.sent -= sent;
+        let new = CachedWindow {
+            duration_ms,
+            counted: count,
+            at_ms,
+            pending: 0,
+            sent: 0,
+            is_asked: false,
+        };
+        let cached = self.known.entry(window.key.clone()).or_insert(new);
+        (cached.duration_ms, cached.counted, cached.at_ms) = (duration_ms, count, at_ms);
+        cached.sent -= sent_cost;
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct CachedWindow {
     duration_ms: i64,
-    /// As Redis told it.
+    /// The count in the last reply from Redis.
     counted: WindowCount,
-    /// When, by the watch.
+    /// When that reply arrived, by the stopwatch.
     at_ms: i64,
-    /// Taken here, and not sent yet.
+    /// The cost that was consumed here and not sent yet.
     pending: i64,
-    /// Sent, and not answered yet.
+    /// The cost that was sent and not confirmed yet.
     sent: i64,
-    /// Whether it was asked for since it was last sent.
+    /// Whether the window was requested since it was last sent.
     is_asked: bool,
 }
 
 impl CachedWindow {
-    /// What counts against the limit, as far as this process knows.
+    /// Returns the amount that counts against the limit, as far as this process knows.
     fn effective(&self) -> i64 {
         self.counted.effective.saturating_add(self.pending).saturating_add(self.sent)
     }
@@ -178,85 +188,90 @@ impl ApproximateWindows {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from a window by what is known of it.
+    /// Consumes from a window if its cached count is fresh.
     pub fn try_consume(&self, window: &Window) -> Quickly<'_> {
         let mut shard = self.shard(&window.key);
-        let asked = shard.asked.get(&window.key).cloned();
-        let is_fresh = |known: &CachedWindow| {
-            self.watch.elapsed_ms() - known.at_ms <= FRESH_MS
-                && known.duration_ms == window.duration_ms
+        let pending_fetch = shard.asked.get(&window.key).cloned();
+        let is_fresh = |cached: &CachedWindow| {
+            self.watch.elapsed_ms() - cached.at_ms <= FRESH_MS
+                && cached.duration_ms == window.duration_ms
         };
-        let mut carried = 0;
-        if let Some(known) = shard.known.get_mut(&window.key) {
-            known.is_asked = true;
-            if is_fresh(known) {
-                let effective = known.effective();
-                let counted = WindowCount { effective, number: known.counted.number };
-                let taken = is_within_limit(window, effective);
-                if taken {
-                    known.pending += window.cost;
+        let mut carried_cost = 0;
+        if let Some(cached) = shard.known.get_mut(&window.key) {
+            cached.is_asked = true;
+            if is_fresh(cached) {
+                let effective = cached.effective();
+                let count = WindowCount { effective, number: cached.counted.number };
+                let is_admitted = is_within_limit(window, effective);
+                if is_admitted {
+                    cached.pending += window.cost;
                 }
-                return Quickly::Decided { counted, taken };
+                return Quickly::Decided { counted: count, taken: is_admitted };
             }
-            // What is under way with a batch comes back with it.
-            if known.sent == 0 && asked.is_none() {
-                carried = std::mem::take(&mut known.pending);
-                known.sent = carried;
+            // A cost that a batch is sending comes back with its reply.
+            if cached.sent == 0 && pending_fetch.is_none() {
+                carried_cost = std::mem::take(&mut cached.pending);
+                cached.sent = carried_cost;
             }
         }
-        if let Some(asked) = asked {
-            return Quickly::Asked(Asked(asked));
+        if let Some(pending_fetch) = pending_fetch {
+            return Quickly::Asked(Asked(pending_fetch));
         }
-        let (outcome, asked) = watch::channel(false);
-        shard.asked.insert(window.key.clone(), asked);
-        Quickly::Unknown(Asking { quick: self, key: window.key.clone(), carried, outcome })
+        let (outcome, pending_fetch) = watch::channel(false);
+        shard.asked.insert(window.key.clone(), pending_fetch);
+        Quickly::Unknown(Asking {
+            quick: self,
+            key: window.key.clone(),
+            carried: carried_cost,
+            outcome,
+        })
     }
 
-    /// What was taken here from the current window and is not known to be counted in Redis.
+    /// Returns the cost that was consumed here from the current window and is not known to be counted in Redis.
     pub fn unsent(&self, window: &Window, now: Timestamp) -> i64 {
         let shard = self.shard(&window.key);
-        let known = shard.known.get(&window.key).filter(|known| {
-            known.duration_ms == window.duration_ms && known.counted.number == window.number(now)
+        let cached = shard.known.get(&window.key).filter(|cached| {
+            cached.duration_ms == window.duration_ms && cached.counted.number == window.number(now)
         });
-        known.map_or(0, |known| known.pending.saturating_add(known.sent))
+        cached.map_or(0, |cached| cached.pending.saturating_add(cached.sent))
     }
 
-    /// What is to be sent: windows that take, whatever their limit, what was taken from them here. Those that nobody
-    /// has asked for are forgotten.
+    /// Returns the windows to send, each with the cost consumed here, regardless of its limit. Windows that were not
+    /// requested since are removed.
     pub fn drain_pending(&self) -> Vec<Window> {
         let now_ms = self.watch.elapsed_ms();
         let mut due = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.known.retain(|key, known| {
-                if known.is_asked && known.sent == 0 {
-                    known.is_asked = false;
-                    known.sent = std::mem::take(&mut known.pending);
-                    due.push(Window::new(key.clone(), EXACT_MAX, known.duration_ms, known.sent));
+            shard.known.retain(|key, cached| {
+                if cached.is_asked && cached.sent == 0 {
+                    cached.is_asked = false;
+                    cached.sent = std::mem::take(&mut cached.pending);
+                    due.push(Window::new(key.clone(), EXACT_MAX, cached.duration_ms, cached.sent));
                 }
-                known.pending > 0 || known.sent > 0 || now_ms - known.at_ms <= FRESH_MS
+                cached.pending > 0 || cached.sent > 0 || now_ms - cached.at_ms <= FRESH_MS
             });
         }
         due
     }
 
-    /// What came of sending a window. `None`: nothing was heard, so it is sent again. What Redis has counted all the
-    /// same counts twice then, which refuses rather than admits.
-    pub fn record_sync(&self, window: &Window, counted: Option<WindowCount>) {
+    /// Records the result of sending a window. `None` means that no reply arrived, so the cost is sent again. If Redis
+    /// counted it after all, it counts twice, which rejects requests rather than admits them.
+    pub fn record_sync(&self, window: &Window, count: Option<WindowCount>) {
         let at_ms = self.watch.elapsed_ms();
         let mut shard = self.shard(&window.key);
-        let Some(known) = shard.known.get_mut(&window.key) else { return };
-        // Not all that is under way: a caller who asks Redis may carry the rest.
-        let sent = window.cost;
-        known.sent -= sent;
-        match counted {
-            Some(counted) => {
-                let effective = counted.effective.saturating_add(sent);
-                (known.counted, known.at_ms) = (WindowCount { effective, ..counted }, at_ms);
+        let Some(cached) = shard.known.get_mut(&window.key) else { return };
+        // Not the whole sent cost: a caller that queries Redis may carry the rest.
+        let sent_cost = window.cost;
+        cached.sent -= sent_cost;
+        match count {
+            Some(count) => {
+                let effective = count.effective.saturating_add(sent_cost);
+                (cached.counted, cached.at_ms) = (WindowCount { effective, ..count }, at_ms);
             }
             None => {
-                known.pending += sent;
-                known.is_asked = true;
+                cached.pending += sent_cost;
+                cached.is_asked = true;
             }
         }
     }
@@ -275,13 +290,20 @@ mod tests {
         WindowCount { effective, number: 1 }
     }
 
-    /// Asks for a window of which nothing is known, as Redis found it.
-    fn learn(quick: &ApproximateWindows, window: &Window, found: WindowCount, taken: bool) {
-        let Quickly::Unknown(asking) = quick.try_consume(window) else { panic!("it is known") };
-        asking.record_exact(
+    /// Requests an unknown window and records the count that Redis replied with.
+    fn learn(
+        approximate: &ApproximateWindows,
+        window: &Window,
+        found: WindowCount,
+        is_admitted: bool,
+    ) {
+        let Quickly::Unknown(fetch) = approximate.try_consume(window) else {
+            panic!("the window is known")
+        };
+        fetch.record_exact(
             window,
             &ConsumeReply {
-                is_admitted: taken,
+                is_admitted,
                 windows: vec![found],
                 purse: None,
                 group: GroupChange::None,
@@ -289,123 +311,122 @@ mod tests {
         );
     }
 
-    fn decided(quick: &ApproximateWindows, window: &Window) -> Option<(i64, bool)> {
-        match quick.try_consume(window) {
-            Quickly::Decided { counted, taken } => Some((counted.effective, taken)),
+    fn decided(approximate: &ApproximateWindows, window: &Window) -> Option<(i64, bool)> {
+        match approximate.try_consume(window) {
+            Quickly::Decided { counted: count, taken: is_admitted } => {
+                Some((count.effective, is_admitted))
+            }
             Quickly::Unknown(_) | Quickly::Asked(_) => None,
         }
     }
 
-    fn taken(taken: bool, found: &[WindowCount]) -> ConsumeReply {
-        ConsumeReply {
-            is_admitted: taken,
-            windows: found.to_vec(),
-            purse: None,
-            group: GroupChange::None,
-        }
+    fn taken(is_admitted: bool, found: &[WindowCount]) -> ConsumeReply {
+        ConsumeReply { is_admitted, windows: found.to_vec(), purse: None, group: GroupChange::None }
     }
 
     #[test]
-    fn take_decides_when_redis_has_told_of_the_window() {
-        let quick = ApproximateWindows::default();
+    fn try_consume_decides_when_redis_has_replied() {
+        let approximate = ApproximateWindows::default();
 
-        assert_eq!(decided(&quick, &window(10, 1)), None);
-        learn(&quick, &window(10, 1), counted(0), true);
-        assert_eq!(decided(&quick, &window(10, 1)), Some((1, true)));
-        assert_eq!(decided(&quick, &Window::new("a", 10, 1000, 1)), None);
+        assert_eq!(decided(&approximate, &window(10, 1)), None);
+        learn(&approximate, &window(10, 1), counted(0), true);
+        assert_eq!(decided(&approximate, &window(10, 1)), Some((1, true)));
+        assert_eq!(decided(&approximate, &Window::new("a", 10, 1000, 1)), None);
     }
 
     #[tokio::test]
-    async fn take_lets_one_caller_ask_redis_when_the_window_is_unknown() {
-        let quick = ApproximateWindows::default();
-        let Quickly::Unknown(asking) = quick.try_consume(&window(10, 1)) else {
-            panic!("it is known")
+    async fn try_consume_lets_one_caller_query_redis_when_window_is_unknown() {
+        let approximate = ApproximateWindows::default();
+        let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 1)) else {
+            panic!("the window is known")
         };
-        let Quickly::Asked(first) = quick.try_consume(&window(10, 1)) else {
-            panic!("nobody asks")
+        let Quickly::Asked(first) = approximate.try_consume(&window(10, 1)) else {
+            panic!("no query is pending")
         };
-        let Quickly::Asked(second) = quick.try_consume(&window(10, 1)) else {
-            panic!("nobody asks")
+        let Quickly::Asked(second) = approximate.try_consume(&window(10, 1)) else {
+            panic!("no query is pending")
         };
 
-        drop(asking);
-        assert!(first.wait().await, "the next caller asks");
-        let Quickly::Unknown(asking) = quick.try_consume(&window(10, 1)) else {
-            panic!("it is known")
+        drop(fetch);
+        assert!(first.wait().await, "the next caller queries");
+        let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 1)) else {
+            panic!("the window is known")
         };
         assert!(second.wait().await);
-        let Quickly::Asked(third) = quick.try_consume(&window(10, 1)) else {
-            panic!("nobody asks")
+        let Quickly::Asked(third) = approximate.try_consume(&window(10, 1)) else {
+            panic!("no query is pending")
         };
-        asking.miss();
+        fetch.miss();
 
-        assert!(!third.wait().await, "nobody waits for a Redis that does not reply");
+        assert!(!third.wait().await, "no caller waits for a Redis that does not reply");
     }
 
     #[test]
-    fn costs_that_were_not_sent_go_along_when_redis_is_asked_again() {
-        for is_taken in [true, false] {
-            let quick = ApproximateWindows::default();
-            learn(&quick, &window(10, 1), counted(0), true);
-            assert_eq!(decided(&quick, &window(10, 3)), Some((1, true)));
-            quick.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MS - 1;
+    fn pending_costs_are_carried_when_redis_is_queried_again() {
+        for is_admitted in [true, false] {
+            let approximate = ApproximateWindows::default();
+            learn(&approximate, &window(10, 1), counted(0), true);
+            assert_eq!(decided(&approximate, &window(10, 3)), Some((1, true)));
+            approximate.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MS - 1;
 
-            let Quickly::Unknown(asking) = quick.try_consume(&window(10, 5)) else {
-                panic!("fresh")
+            let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 5)) else {
+                panic!("the window is fresh")
             };
-            assert_eq!(asking.windows(&window(10, 5)), [window(EXACT_MAX, 3), window(10, 5)]);
-            assert_eq!(quick.drain_pending(), [], "they are under way");
-            let told =
-                asking.record_exact(&window(10, 5), &taken(is_taken, &[counted(1), counted(4)]));
+            assert_eq!(fetch.windows(&window(10, 5)), [window(EXACT_MAX, 3), window(10, 5)]);
+            assert_eq!(approximate.drain_pending(), [], "they are being sent");
+            let reply =
+                fetch.record_exact(&window(10, 5), &taken(is_admitted, &[counted(1), counted(4)]));
 
-            assert_eq!(told, taken(is_taken, &[counted(4)]));
-            let expected = if is_taken { 9 } else { 4 };
-            assert_eq!(decided(&quick, &window(10, 0)), Some((expected, true)));
-            let due: Vec<_> = quick.drain_pending().iter().map(|window| window.cost).collect();
-            assert_eq!(due, [if is_taken { 0 } else { 3 }]);
+            assert_eq!(reply, taken(is_admitted, &[counted(4)]));
+            let expected = if is_admitted { 9 } else { 4 };
+            assert_eq!(decided(&approximate, &window(10, 0)), Some((expected, true)));
+            let due: Vec<_> =
+                approximate.drain_pending().iter().map(|window| window.cost).collect();
+            assert_eq!(due, [if is_admitted { 0 } else { 3 }]);
         }
     }
 
     #[test]
-    fn what_was_taken_here_counts_whether_it_was_sent_or_not() {
-        let quick = ApproximateWindows::default();
-        learn(&quick, &window(10, 1), counted(0), true);
+    fn try_consume_counts_local_costs_when_sent_or_pending() {
+        let approximate = ApproximateWindows::default();
+        learn(&approximate, &window(10, 1), counted(0), true);
 
-        let taken = (0..20).filter(|_| decided(&quick, &window(10, 1)).is_some_and(|(_, t)| t));
-        assert_eq!(taken.count(), 9);
-        let due = quick.drain_pending();
-        let refused = decided(&quick, &window(10, 1));
-        // Another replica has taken three meanwhile.
-        quick.record_sync(&due[0], Some(counted(4)));
+        let admitted =
+            (0..20).filter(|_| decided(&approximate, &window(10, 1)).is_some_and(|(_, t)| t));
+        assert_eq!(admitted.count(), 9);
+        let due = approximate.drain_pending();
+        let rejected = decided(&approximate, &window(10, 1));
+        // Another replica has consumed three in the meantime.
+        approximate.record_sync(&due[0], Some(counted(4)));
 
         assert_eq!(due, [window(EXACT_MAX, 9)]);
-        assert_eq!(refused, Some((10, false)));
-        assert_eq!(decided(&quick, &window(14, 1)), Some((13, true)));
+        assert_eq!(rejected, Some((10, false)));
+        assert_eq!(decided(&approximate, &window(14, 1)), Some((13, true)));
     }
 
     #[test]
-    fn unsent_tells_what_redis_may_not_know_of_the_current_window() {
-        let quick = ApproximateWindows::default();
-        learn(&quick, &window(10, 1), counted(0), true);
-        decided(&quick, &window(10, 2));
-        quick.drain_pending();
-        decided(&quick, &window(10, 3));
+    fn unsynced_cost_covers_only_the_current_window() {
+        let approximate = ApproximateWindows::default();
+        learn(&approximate, &window(10, 1), counted(0), true);
+        decided(&approximate, &window(10, 2));
+        approximate.drain_pending();
+        decided(&approximate, &window(10, 3));
 
-        let unsent = |at_ms| quick.unsent(&window(10, 1), Timestamp(at_ms));
-        assert_eq!((unsent(60_000), unsent(119_999)), (5, 5));
-        assert_eq!((unsent(59_999), unsent(120_000)), (0, 0), "windows before and after");
+        let unsynced = |at_ms| approximate.unsent(&window(10, 1), Timestamp(at_ms));
+        assert_eq!((unsynced(60_000), unsynced(119_999)), (5, 5));
+        assert_eq!((unsynced(59_999), unsynced(120_000)), (0, 0), "windows before and after");
     }
 
     #[test]
-    fn what_was_sent_in_vain_is_sent_again() {
-        let quick = ApproximateWindows::default();
-        learn(&quick, &window(10, 1), counted(0), false);
-        decided(&quick, &window(10, 4));
+    fn drain_pending_sends_cost_again_when_no_reply_arrived() {
+        let approximate = ApproximateWindows::default();
+        learn(&approximate, &window(10, 1), counted(0), false);
+        decided(&approximate, &window(10, 4));
 
-        let first = quick.drain_pending();
-        assert!(quick.drain_pending().is_empty(), "it is under way");
-        quick.record_sync(&first[0], None);
+        let first = approximate.drain_pending();
+        assert!(approximate.drain_pending().is_empty(), "it is being sent");
+        approximate.record_sync(&first[0], None);
 
-        assert_eq!(quick.drain_pending(), first);
+        assert_eq!(approximate.drain_pending(), first);
     }
 }

@@ -1,7 +1,7 @@
-//! Bounds on counters that callers create at will: those of the ad-hoc limits of a key.
+//! Bounds the counters that callers create at will: those of the ad-hoc limits of a key.
 //!
-//! A group holds the live counters of one key. The script, or [`super::local`], counts them in the act that would
-//! create another one, so that bound is exact. How many a workspace has in all is estimated beside the requests, by
+//! A group holds the live counters of one key. The script, or [`super::local`], counts them in the same atomic step
+//! that would create another one, so that bound is exact. The total of a workspace is estimated in the background by
 //! [`GroupTotals`]. A live counter is never evicted.
 
 use std::collections::{HashMap, HashSet};
@@ -14,42 +14,42 @@ use foundation::id::WorkspaceId;
 
 use super::Window;
 
-/// The most live counters that a group may have.
+/// The maximum number of live counters in a group.
 pub const GROUP_LIVE_MAX: u16 = 1_000;
 /// The longest window of a counter in a group: 30 days.
 pub const GROUP_WINDOW_MAX_MS: i64 = 2_592_000_000;
-/// The most counters that wait to be estimated; what is beyond is left out of the estimate until its next window.
+/// The maximum number of counters that wait to be estimated. Further counters are left out of the estimate until their
+/// next window.
 const PENDING_MAX: usize = 1_000_000;
-/// Window lengths fall into classes, each half as long as the one before; the last one is of windows up to 1.2 s.
+/// Window lengths fall into classes, each half as long as the previous one; the last one holds windows up to 1.2 s.
 const CLASSES: u32 = 22;
-/// The shortest window that is estimated. A counter with a shorter one has expired by the time at which an estimate that
-/// is made every two seconds could tell of it.
+/// The shortest window that is estimated. A counter with a shorter window has expired by the time an estimate, which is
+/// made every two seconds, could include it.
 const ESTIMATED_WINDOW_MIN_MS: i64 = 1_000;
 
 /// The ad-hoc counters of one key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CounterGroup {
-    /// As [`super::Keyspace::group`] names it.
+    /// The name from [`super::Keyspace::group`].
     pub name: String,
     pub workspace: WorkspaceId,
-    /// The most counters that may be live when one is created: [`GROUP_LIVE_MAX`], or 0 where the workspace has
-    /// too many.
+    /// The maximum number of live counters when one is created: [`GROUP_LIVE_MAX`], or 0 if the workspace has too many.
     pub live_max: u16,
 }
 
-/// What a take did to a group.
+/// How a consume request changed a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupChange {
     #[default]
     None,
     /// A counter was created, or is live for another window.
     Grown,
-    /// Nothing was taken, because the group would have had too many live counters.
+    /// Nothing was consumed, because the group would have had too many live counters.
     Full,
 }
 
-/// A period of a workspace and a class of window lengths. A counter that was written to in one period is live until
-/// the end of the second one after it, at the latest.
+/// A period of a workspace and a class of window lengths. A counter that was written in one period is live until the
+/// end of the second period after it at the latest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GroupPeriod {
     pub workspace: WorkspaceId,
@@ -62,14 +62,14 @@ impl GroupPeriod {
         GROUP_WINDOW_MAX_MS >> class
     }
 
-    /// The period in which a window of this length is counted.
+    /// Returns the period in which a window of this length is counted.
     fn of(workspace: &WorkspaceId, duration_ms: i64, now: Timestamp) -> Self {
         let fits = |class: &u32| Self::length_ms(*class) >= duration_ms;
         let class = (0..CLASSES).rev().find(fits).unwrap_or(0);
         Self { workspace: workspace.clone(), class, number: now.0 / Self::length_ms(class) }
     }
 
-    /// All periods of a workspace with counters that may be live.
+    /// Returns all periods of a workspace whose counters may be live.
     pub fn live(workspace: &WorkspaceId, now: Timestamp) -> impl Iterator<Item = Self> {
         (0..CLASSES).flat_map(move |class| {
             let last = now.0 / Self::length_ms(class);
@@ -81,18 +81,18 @@ impl GroupPeriod {
         })
     }
 
-    /// For how long it matters, from any moment within it.
+    /// Returns how long the period is relevant, from any time within it.
     pub fn lifetime_ms(&self) -> i64 {
         3 * Self::length_ms(self.class)
     }
 
-    /// What tells it from the other periods of its workspace.
+    /// Returns the part of the name that distinguishes the period from others of its workspace.
     pub fn suffix(&self) -> String {
         format!("{}:{}", self.class, self.number)
     }
 }
 
-/// Estimates how many counters the groups of each workspace have in all.
+/// Estimates how many counters the groups of each workspace have in total.
 #[derive(Default)]
 pub struct GroupTotals {
     full: ArcSwap<HashSet<WorkspaceId>>,
@@ -107,17 +107,17 @@ struct Pending {
 }
 
 impl GroupTotals {
-    /// Whether the workspace has as many counters as it may have.
+    /// Returns whether the workspace has reached its maximum of counters.
     pub fn is_full(&self, workspace: &WorkspaceId) -> bool {
         self.full.load().contains(workspace)
     }
 
-    /// Replaces the workspaces that have as many counters as they may have.
+    /// Replaces the set of workspaces that have reached their maximum of counters.
     pub fn set_full(&self, workspaces: HashSet<WorkspaceId>) {
         self.full.store(Arc::new(workspaces));
     }
 
-    /// The workspaces that have as many counters as they may have.
+    /// Returns the workspaces that have reached their maximum of counters.
     pub fn full(&self) -> Arc<HashSet<WorkspaceId>> {
         self.full.load_full()
     }
@@ -126,7 +126,7 @@ impl GroupTotals {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the windows of a take that has grown a group, except those that are too short to be estimated.
+    /// Records the windows of a request that has grown a group, except windows that are too short to be estimated.
     pub fn note_growth(&self, windows: &[Window], now: Timestamp) {
         let mut pending = self.pending();
         for window in windows {
@@ -142,7 +142,7 @@ impl GroupTotals {
         }
     }
 
-    /// Takes what has been noted.
+    /// Removes and returns the recorded counters.
     pub fn drain(&self) -> HashMap<GroupPeriod, HashSet<u64>> {
         std::mem::take(&mut *self.pending()).counters
     }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn group_period_covers_a_counter_for_as_long_as_it_is_live() {
+    fn group_period_covers_counter_while_it_is_live() {
         let workspace = WorkspaceId::from("ws_1");
         for duration_ms in [1000, 1236, 1237, 60_000, 3_600_001, GROUP_WINDOW_MAX_MS] {
             for now_ms in [1_773_144_000_001, 1_773_144_999_999] {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn group_period_ends_within_six_windows_when_a_window_is_estimated() {
+    fn group_period_lifetime_is_at_most_six_windows_when_estimated() {
         for duration_ms in [ESTIMATED_WINDOW_MIN_MS, 1235, 1236, 60_000, GROUP_WINDOW_MAX_MS] {
             let now = Timestamp(1_773_144_000_001);
             let period = GroupPeriod::of(&WorkspaceId::from("ws_1"), duration_ms, now);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn group_totals_leave_out_a_window_when_it_is_shorter_than_a_second() {
+    fn group_totals_skip_window_when_shorter_than_one_second() {
         let totals = GroupTotals::default();
         let workspace = WorkspaceId::from("ws_1");
         let group = Arc::new(CounterGroup { name: "g".into(), workspace, live_max: 0 });
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn group_totals_note_each_counter_once() {
+    fn group_totals_record_each_counter_once() {
         let totals = GroupTotals::default();
         let workspace = WorkspaceId::from("ws_1");
         let group = CounterGroup { name: "g".into(), workspace, live_max: GROUP_LIVE_MAX };

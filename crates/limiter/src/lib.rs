@@ -1,9 +1,9 @@
-//! Counting: windows and purses, all or nothing, in one atomic act.
+//! Consumes rate-limit windows and credit leases, all or nothing, in one atomic step.
 //!
-//! There are two engines: [`redis`], whose act is one Lua script shared by every replica, and
-//! [`local`], in this process, which is also the readable specification of what the script does to
-//! windows. One suite of tests runs over both, and a property test drives both with the same sequence.
-//! Purses are in Redis only: where there is one process, or no Redis, the bank itself is debited.
+//! There are two implementations: [`redis`], which runs one Lua script shared by every replica, and [`local`], which
+//! counts in this process and is also the readable specification of how the script handles windows. One test suite runs
+//! against both, and a property test drives both with the same sequence. Leases exist in Redis only: with a single
+//! process, or without Redis, the account in the database is debited directly.
 
 mod approximate;
 mod counter_groups;
@@ -24,13 +24,13 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use sha2::{Digest as _, Sha256};
 
-/// The largest limit and cost, about 3.5 × 10^13; what is beyond is taken for it. A script counts in
-/// doubles, which are exact up to 2^53: more than a hundred of these together.
+/// The largest limit and cost, about 3.5 × 10^13; larger values are clamped to it. A script counts in doubles, which
+/// are exact up to 2^53: more than a hundred times this value.
 pub const EXACT_MAX: i64 = (1 << 45) - 1;
 /// The longest window: about 140,000 years.
 const DURATION_MAX_MS: i64 = 1 << 52;
 
-/// One window to take from.
+/// One window to consume from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     key: Arc<str>,
@@ -42,10 +42,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// Takes `cost` of the `limit` that one window of `duration_ms` has. Cost 0 only looks.
+    /// Creates a request to consume `cost` from a window of `duration_ms` with this `limit`. Cost 0 is a peek.
     pub fn new(key: impl Into<Arc<str>>, limit: i64, duration_ms: i64, cost: i64) -> Self {
         let exact_limit = window::clamp_to_exact(limit);
-        // A cost above its limit stays above it.
+        // A cost above its limit stays above it after clamping.
         let cost = if cost > limit {
             (exact_limit + 1).max(window::clamp_to_exact(cost))
         } else {
@@ -55,46 +55,47 @@ impl Window {
         Self { key: key.into(), limit: exact_limit, duration_ms, cost, group: None }
     }
 
-    /// The same window, whose counter belongs to a group. All windows of one take that are in a group
-    /// are in the same one.
+    /// Returns the same window with its counter in a group. All grouped windows of one consume request belong to the
+    /// same group.
     pub fn in_group(self, group: Arc<CounterGroup>) -> Self {
         Self { group: Some(group), ..self }
     }
 
-    /// The same window, from which nothing is taken.
+    /// Returns the same window with cost 0.
     pub fn to_peek(&self) -> Self {
         Self { cost: 0, ..self.clone() }
     }
 
-    /// How it stands where nobody counts, and it passes.
+    /// Returns the status of a window that admits the request without being counted.
     pub fn status_if_open(&self, now: Timestamp) -> WindowStatus {
         let remaining = (self.limit - self.cost).max(0);
         WindowStatus { remaining, reset: self.reset(now), exceeded: false }
     }
 
-    /// How it stands where nobody counts, and nothing passes.
+    /// Returns the status of a window that rejects the request without being counted.
     pub fn status_if_closed(&self, now: Timestamp) -> WindowStatus {
         WindowStatus { remaining: 0, reset: self.reset(now), exceeded: true }
     }
 
-    /// The same window with a limit that is lower by so much. A peek succeeds however little is left.
+    /// Returns the same window with its limit reduced by `units`. The limit of a peek is not reduced, so a peek
+    /// succeeds however little is left.
     pub fn reduced_by(self, units: i64) -> Self {
         let limit = if self.cost > 0 { (self.limit - units).max(0) } else { self.limit };
         Self { limit, ..self }
     }
 
-    /// The number of the window that `now` falls into.
+    /// Returns the number of the window that contains `now`.
     pub fn number(&self, now: Timestamp) -> i64 {
         now.0 / self.duration_ms
     }
 
-    /// The end of the window that `now` falls into.
+    /// Returns the end of the window that contains `now`.
     fn reset(&self, now: Timestamp) -> Timestamp {
         Timestamp((self.number(now) + 1).saturating_mul(self.duration_ms))
     }
 }
 
-/// A replica's place in the order of all replicas, by which limits are divided among them.
+/// A replica's position in the order of all replicas. Limits are divided among replicas by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaRank {
     pub rank: u32,
@@ -102,9 +103,9 @@ pub struct ReplicaRank {
 }
 
 impl ReplicaRank {
-    /// Returns this replica's share of an amount: the same for all, and one more for as many replicas as there are units
-    /// left over. Which ones depends on the counter, so that small limits do not all fall to one replica. The shares of
-    /// all replicas add up to the amount.
+    /// Returns this replica's share of an amount: the same for all, plus one for as many replicas as there are units
+    /// left over. Which replicas get one more depends on the counter, so that small limits do not all go to one
+    /// replica. The shares of all replicas add up to the amount.
     pub fn share_of(self, amount: i64, counter: &str) -> i64 {
         let (amount, replicas) = (amount.max(0), i64::from(self.replicas.max(1)));
         let hash: [u8; 32] = Sha256::digest(counter).into();
@@ -114,33 +115,33 @@ impl ReplicaRank {
     }
 }
 
-/// A purse to spend from.
+/// A spend from a credit lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSpend {
     pub purse: String,
-    /// 0 only looks, and is never refused.
+    /// The credits to spend. 0 is a peek, which is never rejected.
     pub cost: i64,
-    /// What the bank has just said.
+    /// The top-up that the database has just debited for this lease.
     pub fill: Option<TopUp>,
 }
 
-/// What the bank says of a purse, and the block that it has debited for it.
+/// The state of a lease in the database, and the top-up debited for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopUp {
-    /// The life of Redis that the purse belongs to; it is put into no other.
+    /// The Redis generation that the lease belongs to; the top-up is not applied in any other.
     pub life: i64,
-    /// Whether this makes the purse; else there must be one. Only one fill of a purse makes it.
+    /// Whether this top-up creates the lease; otherwise the lease must exist. Only one top-up of a lease creates it.
     pub creates_lease: bool,
-    /// What the bank had debited for this purse before this block.
+    /// The credits debited for this lease before this top-up.
     pub granted_before: i64,
     pub block: i64,
-    /// The bank's balance after it.
+    /// The account balance after the top-up.
     pub bank: i64,
-    /// When the next refill falls due; the far future where none does.
+    /// When the next refill is due; the far future if there is none.
     pub refill_at: Timestamp,
 }
 
-/// What one verification takes: all of it, or nothing.
+/// All windows and credits that one verification consumes, all or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsumeRequest {
     pub windows: Vec<Window>,
@@ -148,123 +149,123 @@ pub struct ConsumeRequest {
 }
 
 impl ConsumeRequest {
-    /// Whether it puts something into its purse.
+    /// Returns whether the request adds a top-up to its lease.
     fn fills(&self) -> bool {
         self.spend.as_ref().is_some_and(|spend| spend.fill.is_some())
     }
 }
 
-/// What came of a [`Take`].
+/// The reply to a [`ConsumeRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumeReply {
-    /// Whether everything was taken. If not, nothing was, but what was put into the purse is there.
+    /// Whether everything was consumed. If not, nothing was consumed, but a top-up stays in the lease.
     pub is_admitted: bool,
     pub windows: Vec<WindowCount>,
     pub purse: Option<LeaseStatus>,
-    /// What it did to the group that its windows belong to.
+    /// How the request changed the group of its windows.
     pub group: GroupChange,
 }
 
-/// A window as it was found.
+/// The count of a window when the script read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowCount {
-    /// What counted against the limit before this take.
+    /// The amount that counted against the limit before this request.
     pub effective: i64,
-    /// The number of the window since the unix epoch.
+    /// The number of the window since the Unix epoch.
     pub number: i64,
 }
 
 impl WindowCount {
-    /// Whether this window alone would have admitted its cost.
+    /// Returns whether this window alone would have admitted its cost.
     pub fn passed(self, window: &Window) -> bool {
         window::is_within_limit(window, self.effective)
     }
 
-    /// What is left for others: after this take if it was taken, nothing if this window refused.
-    pub fn remaining(self, window: &Window, taken: bool) -> i64 {
-        let spent = if taken { window.cost } else { 0 };
-        if self.passed(window) { (window.limit - self.effective - spent).max(0) } else { 0 }
+    /// Returns the remaining amount: after this request if it was admitted, 0 if this window rejected it.
+    pub fn remaining(self, window: &Window, is_admitted: bool) -> i64 {
+        let consumed = if is_admitted { window.cost } else { 0 };
+        if self.passed(window) { (window.limit - self.effective - consumed).max(0) } else { 0 }
     }
 
-    /// The end of the window, in unix milliseconds.
+    /// Returns the end of the window.
     pub fn reset(self, window: &Window) -> Timestamp {
         Timestamp((self.number + 1).saturating_mul(window.duration_ms))
     }
 }
 
-/// A window as it stands after a take, as its caller is told.
+/// The status of a window after a consume request, as reported to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowStatus {
-    /// What is left for others.
+    /// The remaining amount.
     pub remaining: i64,
     /// The end of the window.
     pub reset: Timestamp,
-    /// Whether it refused.
+    /// Whether this window rejected the request.
     pub exceeded: bool,
 }
 
 impl ConsumeReply {
-    /// How the windows of the take stand now.
+    /// Returns the status of the request's windows after it.
     pub fn standings(&self, windows: &[Window]) -> Vec<WindowStatus> {
-        let standing = |(counted, window): (&WindowCount, &Window)| WindowStatus {
-            remaining: counted.remaining(window, self.is_admitted),
-            reset: counted.reset(window),
-            exceeded: !counted.passed(window),
+        let status = |(count, window): (&WindowCount, &Window)| WindowStatus {
+            remaining: count.remaining(window, self.is_admitted),
+            reset: count.reset(window),
+            exceeded: !count.passed(window),
         };
-        self.windows.iter().zip(windows).map(standing).collect()
+        self.windows.iter().zip(windows).map(status).collect()
     }
 }
 
-/// A purse as it stands after a take.
+/// The status of a lease after a consume request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseStatus {
     pub state: LeaseState,
     pub units: i64,
-    /// The bank's balance as the purse last heard of it; absent where there is no purse.
+    /// The account balance that the lease last recorded. Absent if there is no lease.
     pub bank: Option<i64>,
-    /// What has been spent from it in all.
+    /// The total number of credits spent from the lease.
     pub spent: i64,
-    /// The life of the Redis that answered: another one after each restart and each promotion.
+    /// The generation of the Redis that replied. It changes with each restart and each promotion.
     pub life: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// The purse holds enough; whether it was spent is for [`Taken::taken`] to say.
+    /// The lease holds enough credits. [`ConsumeReply::is_admitted`] says whether they were spent.
     Sufficient,
-    /// It does not, and the bank may have more; or there is none; or a refill is due.
+    /// The lease holds too few credits and the account may have more; or there is no lease; or a refill is due.
     Insufficient,
-    /// It does not, and neither has the bank.
+    /// Neither the lease nor the account holds enough credits.
     AccountExhausted,
-    /// It has been closed, to be settled with the bank.
+    /// The lease is closed; its unspent credits return to the account.
     Closed,
-    /// What was to be put in was not, for it belongs to another life.
+    /// The top-up was not applied because it belongs to another Redis generation.
     WrongGeneration,
-    /// What was to be put in was not, for there is no purse: not yet, or not any more.
+    /// The top-up was not applied because the lease does not exist: not yet, or no longer.
     NotFound,
 }
 
-/// What came of closing a purse.
+/// The result of closing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseResult {
-    /// It is closed for good.
+    /// The lease is closed permanently.
     Closed {
-        /// What was spent from it in all.
+        /// The total number of credits spent from the lease.
         spent: i64,
     },
-    /// This Redis is of the generation that the lease was made in, and does not have it: from now on there cannot be
-    /// such a lease.
+    /// This Redis is of the generation in which the lease was created, and does not have it. From now on the lease
+    /// cannot exist.
     NotFound,
-    /// This Redis is of another generation: another one may still have the lease, and others may be spending from it.
+    /// This Redis is of another generation. Another Redis may still have the lease, and others may be spending from it.
     WrongGeneration,
-    /// It is in use, and was left open.
+    /// The lease is in use and was left open.
     InUse,
 }
 
-/// What both engines do.
+/// Counts windows, in Redis or in this process.
 pub trait WindowCounters {
-    /// Takes from all windows or from none. `now`: the moment to count at; absent in production, where
-    /// Redis counts by its own time, so that no replica's clock matters.
+    /// Consumes from all windows or from none. `now` is the time to count at. It is absent in production, where Redis
+    /// uses its own time, so that no replica's clock matters.
     fn consume_windows(
         &self,
         windows: &[Window],
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_unit_falls_to_different_replicas_for_different_counters() {
+    fn last_unit_goes_to_different_replicas_when_counters_differ() {
         let holder = |counter: &str| {
             (0..3).find(|rank| ReplicaRank { rank: *rank, replicas: 3 }.share_of(1, counter) == 1)
         };

@@ -1,5 +1,5 @@
-//! The counters of one process, forgotten when it ends: those of an embedded server, and those of a replica
-//! while Redis is away.
+//! Counts windows in the memory of one process: for an embedded server, and for a replica while Redis is unreachable.
+//! The counts are lost when the process ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,7 +14,7 @@ use super::window::{WindowCounter, is_within_limit};
 use super::{ConsumeReply, CounterGroup, GroupChange, Window, WindowCount, WindowCounters};
 
 const SHARDS: usize = 64;
-/// A shard is swept when it has twice as many entries as after the last sweep, and at least these.
+/// A shard is swept when it has twice as many entries as after the last sweep, and at least this many.
 const SWEEP_MIN: usize = 1024;
 
 pub struct LocalCounters {
@@ -30,7 +30,7 @@ struct Shard {
     groups: HashMap<String, Group>,
 }
 
-/// The live counters of a group: a hash of the name of each, and when it expires.
+/// The live counters of a group: the hash of each name, and when it expires.
 struct Group {
     workspace: WorkspaceId,
     expires_ms: HashMap<u64, i64>,
@@ -43,7 +43,7 @@ impl Group {
     }
 }
 
-/// A key with its hash, which is worked out once for each take.
+/// A key with its hash, which is computed once per request.
 #[derive(Clone, Copy)]
 struct Name<'k> {
     key: &'k str,
@@ -52,7 +52,7 @@ struct Name<'k> {
 
 impl Name<'_> {
     fn shard(self) -> usize {
-        // A table goes by the lowest and the highest bits.
+        // The hash table uses the lowest and the highest bits, so the shard uses others.
         usize::try_from(self.hash >> 32).unwrap_or(0) % SHARDS
     }
 }
@@ -73,8 +73,8 @@ impl LocalCounters {
         }
     }
 
-    /// How many names are in memory.
-    #[expect(clippy::len_without_is_empty, reason = "a figure, not a collection")]
+    /// Returns the number of counters in memory.
+    #[expect(clippy::len_without_is_empty, reason = "it is a number of counters, not a collection")]
     pub fn len(&self) -> usize {
         let lock = |shard: &Mutex<Shard>| {
             shard.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
@@ -86,81 +86,82 @@ impl LocalCounters {
         Name { key, hash: self.hasher.hash_one(key) }
     }
 
-    /// The take itself, without an await: everything it touches is locked, in the order of the
-    /// shards, so that two takes never wait for each other.
+    /// Consumes from all windows or from none, without an await. All shards that the request touches are locked in the
+    /// order of the shards, so that two requests never deadlock.
     pub fn consume_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
         self.take(windows, now, true)
     }
 
-    /// As [`LocalCounters::count_at`], and nothing is taken: how the windows stand for somebody who is
-    /// refused for another reason.
+    /// Like [`LocalCounters::consume_at`], but consumes nothing. It is used for a caller that is rejected for another
+    /// reason.
     pub fn peek_at(&self, windows: &[Window], now: Timestamp) -> ConsumeReply {
         self.take(windows, now, false)
     }
 
-    /// Gives back what was taken from a window with this number. A counter of nothing is forgotten.
+    /// Refunds a cost that was consumed from the window with this number. A counter that drops to 0 is removed.
     pub fn give_back(&self, key: &str, number: i64, cost: i64) {
         let name = self.name(key);
         let mut shard = self.shards[name.shard()].lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |entry: &Entry| *entry.key == *name.key;
-        let Ok(mut entry) = shard.entries.find_entry(name.hash, is_it) else { return };
-        let cell = &mut entry.get_mut().cell;
-        if cell.number == number {
-            cell.count = (cell.count - cost).max(0);
-        } else if cell.number == number + 1 {
-            cell.before = (cell.before - cost).max(0);
+        let matches_key = |entry: &Entry| *entry.key == *name.key;
+        let Ok(mut entry) = shard.entries.find_entry(name.hash, matches_key) else { return };
+        let counter = &mut entry.get_mut().cell;
+        if counter.number == number {
+            counter.count = (counter.count - cost).max(0);
+        } else if counter.number == number + 1 {
+            counter.before = (counter.before - cost).max(0);
         }
-        if cell.count == 0 && cell.before == 0 {
+        if counter.count == 0 && counter.before == 0 {
             entry.remove();
         }
     }
 
-    fn take(&self, windows: &[Window], now: Timestamp, may_take: bool) -> ConsumeReply {
+    fn take(&self, windows: &[Window], now: Timestamp, may_consume: bool) -> ConsumeReply {
         let names: Vec<_> = windows.iter().map(|window| self.name(&window.key)).collect();
         let group = windows.iter().find_map(|window| window.group.as_deref());
         let group = group.map(|group| (group, self.name(&group.name)));
         let touched = names.iter().copied().chain(group.map(|(_, name)| name));
         let mut locked = Locked::lock(self, touched);
 
-        let mut cells: Vec<WindowCounter> = Vec::with_capacity(names.len());
-        let mut counted = Vec::with_capacity(names.len());
-        let mut taken = may_take;
+        let mut counters: Vec<WindowCounter> = Vec::with_capacity(names.len());
+        let mut counts = Vec::with_capacity(names.len());
+        let mut is_admitted = may_consume;
         let mut created = 0;
         let mut renewed = Vec::new();
         for (window, name) in windows.iter().zip(&names) {
-            // Two windows of one name in one take count on each other.
-            let known = names[..cells.len()].iter().rposition(|known| known.key == name.key);
+            // Two windows with the same name in one request count against each other.
+            let earlier =
+                names[..counters.len()].iter().rposition(|earlier| earlier.key == name.key);
             let stored = || WindowCounter::at(locked.cell(*name), now.0, window.duration_ms);
-            let mut cell = known.map_or_else(stored, |at| cells[at]);
-            let effective = cell.effective(now.0, window.duration_ms);
-            taken &= is_within_limit(window, effective);
-            counted.push(WindowCount { effective, number: cell.number });
+            let mut counter = earlier.map_or_else(stored, |at| counters[at]);
+            let effective = counter.effective(now.0, window.duration_ms);
+            is_admitted &= is_within_limit(window, effective);
+            counts.push(WindowCount { effective, number: counter.number });
             if window.group.is_some() && window.cost > 0 {
-                let last = locked.cell(*name).map_or(i64::MIN, |cell| cell.number);
-                created += usize::from(last < cell.number - 1);
-                if last < cell.number {
-                    renewed.push((name.hash, cell.expires_ms(window.duration_ms)));
+                let last = locked.cell(*name).map_or(i64::MIN, |counter| counter.number);
+                created += usize::from(last < counter.number - 1);
+                if last < counter.number {
+                    renewed.push((name.hash, counter.expires_ms(window.duration_ms)));
                 }
             }
-            cell.count += window.cost;
-            cells.push(cell);
+            counter.count += window.cost;
+            counters.push(counter);
         }
         let mut change = GroupChange::None;
-        if let Some((group, name)) = group.filter(|_| taken) {
+        if let Some((group, name)) = group.filter(|_| is_admitted) {
             change = locked.grow(group, name, created, renewed, now);
-            taken = change != GroupChange::Full;
+            is_admitted = change != GroupChange::Full;
         }
-        if taken {
-            for ((window, name), cell) in windows.iter().zip(&names).zip(cells) {
+        if is_admitted {
+            for ((window, name), counter) in windows.iter().zip(&names).zip(counters) {
                 if window.cost > 0 {
-                    locked.put(*name, cell, cell.expires_ms(window.duration_ms), now);
+                    locked.put(*name, counter, counter.expires_ms(window.duration_ms), now);
                 }
             }
         }
-        ConsumeReply { is_admitted: taken, windows: counted, purse: None, group: change }
+        ConsumeReply { is_admitted, windows: counts, purse: None, group: change }
     }
 
-    /// How many live counters the groups of each workspace have. What has expired is forgotten.
+    /// Returns the number of live counters in the groups of each workspace. Expired counters are removed.
     pub fn count_groups(&self) -> HashMap<WorkspaceId, u64> {
         let now = self.clock.now();
         let mut totals = HashMap::new();
@@ -178,7 +179,7 @@ impl LocalCounters {
     }
 }
 
-/// The shards that a take touches, locked until it is done.
+/// The shards that a request touches, locked until it is done.
 struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
 
 impl<'a> Locked<'a> {
@@ -192,14 +193,14 @@ impl<'a> Locked<'a> {
 
     fn shard(&mut self, name: Name<'_>) -> &mut Shard {
         let found = self.0.iter_mut().find(|(at, _)| *at == name.shard());
-        &mut found.expect("every name of a take is locked first").1
+        &mut found.expect("every name of a request is locked first").1
     }
 
     fn cell(&mut self, name: Name<'_>) -> Option<WindowCounter> {
         Some(self.shard(name).find(name)?.cell)
     }
 
-    /// Adds counters to a group, unless it would have too many that are live.
+    /// Adds counters to a group, unless it would exceed the maximum of live counters.
     fn grow(
         &mut self,
         group: &CounterGroup,
@@ -213,22 +214,22 @@ impl<'a> Locked<'a> {
         }
         let new = || Group { workspace: group.workspace.clone(), expires_ms: HashMap::new() };
         let groups = &mut self.shard(name).groups;
-        let known = groups.entry(group.name.clone()).or_insert_with(new);
-        if created > 0 && known.retain_live(now) + created > usize::from(group.live_max) {
+        let live_group = groups.entry(group.name.clone()).or_insert_with(new);
+        if created > 0 && live_group.retain_live(now) + created > usize::from(group.live_max) {
             return GroupChange::Full;
         }
-        known.expires_ms.extend(renewed);
+        live_group.expires_ms.extend(renewed);
         GroupChange::Grown
     }
 
-    fn put(&mut self, name: Name<'_>, cell: WindowCounter, expires_ms: i64, now: Timestamp) {
+    fn put(&mut self, name: Name<'_>, counter: WindowCounter, expires_ms: i64, now: Timestamp) {
         let shard = self.shard(name);
         if let Some(entry) = shard.find(name) {
-            (entry.cell, entry.expires_ms) = (cell, expires_ms);
+            (entry.cell, entry.expires_ms) = (counter, expires_ms);
             return;
         }
         shard.sweep(now);
-        let entry = Entry { key: name.key.into(), hash: name.hash, cell, expires_ms };
+        let entry = Entry { key: name.key.into(), hash: name.hash, cell: counter, expires_ms };
         shard.entries.insert_unique(name.hash, entry, |entry| entry.hash);
     }
 }
@@ -238,8 +239,8 @@ impl Shard {
         self.entries.find_mut(name.hash, |entry| *entry.key == *name.key)
     }
 
-    /// Forgets what says nothing any more, once there is much of it: a flood of names costs memory
-    /// for two windows, and each insertion a constant time.
+    /// Removes expired counters once there are many entries: a flood of names costs memory for two windows, and each
+    /// insertion takes constant time.
     fn sweep(&mut self, now: Timestamp) {
         if self.entries.len() < self.sweep_at.max(SWEEP_MIN) {
             return;

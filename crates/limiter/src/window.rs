@@ -1,12 +1,12 @@
-//! The sliding window, as a pure function: what `lua/consume.lua` does in Redis, said in Rust.
+//! The sliding window as a pure function: the Rust equivalent of what `lua/consume.lua` does in Redis.
 //!
-//! Time is cut into windows of the limit's duration, counted from the unix epoch. What counts is all
-//! that was taken in this window, and of the window before the share that a window ending now would
-//! still cover.
+//! Time is divided into windows of the limit's duration, counted from the Unix epoch. The effective count is everything
+//! consumed in the current window, plus the share of the previous window that a window ending now would still cover.
 
 use super::{EXACT_MAX, Window};
 
-/// One counter: the number of its latest window, what was taken in it and in the one before.
+/// One counter: the number of its latest window, the amount consumed in it, and the amount consumed in the previous
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowCounter {
     pub number: i64,
@@ -15,20 +15,19 @@ pub struct WindowCounter {
 }
 
 impl WindowCounter {
-    /// The counter as it stands at `now_ms`. A clock that stepped back stands still at the start of
-    /// the latest window.
+    /// Returns the counter at `now_ms`. If the clock went back, time stands still at the start of the latest window.
     pub fn at(stored: Option<Self>, now_ms: i64, duration_ms: i64) -> Self {
         let number = now_ms / duration_ms;
         match stored {
-            Some(cell) if cell.number >= number => cell,
-            Some(cell) if cell.number == number - 1 => {
-                Self { number, count: 0, before: cell.count }
+            Some(counter) if counter.number >= number => counter,
+            Some(counter) if counter.number == number - 1 => {
+                Self { number, count: 0, before: counter.count }
             }
             _ => Self { number, count: 0, before: 0 },
         }
     }
 
-    /// What counts against the limit at `now_ms`.
+    /// Returns the amount that counts against the limit at `now_ms`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -40,19 +39,18 @@ impl WindowCounter {
         self.count + (self.before as f64 * left / duration_ms as f64).floor() as i64
     }
 
-    /// When the counter says nothing any more.
+    /// Returns when the counter no longer affects any window.
     pub fn expires_ms(&self, duration_ms: i64) -> i64 {
         (self.number + 2).saturating_mul(duration_ms)
     }
 }
 
-/// Whether a window with this much in it admits the cost. A limit of 0 admits nothing, not even a
-/// look.
-pub fn is_within_limit(window: &Window, effective: i64) -> bool {
-    window.limit > 0 && effective + window.cost <= window.limit
+/// Returns whether a window with this effective count admits the cost. A limit of 0 admits nothing, not even a peek.
+pub fn is_within_limit(window: &Window, effective_count: i64) -> bool {
+    window.limit > 0 && effective_count + window.cost <= window.limit
 }
 
-/// Keeps a number where doubles are exact, which is all that the script can count with.
+/// Clamps a number to the range in which doubles are exact, because the script can only count in doubles.
 pub fn clamp_to_exact(number: i64) -> i64 {
     number.clamp(0, EXACT_MAX)
 }
@@ -64,13 +62,13 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     #[test]
-    fn the_window_before_counts_by_the_share_that_is_still_covered() {
-        let cell = WindowCounter { number: 0, count: 10, before: 0 };
+    fn effective_adds_share_of_previous_window_when_window_has_changed() {
+        let counter = WindowCounter { number: 0, count: 10, before: 0 };
 
         let counts: Vec<_> = [0, 15_000, 30_000, 59_999]
             .into_iter()
             .map(|into| {
-                WindowCounter::at(Some(cell), MINUTE + into, MINUTE)
+                WindowCounter::at(Some(counter), MINUTE + into, MINUTE)
                     .effective(MINUTE + into, MINUTE)
             })
             .collect();
@@ -79,26 +77,26 @@ mod tests {
     }
 
     #[test]
-    fn two_windows_later_nothing_is_left() {
-        let cell = WindowCounter { number: 0, count: 10, before: 10 };
+    fn effective_is_zero_when_two_windows_have_passed() {
+        let counter = WindowCounter { number: 0, count: 10, before: 10 };
 
         assert_eq!(
-            WindowCounter::at(Some(cell), 2 * MINUTE, MINUTE).effective(2 * MINUTE, MINUTE),
+            WindowCounter::at(Some(counter), 2 * MINUTE, MINUTE).effective(2 * MINUTE, MINUTE),
             0
         );
     }
 
     #[test]
-    fn a_clock_that_steps_back_frees_nothing() {
-        let cell = WindowCounter { number: 5, count: 10, before: 4 };
+    fn window_count_is_kept_when_clock_goes_back() {
+        let counter = WindowCounter { number: 5, count: 10, before: 4 };
 
-        let back = WindowCounter::at(Some(cell), MINUTE, MINUTE);
+        let back = WindowCounter::at(Some(counter), MINUTE, MINUTE);
 
         assert_eq!(back.effective(MINUTE, MINUTE), 14);
     }
 
     #[test]
-    fn a_limit_of_0_admits_not_even_a_look() {
+    fn peek_is_rejected_when_limit_is_zero() {
         let window = Window::new("", 0, MINUTE, 0);
 
         assert!(!is_within_limit(&window, 0));

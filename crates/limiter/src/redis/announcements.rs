@@ -1,4 +1,4 @@
-//! The change feed: announcements in a bounded stream, which a reader can resume and knows when it cannot.
+//! Implements the change feed: announcements in a bounded stream. A reader can resume it and detects when it cannot.
 
 use std::time::Duration;
 
@@ -13,43 +13,43 @@ use super::connections::{RetryPolicy, Script, timed_out};
 use super::{Address, RedisCounters};
 use crate::Keyspace;
 
-/// How long a reader waits for news at a time: so late at most it finds out that it looks in the wrong place.
+/// How long one read waits for new announcements. It bounds how late a reader detects that it reads the wrong feed.
 const WAIT: Duration = Duration::from_millis(500);
-/// How much longer than that an answer may take.
+/// How much longer than the wait a reply may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many announcements are read at once.
+/// The maximum number of announcements in one read.
 const ENTRIES_MAX: usize = 1_000;
 
-/// What appends to the feed.
+/// Returns the script that appends to the feed.
 pub fn script() -> Script {
     Script::new(include_str!("../../../../lua/announce.lua").to_owned())
 }
 
-/// A place in the feed.
+/// A position in the feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// Within one era, numbers are contiguous.
+    /// The era of the feed. Within one era, numbers are contiguous.
     pub era: String,
-    /// Of the last announcement that was read.
+    /// The number of the last announcement that was read.
     number: u64,
 }
 
-/// What a reader finds.
+/// The result of reading the feed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     News {
         texts: Vec<String>,
         to: Position,
-        /// Whether these were all that there were.
+        /// Whether the end of the feed was reached.
         is_all: bool,
-        /// How long ago each of the other replicas that were asked about last read the feed, if it did within a minute.
+        /// How long ago each of the requested replicas last read the feed, if that was within a minute.
         ages: Vec<Option<Duration>>,
     },
-    /// Some were missed, or may have been: the feed was trimmed, lost, or is that of another Redis.
+    /// Announcements were missed, or may have been: the feed was trimmed, lost, or belongs to another Redis.
     Gap,
 }
 
-/// A connection of a reader's own.
+/// The dedicated connection of a feed reader.
 pub struct FeedConnection {
     link: Link,
     feed: String,
@@ -62,22 +62,23 @@ enum Link {
     Cluster(ClusterConnection),
 }
 
-/// A stream, as it is read: its name, and entries, each with its id and its fields.
+/// The reply of `XREAD`: the name of each stream and its entries, each with its ID and fields.
 type Streams = Option<Vec<(String, Vec<(String, Vec<String>)>)>>;
 
 impl RedisCounters {
-    /// Appends to the feed, and tells replicas of the version before this `older_text`. The era of the feed.
+    /// Appends to the feed, and publishes `older_text` to replicas of the version before the feed. Returns the era of
+    /// the feed.
     pub async fn publish(&self, text: &str, older_text: Option<&str>) -> Result<String> {
         let (feed, channel) = (self.keyspace.feed(), self.keyspace.channel());
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(&feed).arg(text).arg(&channel).arg(older_text.unwrap_or_default());
         };
-        let announcing = self.calls.lanes.run(&self.announce, RetryPolicy::Once, arguments);
-        let (era, _): (String, String) = announcing.await?;
+        let publishing = self.calls.lanes.run(&self.announce, RetryPolicy::Once, arguments);
+        let (era, _): (String, String) = publishing.await?;
         Ok(era)
     }
 
-    /// Connects a reader.
+    /// Connects a feed reader.
     pub async fn read_feed(&self) -> Result<FeedConnection> {
         let (feed, channel) = (self.keyspace.feed(), self.keyspace.channel());
         let connecting = async {
@@ -101,13 +102,13 @@ impl RedisCounters {
             let keyspace = self.keyspace.clone();
             Ok::<_, Error>(FeedConnection { link, feed, channel, keyspace })
         };
-        // Boxed: it is rare, and large.
+        // Boxed because it is rare and large.
         within(PATIENCE, Box::pin(connecting)).await
     }
 }
 
 impl FeedConnection {
-    /// Where the feed ends; begins one where there is none.
+    /// Returns the end of the feed. Creates the feed if it does not exist.
     pub async fn end(&mut self) -> Result<Position> {
         let mut pipe = redis::pipe();
         let source = include_str!("../../../../lua/announce.lua");
@@ -116,8 +117,9 @@ impl FeedConnection {
         Ok(Position { era, number })
     }
 
-    /// What has been announced after `from`; waits for it for a while. `readers`: this replica, and the others that it asks
-    /// about. `is_known`: whether this replica tells others that it reads the feed.
+    /// Reads what was announced after `from`, and waits for up to [`READ_WAIT`] if there is nothing yet. The pair holds
+    /// this replica and the replicas whose last read is requested. `is_known` says whether this replica records that it
+    /// reads the feed.
     pub async fn read(
         &mut self,
         from: &Position,
@@ -127,7 +129,8 @@ impl FeedConnection {
         let mut pipe = redis::pipe();
         pipe.cmd("XREAD").arg("COUNT").arg(ENTRIES_MAX).arg("BLOCK").arg(WAIT.as_millis());
         pipe.arg("STREAMS").arg(&self.feed).arg(format!("{}-0", from.number));
-        // After it, on the same connection: so it is the same Redis, and what it tells was true meanwhile.
+        // It runs after the read on the same connection, so on the same Redis, and what it returns was true during the
+        // read.
         pipe.cmd("EVAL").arg(include_str!("../../../../lua/feed.lua")).arg(others.len() + 2);
         pipe.arg(&self.feed).arg(self.keyspace.reader(replica));
         for other in others {
@@ -156,11 +159,11 @@ async fn ask<T: FromRedisValue>(
     pipe.query_async(connection).await
 }
 
-async fn within<T>(patience: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(patience, call).await.unwrap_or_else(|_| Err(timed_out(patience)))
+async fn within<T>(timeout: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(timeout, call).await.unwrap_or_else(|_| Err(timed_out(timeout)))
 }
 
-/// What these entries of a stream are to a reader that has read up to `from`, where the feed is in this era.
+/// Checks the entries of a stream for a reader that has read up to `from`, given the current era of the feed.
 fn continued(
     from: &Position,
     entries: Vec<(String, Vec<String>)>,
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_without_a_gap_is_news() {
+    fn entries_are_returned_when_contiguous() {
         let found =
             continued(&position(7), vec![entry(8, "a:1"), entry(9, "a:1")], "a:1", Vec::new());
 
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_follow_is_a_gap() {
+    fn gap_is_detected_when_entries_are_not_contiguous() {
         let trimmed = vec![entry(9, "a:1")];
         let of_another_redis = vec![entry(8, "b:1")];
 

@@ -1,4 +1,4 @@
-//! Several takes in one script call, as `lua/consume.lua` reads and answers them.
+//! Encodes several consume requests for one call of `lua/consume.lua`, and decodes its reply.
 
 use std::collections::HashMap;
 
@@ -9,55 +9,55 @@ use super::super::{
     ConsumeReply, ConsumeRequest, GroupChange, LeaseState, LeaseStatus, WindowCount,
 };
 
-/// What stands for a balance that is not known.
+/// The value of an unknown account balance.
 const UNKNOWN: i64 = -1;
 
-/// Writes the script's arguments. After `deadline`, by Redis' time, the script does nothing.
+/// Encodes the script's arguments. After `deadline`, in Redis time, the script does nothing.
 pub fn encode_batch(
     command: &mut Cmd,
-    takes: &[ConsumeRequest],
+    requests: &[ConsumeRequest],
     now: Option<Timestamp>,
     deadline: Option<Timestamp>,
 ) {
-    let mut places = KeyIndex { keys: Vec::new(), of: HashMap::new() };
-    let mut packed = Vec::with_capacity(64 * takes.len());
-    for take in takes {
-        let windows = u16::try_from(take.windows.len()).unwrap_or(u16::MAX);
+    let mut key_index = KeyIndex { keys: Vec::new(), of: HashMap::new() };
+    let mut packed = Vec::with_capacity(64 * requests.len());
+    for request in requests {
+        let windows = u16::try_from(request.windows.len()).unwrap_or(u16::MAX);
         packed.extend(windows.to_be_bytes());
-        packed.push(u8::from(take.spend.is_some()) + u8::from(take.fills()));
-        for window in &take.windows {
+        packed.push(u8::from(request.spend.is_some()) + u8::from(request.fills()));
+        for window in &request.windows {
             let (group, live_max) = match &window.group {
-                Some(group) => (places.of(&group.name), group.live_max),
+                Some(group) => (key_index.of(&group.name), group.live_max),
                 None => (0, 0),
             };
-            let numbers = [places.of(&window.key), group, live_max];
+            let numbers = [key_index.of(&window.key), group, live_max];
             packed.extend(numbers.into_iter().flat_map(u16::to_be_bytes));
             packed.extend(doubles([window.limit, window.duration_ms, window.cost]));
         }
-        if let Some(spend) = &take.spend {
-            packed.extend(places.of(&spend.purse).to_be_bytes());
+        if let Some(spend) = &request.spend {
+            packed.extend(key_index.of(&spend.purse).to_be_bytes());
             packed.extend(doubles([spend.cost]));
-            if let Some(fill) = &spend.fill {
-                let opens = i64::from(fill.creates_lease);
-                let said = [
-                    fill.life,
-                    opens,
-                    fill.granted_before,
-                    fill.block,
-                    fill.bank,
-                    fill.refill_at.0,
+            if let Some(top_up) = &spend.fill {
+                let creates_lease = i64::from(top_up.creates_lease);
+                let numbers = [
+                    top_up.life,
+                    creates_lease,
+                    top_up.granted_before,
+                    top_up.block,
+                    top_up.bank,
+                    top_up.refill_at.0,
                 ];
-                packed.extend(doubles(said));
+                packed.extend(doubles(numbers));
             }
         }
     }
-    command.arg(places.keys.len()).arg(places.keys);
+    command.arg(key_index.keys.len()).arg(key_index.keys);
     time(command, now);
     time(command, deadline);
     command.arg(packed);
 }
 
-/// Writes a moment as an argument; an absent one is an empty text.
+/// Writes a time as an argument; an absent one is an empty string.
 pub fn time(command: &mut Cmd, at: Option<Timestamp>) {
     match at {
         Some(at) => command.arg(at.0),
@@ -65,7 +65,7 @@ pub fn time(command: &mut Cmd, at: Option<Timestamp>) {
     };
 }
 
-/// Every key once, by its place among the script's keys; the first is 1.
+/// Lists every key once, with its position among the script's keys. The first position is 1.
 struct KeyIndex<'a> {
     keys: Vec<&'a str>,
     of: HashMap<&'a str, u16>,
@@ -80,65 +80,71 @@ impl<'a> KeyIndex<'a> {
     }
 }
 
-/// Numbers as a script unpacks them.
+/// Encodes numbers as doubles, as a script unpacks them.
 pub fn packed(numbers: impl Iterator<Item = i64>) -> Vec<u8> {
     numbers.flat_map(|number| doubles([number])).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "all of them are exact up to 2^53, and end there")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "all values are at most 2^53, up to which doubles are exact"
+)]
 fn doubles<const N: usize>(numbers: [i64; N]) -> impl Iterator<Item = u8> {
     numbers.into_iter().flat_map(|number| (number as f64).to_be_bytes())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the script answers in whole numbers")]
+#[expect(clippy::cast_possible_truncation, reason = "the script replies with whole numbers")]
 fn whole(bytes: [u8; 8]) -> i64 {
     f64::from_be_bytes(bytes) as i64
 }
 
-/// The script's answer.
+/// The script's reply.
 pub struct BatchReply {
-    /// Redis' time when it ran.
+    /// The Redis time when the script ran.
     pub at: Timestamp,
-    /// What came of one take after the other; nothing when it ran too late.
+    /// The reply to each request in order. `None` means that the deadline had passed.
     pub taken: Option<Vec<ConsumeReply>>,
 }
 
-/// Reads the script's answer; nothing where it is too short.
-pub fn decode_reply(takes: &[ConsumeRequest], reply: &[u8]) -> Option<BatchReply> {
+/// Decodes the script's reply. `None` means that it is too short.
+pub fn decode_reply(requests: &[ConsumeRequest], reply: &[u8]) -> Option<BatchReply> {
     let (numbers, _) = reply.as_chunks();
     let mut reply = numbers.iter().map(|bytes| whole(*bytes));
-    let (at, life) = (Timestamp(reply.next()?), reply.next()?);
-    if reply.len() == 0 && !takes.is_empty() {
-        return Some(BatchReply { at, taken: None });
+    let (redis_time, redis_generation) = (Timestamp(reply.next()?), reply.next()?);
+    if reply.len() == 0 && !requests.is_empty() {
+        return Some(BatchReply { at: redis_time, taken: None });
     }
-    let taken = takes.iter().map(|take| read_one(take, life, &mut reply)).collect::<Option<_>>()?;
-    Some(BatchReply { at, taken: Some(taken) })
+    let replies = requests
+        .iter()
+        .map(|request| read_one(request, redis_generation, &mut reply))
+        .collect::<Option<_>>()?;
+    Some(BatchReply { at: redis_time, taken: Some(replies) })
 }
 
-/// Reads how so many windows were found.
-pub fn read_counted(reply: &[u8], windows: usize) -> Option<Vec<WindowCount>> {
+/// Decodes the counts of this many windows.
+pub fn read_counted(reply: &[u8], window_count: usize) -> Option<Vec<WindowCount>> {
     let (numbers, _) = reply.as_chunks();
     let mut reply = numbers.iter().map(|bytes| whole(*bytes));
-    let counted = |_| Some(WindowCount { effective: reply.next()?, number: reply.next()? });
-    (0..windows).map(counted).collect()
+    let count = |_| Some(WindowCount { effective: reply.next()?, number: reply.next()? });
+    (0..window_count).map(count).collect()
 }
 
 fn read_one(
-    take: &ConsumeRequest,
-    life: i64,
+    request: &ConsumeRequest,
+    redis_generation: i64,
     reply: &mut impl Iterator<Item = i64>,
 ) -> Option<ConsumeReply> {
-    let (taken, group) = match reply.next()? {
+    let (is_admitted, group) = match reply.next()? {
         0 => (false, GroupChange::None),
         1 => (true, GroupChange::None),
         2 => (true, GroupChange::Grown),
         _ => (false, GroupChange::Full),
     };
-    let mut windows = Vec::with_capacity(take.windows.len());
-    for _ in &take.windows {
+    let mut windows = Vec::with_capacity(request.windows.len());
+    for _ in &request.windows {
         windows.push(WindowCount { effective: reply.next()?, number: reply.next()? });
     }
-    let purse = match take.spend {
+    let lease = match request.spend {
         None => None,
         Some(_) => Some(LeaseStatus {
             state: match reply.next()? {
@@ -150,10 +156,10 @@ fn read_one(
                 _ => LeaseState::NotFound,
             },
             units: reply.next()?,
-            bank: Some(reply.next()?).filter(|bank| *bank != UNKNOWN),
+            bank: Some(reply.next()?).filter(|balance| *balance != UNKNOWN),
             spent: reply.next()?,
-            life,
+            life: redis_generation,
         }),
     };
-    Some(ConsumeReply { is_admitted: taken, windows, purse, group })
+    Some(ConsumeReply { is_admitted, windows, purse: lease, group })
 }

@@ -1,5 +1,5 @@
-//! Whether Redis is asked at all. When half of the calls fail, nobody waits for it any more: what it would
-//! have said is decided without it, at once, until a probe is answered.
+//! Implements the circuit breaker for Redis. When half of the calls fail, it opens: requests are decided without Redis,
+//! without waiting for it, until a probe succeeds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 
-/// For how long calls are counted before the count begins anew.
+/// How long calls are counted before a new count begins.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How many must have failed, lest a single hiccup counts as an outage.
+/// The minimum number of failed calls, so that a single failure does not count as an outage.
 const FAILURES_MIN: u32 = 4;
 
 pub struct Breaker {
@@ -18,7 +18,7 @@ pub struct Breaker {
     tally: Mutex<BreakerPeriod>,
 }
 
-/// Calls of this period and of the one before.
+/// Counts the calls of the current and the previous period.
 #[derive(Debug, Default, Clone, Copy)]
 struct BreakerPeriod {
     period: u128,
@@ -56,33 +56,35 @@ impl Breaker {
         }
     }
 
-    /// Whether Redis is not to be asked.
+    /// Returns whether calls to Redis are suspended.
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A call has been answered.
+    /// Records a call that succeeded.
     pub fn answered(&self) {
         self.count(|calls| calls.answered += 1);
     }
 
-    /// A call has failed. Whether that was one too many: then somebody must probe until Redis answers.
+    /// Records a call that failed. Returns whether this call opened the breaker: the caller must then probe until Redis
+    /// replies.
     pub fn failed(&self) -> bool {
         self.count(|calls| calls.failed += 1).trips() && !self.open.swap(true, Ordering::Relaxed)
     }
 
-    /// A probe was answered.
+    /// Closes the breaker after a successful probe.
     pub fn close(&self) {
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = BreakerPeriod::default();
         self.open.store(false, Ordering::Relaxed);
     }
 
     fn count(&self, add: impl FnOnce(&mut CallCounts)) -> BreakerPeriod {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let period = (self.watch.elapsed().as_millis() / PERIOD.as_millis()).max(tally.period);
-        *tally = tally.at(period);
-        add(&mut tally.now);
-        *tally
+        let mut period_counts = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let period =
+            (self.watch.elapsed().as_millis() / PERIOD.as_millis()).max(period_counts.period);
+        *period_counts = period_counts.at(period);
+        add(&mut period_counts.now);
+        *period_counts
     }
 }
 
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_opens_once_when_half_of_the_calls_fail_and_not_for_a_hiccup() {
+    fn breaker_opens_once_when_half_of_the_calls_fail() {
         let breaker = Breaker::new();
         for _ in 0..3 {
             assert!(!breaker.failed());
@@ -100,14 +102,14 @@ mod tests {
 
         assert!(breaker.failed(), "the fourth failure of four calls");
         assert!(breaker.is_open());
-        assert!(!breaker.failed(), "who probes has been told");
+        assert!(!breaker.failed(), "the probe is already running");
 
         breaker.close();
         assert!(!breaker.is_open());
     }
 
     #[test]
-    fn a_few_failures_among_many_answers_keep_it_closed() {
+    fn breaker_stays_closed_when_most_calls_succeed() {
         let breaker = Breaker::new();
         (0..100).for_each(|_| breaker.answered());
 
@@ -116,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_long_ago_do_not_count() {
+    fn breaker_ignores_failures_when_they_are_old() {
         let failed = CallCounts { failed: 3, answered: 0 };
-        let tally = BreakerPeriod { period: 10, now: failed, before: failed };
+        let period_counts = BreakerPeriod { period: 10, now: failed, before: failed };
 
-        assert!(tally.trips());
-        assert!(!tally.at(11).trips());
-        assert!(!tally.at(12).trips());
+        assert!(period_counts.trips());
+        assert!(!period_counts.at(11).trips());
+        assert!(!period_counts.at(12).trips());
     }
 }

@@ -1,7 +1,7 @@
-//! The time budget of a call, which counts only time in which this process ran.
+//! Implements the time budget of a call, which counts only time in which this process ran.
 //!
-//! A process that is stopped, throttled or kept off the processor cannot read a reply, so the time that passes meanwhile
-//! says nothing about Redis. A wait is cut into short ticks, and a tick that ends late counts as one that does not.
+//! A process that is stopped, throttled or descheduled cannot read a reply, so the time that passes says nothing about
+//! Redis. A wait is divided into short ticks, and a tick that ends late counts as one that ends on time.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,13 +13,13 @@ use foundation::fault_injection::Safeguard;
 
 /// How long a wait lasts until the time is read again.
 const TICK: Duration = Duration::from_millis(2);
-/// How long a tick takes at most on a processor that is there. The runtime's timers are up to a millisecond late.
+/// The longest duration of a tick while the process is scheduled. The runtime's timers are up to a millisecond late.
 const TICK_MAX: Duration = Duration::from_millis(5);
-/// How often the connection gets a turn to read a reply that has arrived, before the reply counts as late.
+/// How often the connection is polled for a reply that has arrived, before the reply counts as late.
 const TURNS: usize = 8;
-/// How many ticks in a row must have ended in time before a reply counts as late.
+/// How many ticks in a row must have ended on time before a reply counts as late.
 const TICKS_IN_TIME: usize = 4;
-/// How many ticks beyond the budget are waited for that.
+/// How many ticks beyond the budget to wait for that.
 const EXTRA_TICKS_MAX: usize = 24;
 
 /// Counts the time in which this process ran, as far as it can be observed.
@@ -34,8 +34,8 @@ impl RunTime {
         Self { watch: Stopwatch::new(), observed: Duration::ZERO, total: Duration::ZERO }
     }
 
-    /// Returns the time in which this process ran since this was created. Of the time between two observations counts a
-    /// [`TICK`] where it is longer than [`TICK_MAX`], so whoever waits must observe more often.
+    /// Returns the time in which this process ran since this was created. If the time between two observations is
+    /// longer than [`TICK_MAX`], it counts as one [`TICK`], so a waiting caller must observe more often.
     pub fn observe(&mut self) -> Duration {
         self.advance_to(self.watch.elapsed())
     }
@@ -49,23 +49,23 @@ impl RunTime {
     }
 }
 
-/// One or more callers that wait for the same reply.
+/// The deadlines of one or more callers that wait for the same reply.
 pub trait Deadlines {
-    /// Looks how much time has passed.
+    /// Updates how much time has passed.
     fn observe(&mut self);
-    /// Returns the time that was left to the first of those who still wait.
+    /// Returns the time left to the first of the callers that still wait.
     fn left(&self) -> Duration;
-    /// Sends those away whose time was over. Returns whether anyone still waits.
+    /// Times out the callers whose deadline has passed. Returns whether any caller still waits.
     fn expire(&mut self) -> bool;
 }
 
-/// Waits for a reply while anyone waits for it. A reply that has arrived when a deadline is noticed counts. Returns
-/// `None` when nobody waits any more; the reply can still be awaited then.
+/// Waits for a reply while any caller waits for it. A reply that has arrived by the time a deadline is noticed counts.
+/// Returns `None` when no caller waits any longer; the reply can still be awaited then.
 pub async fn wait<T>(
     mut reply: Pin<&mut impl Future<Output = T>>,
     deadlines: &mut impl Deadlines,
 ) -> Option<T> {
-    // At first nothing speaks against the processor.
+    // The process is assumed to be scheduled until a tick ends late.
     let (mut in_time, mut extra) = (TICKS_IN_TIME, 0);
     let (watch, mut ticks, mut late) = (Stopwatch::new(), 0, 0);
     loop {
@@ -95,7 +95,7 @@ pub async fn wait<T>(
     }
 }
 
-/// Lets the runtime look at its sockets, and the connection read from them, a few times.
+/// Lets the runtime poll its sockets, and the connection read from them, a few times.
 async fn read_arrived<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     for _ in 0..TURNS {
         tokio::task::yield_now().await;
@@ -107,7 +107,7 @@ async fn read_arrived<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option
     None
 }
 
-/// One caller.
+/// The deadline of a single caller.
 struct Deadline {
     run_time: RunTime,
     left: Duration,
@@ -128,7 +128,7 @@ impl Deadlines for Deadline {
     }
 }
 
-/// Waits for a reply for so long at most; `None`: it took longer.
+/// Waits for a reply for at most `timeout`. Returns `None` if it took longer.
 pub async fn within<T>(timeout: Duration, reply: impl Future<Output = T>) -> Option<T> {
     let mut deadline = Deadline { run_time: RunTime::new(), left: timeout, timeout };
     wait(pin!(reply), &mut deadline).await
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn within_returns_nothing_when_no_reply_arrives() {
+    async fn wait_with_timeout_returns_none_when_no_reply_arrives() {
         let watch = Stopwatch::new();
 
         assert_eq!(within(40 * MS, std::future::pending::<()>()).await, None);
@@ -159,9 +159,9 @@ mod tests {
         assert!(watch.elapsed() >= 40 * MS);
     }
 
-    /// The runtime's only thread is kept busy for longer than the budget, again and again.
+    /// The runtime's only thread is blocked for longer than the budget several times.
     #[tokio::test]
-    async fn within_returns_reply_when_process_is_paused() {
+    async fn wait_with_timeout_returns_reply_when_process_is_paused() {
         let (send, reply) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             for _ in 0..4 {

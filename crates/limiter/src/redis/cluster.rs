@@ -1,9 +1,10 @@
-//! A take from a Redis Cluster whose names do not all belong to one slot, such as a key's own limits and those of its
-//! identity: a script can touch one slot only.
+//! Consumes from a Redis Cluster when the names do not all belong to one slot, such as a key's own limits and those of
+//! its identity: a script can access one slot only.
 //!
-//! The parts are taken one beside the other, the one with the purse last and only when all others were. When one
-//! refuses, what the others took is given back. So nothing is admitted that should not be, and what is denied costs
-//! nothing in the end; for the moment between, others may find a little less than there is.
+//! The parts are requested concurrently, except the one with the lease, which comes last and consumes only if all
+//! others were admitted. If a part is rejected, what the others consumed is refunded. So nothing is admitted in excess,
+//! and a denied request consumes nothing in the end; until the refund, other callers may see slightly less remaining
+//! than there is.
 
 use foundation::clock::Timestamp;
 use futures_util::future::join_all;
@@ -12,19 +13,19 @@ use redis::cluster_routing::Slot;
 use super::super::{ConsumeReply, ConsumeRequest, GroupChange, WindowCount};
 use super::{Missed, RedisCounters};
 
-/// What of a take belongs to one slot.
+/// The part of a consume request that belongs to one slot.
 struct SlotRequest {
     slot: Slot,
     take: ConsumeRequest,
-    /// The places of its windows in the whole.
+    /// The indexes of its windows in the whole request.
     places: Vec<usize>,
 }
 
-/// The parts of a take; the one with the purse stands last.
-fn split_by_slot(take: &ConsumeRequest) -> Vec<SlotRequest> {
+/// Splits a consume request by slot. The part with the lease comes last.
+fn split_by_slot(request: &ConsumeRequest) -> Vec<SlotRequest> {
     let mut parts: Vec<SlotRequest> = Vec::with_capacity(2);
     let slot_of = |name: &str| Slot::for_key(name);
-    for (place, window) in take.windows.iter().enumerate() {
+    for (index, window) in request.windows.iter().enumerate() {
         let slot = slot_of(&window.key);
         let part = match parts.iter().position(|part| part.slot == slot) {
             Some(at) => &mut parts[at],
@@ -38,35 +39,35 @@ fn split_by_slot(take: &ConsumeRequest) -> Vec<SlotRequest> {
             }
         };
         part.take.windows.push(window.clone());
-        part.places.push(place);
+        part.places.push(index);
     }
-    if let Some(spend) = &take.spend {
+    if let Some(spend) = &request.spend {
         let slot = slot_of(&spend.purse);
-        let mut last = match parts.iter().position(|part| part.slot == slot) {
+        let mut lease_part = match parts.iter().position(|part| part.slot == slot) {
             Some(at) => parts.remove(at),
             None => SlotRequest { slot, take: ConsumeRequest::default(), places: Vec::new() },
         };
-        last.take.spend = Some(spend.clone());
-        parts.push(last);
+        lease_part.take.spend = Some(spend.clone());
+        parts.push(lease_part);
     }
     parts
 }
 
-/// The same, taking nothing; what the bank has debited is put into the purse all the same.
-fn to_peek(mut take: ConsumeRequest) -> ConsumeRequest {
-    take.windows.iter_mut().for_each(|window| window.cost = 0);
-    take.spend.iter_mut().for_each(|spend| spend.cost = 0);
-    take
+/// Returns the same request with all costs set to 0. A top-up is still added to the lease.
+fn to_peek(mut request: ConsumeRequest) -> ConsumeRequest {
+    request.windows.iter_mut().for_each(|window| window.cost = 0);
+    request.spend.iter_mut().for_each(|spend| spend.cost = 0);
+    request
 }
 
 impl RedisCounters {
     pub(super) async fn consume_across_slots(
         &self,
-        take: &ConsumeRequest,
+        request: &ConsumeRequest,
         now: Option<Timestamp>,
     ) -> Result<ConsumeReply, Missed> {
-        let mut parts = split_by_slot(take);
-        let Some(mut last) = parts.pop() else {
+        let mut parts = split_by_slot(request);
+        let Some(mut lease_part) = parts.pop() else {
             return Ok(ConsumeReply {
                 is_admitted: true,
                 windows: Vec::new(),
@@ -74,48 +75,52 @@ impl RedisCounters {
                 group: GroupChange::None,
             });
         };
-        let asked = parts.iter().map(|part| self.enqueue(part.take.clone(), Some(part.slot), now));
-        let mut taken = join_all(asked).await;
-        let all = taken.iter().all(|taken| taken.as_ref().is_ok_and(|taken| taken.is_admitted));
-        if !all {
-            last.take = to_peek(last.take);
+        let pending =
+            parts.iter().map(|part| self.enqueue(part.take.clone(), Some(part.slot), now));
+        let mut replies = join_all(pending).await;
+        let is_admitted =
+            replies.iter().all(|reply| reply.as_ref().is_ok_and(|reply| reply.is_admitted));
+        if !is_admitted {
+            lease_part.take = to_peek(lease_part.take);
         }
-        taken.push(self.enqueue(last.take.clone(), Some(last.slot), now).await);
-        let all =
-            all && taken.last().is_some_and(|taken| taken.as_ref().is_ok_and(|t| t.is_admitted));
-        parts.push(last);
-        if !all {
-            self.refund(&parts, &taken);
+        replies.push(self.enqueue(lease_part.take.clone(), Some(lease_part.slot), now).await);
+        let is_admitted = is_admitted
+            && replies
+                .last()
+                .is_some_and(|reply| reply.as_ref().is_ok_and(|reply| reply.is_admitted));
+        parts.push(lease_part);
+        if !is_admitted {
+            self.refund(&parts, &replies);
         }
-        let mut whole = ConsumeReply {
-            is_admitted: all,
-            windows: vec![WindowCount { effective: 0, number: 0 }; take.windows.len()],
+        let mut combined = ConsumeReply {
+            is_admitted,
+            windows: vec![WindowCount { effective: 0, number: 0 }; request.windows.len()],
             purse: None,
             group: GroupChange::None,
         };
-        for (part, taken) in parts.iter().zip(taken) {
-            let taken = taken.map_err(|missed| {
+        for (part, reply) in parts.iter().zip(replies) {
+            let reply = reply.map_err(|missed| {
                 if let Some(unsettled) = missed.unsettled {
-                    // What the other parts consumed has been refunded, so this one is too.
+                    // What the other parts consumed has been refunded, so this one is refunded too.
                     unsettled.settle(Vec::new());
                 }
                 missed.cause
             })?;
-            for (place, counted) in part.places.iter().zip(taken.windows) {
-                whole.windows[*place] = counted;
+            for (index, count) in part.places.iter().zip(reply.windows) {
+                combined.windows[*index] = count;
             }
-            whole.purse = whole.purse.or(taken.purse);
-            whole.group = whole.group.max(taken.group);
+            combined.purse = combined.purse.or(reply.purse);
+            combined.group = combined.group.max(reply.group);
         }
-        Ok(whole)
+        Ok(combined)
     }
 
-    /// Refunds what some parts have taken, as soon as Redis replies. What cannot be refunded stays taken: too much is
-    /// held back then, and never too much let through.
-    fn refund(&self, parts: &[SlotRequest], taken: &[Result<ConsumeReply, Missed>]) {
-        for (part, taken) in parts.iter().zip(taken) {
-            if let Ok(taken) = taken {
-                self.calls.outage.settle(&part.take, Some(taken), Vec::new());
+    /// Refunds what some parts have consumed, as soon as Redis replies. What cannot be refunded stays consumed: that
+    /// withholds too much, and never admits too much.
+    fn refund(&self, parts: &[SlotRequest], replies: &[Result<ConsumeReply, Missed>]) {
+        for (part, reply) in parts.iter().zip(replies) {
+            if let Ok(reply) = reply {
+                self.calls.outage.settle(&part.take, Some(reply), Vec::new());
             }
         }
         self.calls.charge_due();
@@ -128,15 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_take_falls_into_parts_by_hash_tag_with_the_purse_last() {
+    fn split_by_slot_groups_by_hash_tag_with_lease_last() {
         let window = |name: &str| Window::new(name, 10, 1_000, 1);
         let windows = vec![window("w:{a}:1"), window("w:{b}:1"), window("w:{a}:2")];
         let spend = LeaseSpend { purse: "p:{a}:1".into(), cost: 1, fill: None };
 
         let parts = split_by_slot(&ConsumeRequest { windows, spend: Some(spend) });
 
-        let places: Vec<_> = parts.iter().map(|part| part.places.clone()).collect();
-        assert_eq!(places, [vec![1], vec![0, 2]]);
+        let window_indexes: Vec<_> = parts.iter().map(|part| part.places.clone()).collect();
+        assert_eq!(window_indexes, [vec![1], vec![0, 2]]);
         assert!(parts[0].take.spend.is_none() && parts[1].take.spend.is_some());
     }
 }

@@ -1,9 +1,9 @@
-//! The connections: deadpool makes, checks and recycles them. A call goes over a clone of one of them,
-//! a *lane* that all calls share and that pipelines them; a connection for each command of its own
-//! costs twice the processor time. A lane that stays silent goes back to the pool, which finds out whether it is of any
-//! use. Where the server says that it is not the master, or not yet, every connection to it is discarded, and the next
-//! one resolves the address again. To a Redis Cluster there is one lane, which looks after its connections itself. No
-//! caller waits longer than the timeout, whatever Redis does.
+//! Manages the connections to Redis. deadpool creates, checks and recycles them. A call uses a clone of one of them, a
+//! *shared connection* that pipelines all calls; a separate connection for each command costs twice the processor time.
+//! A shared connection that does not respond is returned to the pool, which checks whether it is still usable. If the
+//! server replies that it is not the master, or not yet, every connection to it is discarded, and the next one resolves
+//! the address again. For a Redis Cluster there is one shared connection, which manages its own connections. No caller
+//! waits longer than the timeout, whatever Redis does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,15 +23,15 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::{Address, budget};
 
-/// How long a connection may take to come about at least, whatever the timeout of a call: nobody waits for it
+/// The minimum time allowed to establish a connection, regardless of the timeout of a call: no caller waits for it
 /// longer than for the call.
 const CONNECT_MIN: Duration = Duration::from_millis(500);
-/// How long a connection that stayed silent may take to show that it is of use.
+/// The minimum time allowed for an unresponsive connection to show that it is usable.
 const RECYCLE_MIN: Duration = Duration::from_millis(100);
-/// How long a cluster's reply is waited for at least. Callers do not wait that long.
+/// The minimum time to wait for a cluster's reply. Callers do not wait that long.
 const CLUSTER_REPLY_MIN: Duration = Duration::from_secs(2);
 
-/// A script and the digest by which Redis knows it.
+/// A script and the digest that identifies it in Redis.
 pub struct Script {
     source: String,
     digest: String,
@@ -44,8 +44,8 @@ impl Script {
     }
 }
 
-/// Whether a command whose reply was lost with its lane may be sent again. Where the first one had
-/// counted, it counts twice then: too much is held back, and never too much let through.
+/// Whether a command may be sent again if its reply was lost with the connection. If the first one was executed, it
+/// counts twice: that withholds too much, and never admits too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryPolicy {
     Once,
@@ -55,13 +55,13 @@ pub enum RetryPolicy {
 pub struct RedisConnections {
     source: ConnectionSource,
     lane: ArcSwapOption<SharedConnection>,
-    /// Held while a lane is fetched, so that a crowd fetches one.
+    /// Held while a connection is fetched, so that concurrent callers fetch one.
     fetching: AsyncMutex<()>,
     discarded: Arc<Discarded>,
     timeout: Duration,
 }
 
-/// When connections were last discarded: none that is older is used again.
+/// Stores when connections were last discarded. Older connections are not used again.
 #[derive(Default)]
 struct Discarded(Mutex<Option<Stopwatch>>);
 
@@ -76,7 +76,7 @@ impl Discarded {
     }
 }
 
-/// Where lanes come from.
+/// The source of shared connections.
 enum ConnectionSource {
     One(Pool),
     Cluster(Box<ClusterClient>),
@@ -87,7 +87,7 @@ enum SharedConnection {
     Cluster(ClusterConnection),
 }
 
-/// A share in a lane.
+/// A clone of the shared connection.
 enum ConnectionHandle {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
@@ -116,7 +116,7 @@ impl ConnectionSource {
 }
 
 impl RedisConnections {
-    /// Does not connect. `timeout` bounds every call.
+    /// Creates the connections without connecting. `timeout` bounds every call.
     pub fn new(address: &Address, timeout: Duration) -> Result<Self> {
         let timeout =
             if Safeguard::Timeout.is_disabled() { Duration::from_mins(1) } else { timeout };
@@ -127,52 +127,56 @@ impl RedisConnections {
                 let client = ClusterClient::builder(urls.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout.max(CLUSTER_REPLY_MIN))
-                    // What is put into a purse twice is given twice: nothing is sent again unasked.
+                    // A top-up that is applied twice grants its credits twice, so nothing is resent automatically.
                     .retries(0);
                 ConnectionSource::Cluster(Box::new(client.build()?))
             }
         };
-        let (lane, fetching) = (ArcSwapOption::empty(), AsyncMutex::default());
-        Ok(Self { source, lane, fetching, discarded, timeout })
+        let (shared_connection, fetch_lock) = (ArcSwapOption::empty(), AsyncMutex::default());
+        Ok(Self { source, lane: shared_connection, fetching: fetch_lock, discarded, timeout })
     }
 
-    /// Whether there are several masters, each with a part of the keys and a clock of its own.
+    /// Returns whether there are several masters, each with a part of the keys and its own clock.
     pub fn is_cluster(&self) -> bool {
         matches!(self.source, ConnectionSource::Cluster(_))
     }
 
-    /// How long a caller waits at most.
+    /// Returns the maximum time that a caller waits.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// What a call that took longer than the timeout ends with.
+    /// Returns the error of a call that took longer than the timeout.
     pub fn timed_out(&self) -> Error {
         timed_out(self.timeout)
     }
 
     /// Sends a command and waits for its reply, within the timeout.
-    pub async fn send<T: FromRedisValue>(&self, command: &Cmd, again: RetryPolicy) -> Result<T> {
-        self.within(self.try_send(command, again)).await
+    pub async fn send<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        retry_policy: RetryPolicy,
+    ) -> Result<T> {
+        self.within(self.try_send(command, retry_policy)).await
     }
 
     /// Sends a command and waits for its reply, however long it takes.
     pub async fn send_to_end<T: FromRedisValue>(
         &self,
         command: &Cmd,
-        again: RetryPolicy,
+        retry_policy: RetryPolicy,
     ) -> Result<T> {
-        self.try_send(command, again).await
+        self.try_send(command, retry_policy).await
     }
 
     /// Runs a script and waits for its reply, within the timeout.
     pub async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
-        again: RetryPolicy,
+        retry_policy: RetryPolicy,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<T> {
-        self.within(self.run_to_end(script, again, arguments)).await
+        self.within(self.run_to_end(script, retry_policy, arguments)).await
     }
 
     async fn within<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -182,62 +186,68 @@ impl RedisConnections {
         })
     }
 
-    /// Runs a script, however long it takes; one that this Redis has not seen is loaded first. Redis forgets its
+    /// Runs a script, however long it takes. A script that this Redis has not cached is loaded first; Redis loses its
     /// scripts when it restarts or fails over.
     pub async fn run_to_end<T: FromRedisValue>(
         &self,
         script: &Script,
-        again: RetryPolicy,
+        retry_policy: RetryPolicy,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<T> {
         let mut by_digest = redis::cmd("EVALSHA");
         by_digest.arg(&script.digest);
         arguments(&mut by_digest);
-        match self.try_send(&by_digest, again).await {
+        match self.try_send(&by_digest, retry_policy).await {
             Err(Error::Counters(e)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let mut by_source = redis::cmd("EVAL");
                 by_source.arg(&script.source);
                 arguments(&mut by_source);
-                self.try_send(&by_source, again).await
+                self.try_send(&by_source, retry_policy).await
             }
-            answer => answer,
+            reply => reply,
         }
     }
 
-    /// One command over the lane, and once more over a new one when the lane turns out to be dead:
-    /// so nobody notices that Redis was restarted. What the wrong master of a cluster refused is sent to the
+    /// Sends a command over the shared connection, and once more over a new one if the connection is broken, so that
+    /// callers do not notice a restart of Redis. A command that the wrong master of a cluster rejected is sent to the
     /// right one as soon as that is known.
-    async fn try_send<T: FromRedisValue>(&self, command: &Cmd, again: RetryPolicy) -> Result<T> {
+    async fn try_send<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        retry_policy: RetryPolicy,
+    ) -> Result<T> {
         let mut pause = Duration::from_millis(1);
         loop {
             match self.send_once(command).await {
-                Err(Error::Counters(e)) if again == RetryPolicy::Once && is_dead(&e) => {
+                Err(Error::Counters(e)) if retry_policy == RetryPolicy::Once && is_dead(&e) => {
                     return self.send_once(command).await;
                 }
                 Err(Error::Counters(e)) if has_moved(&e) => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                answer => return answer,
+                reply => return reply,
             }
         }
     }
 
     async fn send_once<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        let answer = match self.lane().await? {
-            ConnectionHandle::One(mut lane) => command.query_async(&mut lane).await,
-            // Boxed: it is large.
-            ConnectionHandle::Cluster(mut lane) => Box::pin(command.query_async(&mut lane)).await,
+        let reply = match self.lane().await? {
+            ConnectionHandle::One(mut connection) => command.query_async(&mut connection).await,
+            // Boxed because it is large.
+            ConnectionHandle::Cluster(mut connection) => {
+                Box::pin(command.query_async(&mut connection)).await
+            }
         };
-        if answer.as_ref().is_err_and(is_dead) {
+        if reply.as_ref().is_err_and(is_dead) {
             self.discarded.discard();
             self.discard_connection();
         }
-        Ok(answer?)
+        Ok(reply?)
     }
 
-    /// Has the pool find out whether the lane is of any use, before it is used again. Replies that are still awaited go
-    /// on being read.
+    /// Makes the pool check the shared connection before it is used again. Replies that are still awaited continue to
+    /// be read.
     pub fn discard_connection(&self) {
         if !self.is_cluster() {
             self.lane.store(None);
@@ -245,17 +255,17 @@ impl RedisConnections {
     }
 
     async fn lane(&self) -> Result<ConnectionHandle> {
-        if let Some(lane) = &*self.lane.load() {
-            return Ok(lane.link());
+        if let Some(connection) = &*self.lane.load() {
+            return Ok(connection.link());
         }
         let _one_at_a_time = self.fetching.lock().await;
-        if let Some(lane) = &*self.lane.load() {
-            return Ok(lane.link());
+        if let Some(connection) = &*self.lane.load() {
+            return Ok(connection.link());
         }
-        // Boxed: it is rare, and large.
-        let lane = Arc::new(self.source.lane().boxed().await?);
-        self.lane.store(Some(lane.clone()));
-        Ok(lane.link())
+        // Boxed because it is rare and large.
+        let connection = Arc::new(self.source.lane().boxed().await?);
+        self.lane.store(Some(connection.clone()));
+        Ok(connection.link())
     }
 }
 
@@ -266,7 +276,7 @@ fn pool(url: &str, timeout: Duration, discarded: Arc<Discarded>) -> Result<Pool>
         .set_connection_timeout(Some(connecting))
         .set_response_timeout(None);
     let is_discarded = Hook::sync_fn(move |_, metrics| match discarded.includes(metrics) {
-        true => Err(HookError::message("the connection led to a server that is not the master")),
+        true => Err(HookError::message("the connection leads to a server that is not the master")),
         false => Ok(()),
     });
     let (wait, create, recycle) =
@@ -277,22 +287,24 @@ fn pool(url: &str, timeout: Duration, discarded: Arc<Discarded>) -> Result<Pool>
         .timeouts(Timeouts { wait, create, recycle })
         .pre_recycle(is_discarded)
         .build()
-        .map_err(|e| Error::Internal(format!("the pool of Redis connections: {e}")))
+        .map_err(|e| {
+            Error::Internal(format!("failed to create the pool of Redis connections: {e}"))
+        })
 }
 
-/// What a call that took longer than the timeout ends with.
+/// Returns the error of a call that took longer than the timeout.
 pub fn timed_out(timeout: Duration) -> Error {
     Error::CountersTimeout(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether a master of a cluster refused what belongs to another one.
+/// Returns whether a master of a cluster rejected a key that belongs to another one.
 fn has_moved(e: &RedisError) -> bool {
     let moved = [ServerErrorKind::Moved, ServerErrorKind::Ask, ServerErrorKind::TryAgain];
     matches!(e.kind(), ErrorKind::Server(server) if moved.contains(&server))
 }
 
-/// Whether another connection may do better: this one is broken, or leads to a server that is not the
-/// master, or not yet.
+/// Returns whether another connection may succeed: this one is broken, or leads to a server that is not the master, or
+/// not yet.
 fn is_dead(e: &RedisError) -> bool {
     e.is_io_error() || e.is_connection_dropped() || is_not_master(e)
 }
@@ -304,7 +316,7 @@ fn is_not_master(e: &RedisError) -> bool {
         | ServerErrorKind::MasterDown
         | ServerErrorKind::BusyLoading
         | ServerErrorKind::ClusterDown => true,
-        // Redis 6 wraps what a script was told.
+        // Redis 6 wraps the error that a script received.
         _ => e.detail().is_some_and(|text| text.contains("-READONLY ")),
     }
 }

@@ -1,5 +1,5 @@
-//! The estimate of how many counters the groups of a workspace have: `HyperLogLog`s, one for each period, so that all
-//! replicas may record one counter any number of times.
+//! Estimates how many counters the groups of a workspace have, with one `HyperLogLog` per period, so that all replicas
+//! may record a counter any number of times.
 
 use std::collections::HashSet;
 
@@ -11,11 +11,11 @@ use super::super::counter_groups::GroupPeriod;
 use super::RedisCounters;
 use super::connections::RetryPolicy;
 
-/// How many counters one command records.
+/// The maximum number of counters that one command records.
 const RECORDED_TOGETHER: usize = 500;
 
 impl RedisCounters {
-    /// Forgets counters of groups that this process counted while Redis did not reply, once they have expired.
+    /// Removes expired group counters that this process counted while Redis did not reply.
     pub fn forget_expired_groups(&self) {
         self.calls.outage.forget_expired_groups();
     }
@@ -37,7 +37,7 @@ impl RedisCounters {
         self.calls.lanes.send::<i64>(&command, RetryPolicy::Once).await.map(drop)
     }
 
-    /// About how many live counters the groups of a workspace have.
+    /// Returns the approximate number of live counters in the groups of a workspace.
     pub async fn estimate_groups(&self, workspace: &WorkspaceId, now: Timestamp) -> Result<u64> {
         let mut command = redis::cmd("PFCOUNT");
         for period in GroupPeriod::live(workspace, now) {

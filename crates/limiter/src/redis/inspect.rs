@@ -1,4 +1,4 @@
-//! What there is to see of a Redis from outside: which one it is, how it is set, how far it is. Nothing is written.
+//! Inspects a Redis: its identity, configuration and distance. Read-only.
 
 use std::time::Duration;
 
@@ -9,43 +9,43 @@ use redis::{AsyncConnectionConfig, Client, InfoDict, cmd};
 
 use super::Address;
 
-/// How long a Redis may take to let a connection in, and to answer.
+/// The maximum time to connect to Redis, and to receive a reply.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How many round trips are made to find the shortest.
+/// The number of round trips of which the shortest counts.
 const TRIPS: usize = 5;
 
-/// A Redis, as it is set.
+/// The state and configuration of a Redis server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisNode {
     pub version: String,
-    /// What it does when its memory is full: `noeviction`, or whom it forgets.
+    /// The eviction policy when memory is full, such as `noeviction`.
     pub maxmemory_policy: String,
     pub memory_bytes: u64,
-    /// 0: as much as the machine has.
+    /// The memory limit. 0 means that the machine's memory is the limit.
     pub memory_max_bytes: u64,
-    /// Whether it writes each change into a log.
+    /// Whether each change is written to an append-only file.
     pub appends: bool,
-    /// Whether it writes copies of itself now and then. Absent: it does not tell.
+    /// Whether snapshots are written periodically. Absent if the server does not disclose it.
     pub saves: Option<bool>,
-    /// Whether it only follows another one, and cannot be written.
+    /// Whether it replicates another server and is read-only.
     pub is_replica: bool,
     /// Whether it is part of a cluster.
     pub is_clustered: bool,
-    /// The state of the cluster that it is part of, as it sees it: `ok` or `fail`.
+    /// The state of its cluster as it sees it: `ok` or `fail`.
     pub cluster_state: Option<String>,
-    /// The shortest of a few.
+    /// The shortest of several round trips.
     pub round_trip: Duration,
     /// How far its clock is ahead of this machine's.
     pub ahead_ms: i64,
 }
 
-/// Every node that the URL names, by its address, and what came of asking it.
+/// Inspects every node in the URL. Returns the address of each, and its state or the error.
 pub async fn nodes(url: &str, clock: &Clock) -> Vec<(String, Result<RedisNode>)> {
     let mut nodes = Vec::new();
     for url in Address::parse(url).urls() {
         match Client::open(url.as_str()) {
             Ok(client) => {
-                // Without the user and the password.
+                // The address without the user and the password.
                 let address = client.get_connection_info().addr().to_string();
                 nodes.push((address, node(&client, clock).await));
             }
@@ -66,11 +66,11 @@ async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
     let cluster_state = match is_clustered {
         false => None,
         true => {
-            let told: InfoDict = cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
-            told.get("cluster_state")
+            let reply: InfoDict = cmd("CLUSTER").arg("INFO").query_async(&mut connection).await?;
+            reply.get("cluster_state")
         }
     };
-    // Whoever offers Redis as a service often forbids this.
+    // Managed Redis services often forbid this command.
     let saves: Option<Vec<String>> =
         cmd("CONFIG").arg(&["GET", "save"]).query_async(&mut connection).await.ok();
     Ok(RedisNode {
@@ -79,7 +79,7 @@ async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
         memory_bytes: info.get("used_memory").unwrap_or_default(),
         memory_max_bytes: info.get("maxmemory").unwrap_or_default(),
         appends: info.get::<u8>("aof_enabled") == Some(1),
-        saves: saves.map(|told| told.get(1).is_some_and(|points| !points.is_empty())),
+        saves: saves.map(|reply| reply.get(1).is_some_and(|points| !points.is_empty())),
         is_replica: info.get::<String>("role").is_some_and(|role| role != "master"),
         is_clustered,
         cluster_state,
@@ -88,19 +88,20 @@ async fn node(client: &Client, clock: &Clock) -> Result<RedisNode> {
     })
 }
 
-/// The shortest of a few round trips, and how far the clock there was ahead of this one halfway through it.
+/// Measures several round trips. Returns the shortest, and how far the server's clock was ahead of this one halfway
+/// through it.
 async fn measure_round_trip(
     connection: &mut MultiplexedConnection,
     clock: &Clock,
 ) -> Result<(Duration, i64)> {
-    let mut nearest = (Duration::MAX, 0);
+    let mut shortest = (Duration::MAX, 0);
     for _ in 0..TRIPS {
-        let (began, asked) = (Stopwatch::new(), clock.now());
+        let (began, sent_at) = (Stopwatch::new(), clock.now());
         let (seconds, micros): (i64, i64) = cmd("TIME").query_async(connection).await?;
         let (took, now) = (began.elapsed(), Timestamp(seconds * 1_000 + micros / 1_000));
-        if took < nearest.0 {
-            nearest = (took, now.0 - i64::midpoint(asked.0, clock.now().0));
+        if took < shortest.0 {
+            shortest = (took, now.0 - i64::midpoint(sent_at.0, clock.now().0));
         }
     }
-    Ok(nearest)
+    Ok(shortest)
 }

@@ -1,5 +1,5 @@
-//! The counters that all replicas share: Lua scripts in Redis, and the feed in which replicas tell
-//! each other what changes.
+//! Implements the counters that all replicas share: Lua scripts in Redis, and the feed in which replicas announce
+//! changes to each other.
 
 mod announcements;
 mod batch;
@@ -42,16 +42,17 @@ pub use self::budget::within as within_budget;
 pub use self::outage::Unsettled;
 pub use self::queue::Missed;
 
-/// Where Redis is.
+/// The address of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     One(String),
-    /// Some of the nodes of a Redis Cluster; they tell of the others.
+    /// Some nodes of a Redis Cluster, from which the others are discovered.
     Cluster(Vec<String>),
 }
 
 impl Address {
-    /// `redis-cluster://[user:password@]host:port[,host:port…]` is a cluster; any other URL is one server.
+    /// Parses a URL. `redis-cluster://[user:password@]host:port[,host:port…]` is a cluster; any other URL is one
+    /// server.
     pub fn parse(url: &str) -> Self {
         let Some(rest) = url.strip_prefix(CLUSTER_SCHEME) else {
             return Self::One(url.to_owned());
@@ -72,7 +73,7 @@ impl Address {
     }
 }
 
-/// What the URL of a Redis Cluster begins with.
+/// The scheme of the URL of a Redis Cluster.
 pub const CLUSTER_SCHEME: &str = "redis-cluster://";
 
 pub use announcements::{FeedConnection, Found, Position};
@@ -88,7 +89,8 @@ pub struct RedisCounters {
 }
 
 impl RedisCounters {
-    /// Does not connect: a replica starts while Redis is away. `timeout` bounds every call.
+    /// Creates the counters without connecting, so that a replica starts while Redis is unreachable. `timeout` bounds
+    /// every call.
     pub fn new(
         url: &str,
         timeout: Duration,
@@ -96,19 +98,19 @@ impl RedisCounters {
         metrics: &Metrics,
     ) -> Result<Self> {
         let address = Address::parse(url);
-        let lanes = RedisConnections::new(&address, timeout)?;
+        let connections = RedisConnections::new(&address, timeout)?;
         let workers_max =
-            if lanes.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
-        let take = Script::new(fenced(include_str!("../../../../lua/consume.lua")));
+            if connections.is_cluster() { queue::CLUSTER_WORKERS_MAX } else { queue::WORKERS_MAX };
+        let consume = Script::new(fenced(include_str!("../../../../lua/consume.lua")));
         Ok(Self {
             address,
             announce: announcements::script(),
             close: Script::new(fenced(include_str!("../../../../lua/close_lease.lua"))),
             busy: Script::new(include_str!("../../../../lua/list_active_leases.lua").to_owned()),
-            queue: ConsumeQueue::new(workers_max, lanes.timeout()),
+            queue: ConsumeQueue::new(workers_max, connections.timeout()),
             calls: Arc::new(ScriptRunner {
-                lanes,
-                take,
+                lanes: connections,
+                take: consume,
                 charge: Script::new(include_str!("../../../../lua/charge.lua").to_owned()),
                 probed: keyspace.probe(),
                 breaker: Breaker::new(),
@@ -121,123 +123,126 @@ impl RedisCounters {
         })
     }
 
-    /// Whether Redis answers in time.
+    /// Returns an error unless Redis replies within the timeout.
     pub async fn ping(&self) -> Result<()> {
         self.calls.ping().await
     }
 
-    /// Whether Redis has been given up until it answers a probe.
+    /// Returns whether the circuit breaker is open.
     pub fn is_breaker_open(&self) -> bool {
         self.calls.breaker.is_open()
     }
 
-    /// Takes everything or nothing. An error is an outage; it says too whether Redis may still do what was asked.
+    /// Consumes everything or nothing. An error means an outage; it also says whether Redis may still execute the
+    /// request.
     pub async fn consume(
         &self,
-        take: &ConsumeRequest,
+        request: &ConsumeRequest,
         now: Option<Timestamp>,
     ) -> std::result::Result<ConsumeReply, Missed> {
         if self.is_breaker_open() {
             return Err(Error::CountersAway.into());
         }
         if Safeguard::AtomicConsume.is_disabled()
-            && take.windows.iter().any(|window| window.cost > 0)
+            && request.windows.iter().any(|window| window.cost > 0)
         {
-            return self.consume_non_atomically(take, now).await;
+            return self.consume_non_atomically(request, now).await;
         }
         if self.calls.lanes.is_cluster() {
-            return Box::pin(traces::step("redis.take", self.consume_across_slots(take, now)))
+            return Box::pin(traces::step("redis.take", self.consume_across_slots(request, now)))
                 .await;
         }
-        traces::step("redis.take", self.enqueue(take.clone(), None, now)).await
+        traces::step("redis.take", self.enqueue(request.clone(), None, now)).await
     }
 
     async fn enqueue(
         &self,
-        take: ConsumeRequest,
+        request: ConsumeRequest,
         slot: Option<Slot>,
         now: Option<Timestamp>,
     ) -> std::result::Result<ConsumeReply, Missed> {
-        let (answer, answered) = oneshot::channel();
-        // A task of its own: whoever stops waiting must not end the batch that others are part of.
-        if let Some(worker) = self.queue.add(PendingRequest { take, now, slot, answer }) {
+        let (reply_sender, reply) = oneshot::channel();
+        // The worker runs in its own task: a caller that stops waiting must not end the batch of other callers.
+        if let Some(worker) =
+            self.queue.add(PendingRequest { take: request, now, slot, answer: reply_sender })
+        {
             spawn_worker(&self.calls, worker);
         }
-        // No timer: the worker sends away whose time is over.
-        answered
-            .await
-            .unwrap_or_else(|_| Err(Error::Internal("the counters' worker was lost".into()).into()))
+        // No timer is needed: the worker times out callers whose deadline has passed.
+        reply.await.unwrap_or_else(|_| {
+            Err(Error::Internal("the worker of the consume queue ended unexpectedly".into()).into())
+        })
     }
 
-    /// Decides windows without Redis, by this replica's share of each; see [`outage`]. Returns the shares too, as
-    /// windows with a lower limit. `clock` counts where Redis' time is not known.
+    /// Decides windows without Redis, by this replica's share of each; see [`outage`]. Also returns the shares, as
+    /// windows with a lower limit. `clock` is used if Redis' time is unknown.
     pub fn consume_share(
         &self,
         windows: &[Window],
         rank: ReplicaRank,
-        may_take: bool,
-        unsettled: Option<Unsettled>,
+        may_consume: bool,
+        unresolved: Option<Unsettled>,
         clock: &Clock,
     ) -> (ConsumeReply, Vec<Window>) {
-        let known = clock.fixed_time().or_else(|| self.calls.time.deadline_after_ms(0));
-        let now = known.unwrap_or_else(|| clock.now());
-        self.calls.outage.consume(windows, rank, may_take, unsettled, now)
+        let redis_now = clock.fixed_time().or_else(|| self.calls.time.deadline_after_ms(0));
+        let now = redis_now.unwrap_or_else(|| clock.now());
+        self.calls.outage.consume(windows, rank, may_consume, unresolved, now)
     }
 
-    /// Charges what is due, unless Redis has been given up.
+    /// Sends due charges to Redis, unless the circuit breaker is open.
     pub fn charge_due(&self) {
         if !self.is_breaker_open() {
             self.calls.charge_due();
         }
     }
 
-    /// What a limiter does that has no script. Only for the tests that show what comes of it.
+    /// Consumes without the atomicity of a script. It is used only by tests that show the resulting fault.
     async fn consume_non_atomically(
         &self,
-        take: &ConsumeRequest,
+        request: &ConsumeRequest,
         now: Option<Timestamp>,
     ) -> std::result::Result<ConsumeReply, Missed> {
-        let mut look = take.clone();
-        look.windows.iter_mut().for_each(|window| window.cost = 0);
-        look.spend = None;
-        let seen = self.enqueue(look, None, now).await?;
-        let mut taken = take.clone();
-        if seen.windows.iter().zip(&take.windows).all(|(count, window)| count.passed(window)) {
-            taken.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
+        let mut peek = request.clone();
+        peek.windows.iter_mut().for_each(|window| window.cost = 0);
+        peek.spend = None;
+        let counts = self.enqueue(peek, None, now).await?;
+        let mut unchecked = request.clone();
+        if counts.windows.iter().zip(&request.windows).all(|(count, window)| count.passed(window)) {
+            unchecked.windows.iter_mut().for_each(|window| window.limit = EXACT_MAX);
         }
-        self.enqueue(taken, None, now).await
+        self.enqueue(unchecked, None, now).await
     }
 
-    /// Of each purse what was spent from it, where something was less than `within` ago. A cluster, whose
-    /// scripts see one slot each, tells of none: closing one by one finds out as well.
+    /// Returns the credits spent from each lease that was spent from within `within`. In a cluster, whose scripts
+    /// access one slot each, it returns none: closing each lease gives the same information.
     pub async fn list_active_leases(
         &self,
-        purses: &[String],
+        leases: &[String],
         within: Duration,
         now: Option<Timestamp>,
     ) -> Result<Vec<Option<i64>>> {
-        if self.calls.lanes.is_cluster() || purses.is_empty() {
-            return Ok(vec![None; purses.len()]);
+        if self.calls.lanes.is_cluster() || leases.is_empty() {
+            return Ok(vec![None; leases.len()]);
         }
         if self.is_breaker_open() {
             return Err(Error::CountersAway);
         }
         let arguments = |command: &mut Cmd| {
-            command.arg(purses.len()).arg(purses);
+            command.arg(leases.len()).arg(leases);
             batch::time(command, now);
             command.arg(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         };
-        let asking = self.calls.lanes.run(&self.busy, RetryPolicy::Once, arguments);
-        let spent: Vec<i64> = self.calls.record_outcome(asking).await?;
+        let calling = self.calls.lanes.run(&self.busy, RetryPolicy::Once, arguments);
+        let spent: Vec<i64> = self.calls.record_outcome(calling).await?;
         Ok(spent.into_iter().map(|spent| (spent >= 0).then_some(spent)).collect())
     }
 
-    /// Closes a purse for good, unless something was spent from it for less than `idle` ago. `life`: the one that it was
-    /// made in.
+    /// Closes a lease permanently, unless it was spent from within `idle`. `generation` is the Redis generation in
+    /// which it was created.
     pub async fn close_lease(
         &self,
-        purse: &str,
-        life: i64,
+        lease: &str,
+        generation: i64,
         idle: Duration,
         now: Option<Timestamp>,
     ) -> Result<CloseResult> {
@@ -245,9 +250,9 @@ impl RedisCounters {
             return Err(Error::CountersAway);
         }
         let arguments = |command: &mut Cmd| {
-            command.arg(1).arg(purse);
+            command.arg(1).arg(lease);
             batch::time(command, now);
-            command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(life);
+            command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(generation);
         };
         let closing = self.calls.lanes.run(&self.close, RetryPolicy::Once, arguments);
         let (state, spent): (i64, i64) = self.calls.record_outcome(closing).await?;
@@ -261,8 +266,8 @@ impl RedisCounters {
     }
 }
 
-/// The script as it is, but for the tests that show what comes of a purse that outlives its Redis, or of a value that is
-/// read as what it is not.
+/// Returns the script unchanged, except in tests that show the fault of a lease that outlives its Redis, or of a value
+/// that is read in the wrong format.
 fn fenced(source: &'static str) -> String {
     let (with, version) = ("local id = string.match", "or 1) > version");
     if Safeguard::FenceGeneration.is_disabled() {

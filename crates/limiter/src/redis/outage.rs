@@ -1,9 +1,9 @@
-//! Windows while Redis does not reply in time: decided by this replica's share, and consumed in Redis as soon as it
-//! replies.
+//! Decides windows while Redis does not reply in time: by this replica's share. What is admitted is consumed in Redis
+//! as soon as it replies.
 //!
-//! The share is the smaller of two: of the limit, and of what was left of it at this replica's last reply for the
-//! window. What is admitted here counts against it until Redis knows of it: because the late call turns out to have
-//! consumed it, or because it has been consumed by `lua/charge.lua`. A charge whose reply is lost is never sent again.
+//! The share is the smaller of two: of the limit, and of what remained at this replica's last reply for the window.
+//! What is admitted here counts against the share until Redis has counted it: because the late call turns out to have
+//! consumed it, or because `lua/charge.lua` has. A charge whose reply is lost is never sent again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +20,14 @@ use super::super::{ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCoun
 use super::batch;
 use super::usage::LastUsage;
 
-/// For how many windows admissions are kept until Redis replies.
+/// The maximum number of windows with charges that wait for Redis.
 const WINDOWS_MAX: usize = 100_000;
 
-/// A cost to add to one window; to subtract, where it is negative.
+/// A cost to add to one window; a negative cost is subtracted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
     pub key: Arc<str>,
-    /// The number of the window since the unix epoch.
+    /// The number of the window since the Unix epoch.
     pub number: i64,
     pub duration_ms: i64,
     pub cost: i64,
@@ -43,8 +43,9 @@ impl Unsettled {
         (Self(decision), decided)
     }
 
-    /// Tells what was admitted instead; nothing, where the request was denied. If Redis has executed the request, what
-    /// was admitted is not charged again and what was denied is refunded. Dropping this leaves it as it is in Redis.
+    /// Reports what was admitted instead; nothing if the request was denied. If Redis has executed the request, what
+    /// was admitted is not charged again and what was denied is refunded. If this is dropped, the state in Redis stays
+    /// as it is.
     pub fn settle(self, admitted: Vec<Charge>) {
         let _ = self.0.send(admitted);
     }
@@ -72,44 +73,45 @@ impl OutageWindows {
         }
     }
 
-    /// Records how a request found its windows in Redis.
-    pub fn record(&self, take: &ConsumeRequest, taken: &ConsumeReply) {
-        for (window, counted) in take.windows.iter().zip(&taken.windows) {
-            let cost = if taken.is_admitted { window.cost } else { 0 };
-            self.usage.record(&window.key, counted.number, counted.effective.saturating_add(cost));
+    /// Records the counts in a reply from Redis.
+    pub fn record(&self, request: &ConsumeRequest, reply: &ConsumeReply) {
+        for (window, count) in request.windows.iter().zip(&reply.windows) {
+            let cost = if reply.is_admitted { window.cost } else { 0 };
+            self.usage.record(&window.key, count.number, count.effective.saturating_add(cost));
         }
     }
 
-    /// Consumes from this replica's share of all windows, or from none. Returns the shares too, as windows with a lower
-    /// limit. What was admitted is charged when Redis replies.
+    /// Consumes from this replica's share of all windows, or from none. Also returns the shares, as windows with a
+    /// lower limit. What was admitted is charged when Redis replies.
     pub fn consume(
         &self,
         windows: &[Window],
         rank: ReplicaRank,
-        may_take: bool,
-        unsettled: Option<Unsettled>,
+        may_consume: bool,
+        unresolved: Option<Unsettled>,
         now: Timestamp,
     ) -> (ConsumeReply, Vec<Window>) {
         let shares: Vec<_> = windows.iter().map(|window| self.share(window, rank, now)).collect();
-        let taken = match may_take {
+        let reply = match may_consume {
             true => self.uncharged.consume_at(&shares, now),
             false => self.uncharged.peek_at(&shares, now),
         };
         let charges =
-            if taken.is_admitted { charges_of(&shares, &taken.windows) } else { Vec::new() };
-        match unsettled {
-            Some(unsettled) => unsettled.settle(charges),
+            if reply.is_admitted { charges_of(&shares, &reply.windows) } else { Vec::new() };
+        match unresolved {
+            Some(unresolved) => unresolved.settle(charges),
             None => self.add(charges),
         }
-        (taken, shares)
+        (reply, shares)
     }
 
     fn share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
         let share = rank.share_of(window.limit, &window.key);
         let used = self.usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
-        let of_left = used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
+        let share_of_remaining =
+            used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
         // A peek succeeds however little is left.
-        let limit = if window.cost == 0 { window.limit } else { share.min(of_left) };
+        let limit = if window.cost == 0 { window.limit } else { share.min(share_of_remaining) };
         Window { limit, ..window.clone() }
     }
 
@@ -117,7 +119,7 @@ impl OutageWindows {
         self.uncharged.count_groups();
     }
 
-    /// Notes what is to be charged. Beyond the bound on windows it is dropped.
+    /// Adds charges to send. Charges beyond [`WINDOWS_MAX`] are dropped.
     pub fn add(&self, charges: Vec<Charge>) {
         if charges.is_empty() || Safeguard::Charge.is_disabled() {
             return;
@@ -127,7 +129,7 @@ impl OutageWindows {
             let name = (charge.key.clone(), charge.number);
             let is_full = pending.len() >= WINDOWS_MAX;
             match pending.get_mut(&name) {
-                Some(known) => known.cost = known.cost.saturating_add(charge.cost),
+                Some(existing) => existing.cost = existing.cost.saturating_add(charge.cost),
                 None if is_full => self.drop_charge(&charge),
                 None => drop(pending.insert(name, charge)),
             }
@@ -143,34 +145,34 @@ impl OutageWindows {
         self.dropped.inc_by(charge.cost.max(0).unsigned_abs());
     }
 
-    /// What was to be charged will not be, because nobody knows whether it has been.
+    /// Records charges that will not be sent again, because it is unknown whether Redis has executed them.
     pub fn drop_charges(&self, charges: &[Charge]) {
         for charge in charges {
             self.drop_charge(charge);
         }
     }
 
-    /// Whether something is to be charged.
+    /// Returns whether there are charges to send.
     pub fn is_charge_due(&self) -> bool {
         self.is_charge_due.load(Ordering::Relaxed)
     }
 
-    /// The right to charge, which one task has at a time. `None`: another one has it.
+    /// Acquires the right to send charges, which one task has at a time. Returns `None` if another task has it.
     pub fn start_charging(&self) -> Option<Charging<'_>> {
         (!self.is_charging.swap(true, Ordering::AcqRel)).then_some(Charging(self))
     }
 
-    /// Settles a request that was decided here: Redis has executed it, or has not.
+    /// Reconciles a request that was decided here with what Redis has executed, if anything.
     pub fn settle(
         &self,
-        take: &ConsumeRequest,
+        request: &ConsumeRequest,
         executed: Option<&ConsumeReply>,
         admitted: Vec<Charge>,
     ) {
-        match executed.filter(|taken| taken.is_admitted) {
+        match executed.filter(|reply| reply.is_admitted) {
             Some(_) if !admitted.is_empty() => self.forget(&admitted),
-            Some(taken) => {
-                let mut refund = charges_of(&take.windows, &taken.windows);
+            Some(reply) => {
+                let mut refund = charges_of(&request.windows, &reply.windows);
                 for charge in &mut refund {
                     charge.cost = -charge.cost;
                 }
@@ -180,38 +182,38 @@ impl OutageWindows {
         }
     }
 
-    /// Redis knows of these: they count there.
+    /// Releases charges that Redis has counted from the local counts.
     fn forget(&self, charges: &[Charge]) {
         for charge in charges.iter().filter(|charge| charge.cost > 0) {
             self.uncharged.give_back(&charge.key, charge.number, charge.cost);
         }
     }
 
-    /// Redis has consumed these, and told how it found their windows afterwards.
-    pub fn charged(&self, charges: &[Charge], counted: &[WindowCount]) {
+    /// Records charges that Redis has executed, with the counts of their windows afterwards.
+    pub fn charged(&self, charges: &[Charge], counts: &[WindowCount]) {
         self.forget(charges);
-        for (charge, counted) in charges.iter().zip(counted) {
-            self.usage.record(&charge.key, counted.number, counted.effective);
+        for (charge, count) in charges.iter().zip(counts) {
+            self.usage.record(&charge.key, count.number, count.effective);
         }
     }
 }
 
-/// What a request that was admitted consumes.
-fn charges_of(windows: &[Window], counted: &[WindowCount]) -> Vec<Charge> {
-    let charge = |(window, counted): (&Window, &WindowCount)| Charge {
+/// Returns the charges of an admitted request.
+fn charges_of(windows: &[Window], counts: &[WindowCount]) -> Vec<Charge> {
+    let charge = |(window, count): (&Window, &WindowCount)| Charge {
         key: window.key.clone(),
-        number: counted.number,
+        number: count.number,
         duration_ms: window.duration_ms,
         cost: window.cost,
     };
-    windows.iter().zip(counted).filter(|(window, _)| window.cost > 0).map(charge).collect()
+    windows.iter().zip(counts).filter(|(window, _)| window.cost > 0).map(charge).collect()
 }
 
-/// The right to charge, until it is dropped.
+/// The right to send charges, until it is dropped.
 pub struct Charging<'a>(&'a OutageWindows);
 
 impl Charging<'_> {
-    /// Takes out what is to be charged, of so many windows at most.
+    /// Removes and returns the next charges, for at most this many windows.
     pub fn next(&self, windows_max: usize) -> Vec<Charge> {
         let mut pending = self.0.pending();
         let names: Vec<_> = pending.keys().take(windows_max).cloned().collect();
@@ -227,7 +229,7 @@ impl Drop for Charging<'_> {
     }
 }
 
-/// Writes the arguments of `lua/charge.lua`.
+/// Encodes the arguments of `lua/charge.lua`.
 pub fn write(command: &mut Cmd, charges: &[Charge], now: Option<Timestamp>) {
     command.arg(charges.len());
     for charge in charges {
@@ -255,9 +257,9 @@ mod tests {
         outage.consume(&[window(limit, cost)], ALONE, true, None, NOW).0.is_admitted
     }
 
-    fn replied(effective: i64, taken: bool) -> ConsumeReply {
+    fn replied(effective: i64, is_admitted: bool) -> ConsumeReply {
         ConsumeReply {
-            is_admitted: taken,
+            is_admitted,
             windows: vec![WindowCount { effective, number: 100 }],
             purse: None,
             group: GroupChange::None,
@@ -269,12 +271,12 @@ mod tests {
     }
 
     fn due(outage: &OutageWindows) -> Vec<i64> {
-        let charging = outage.start_charging().expect("nobody else charges");
+        let charging = outage.start_charging().expect("no other task charges");
         charging.next(64).iter().map(|charge| charge.cost).collect()
     }
 
     #[test]
-    fn consume_admits_what_was_left_at_the_last_reply_when_that_is_less_than_the_share() {
+    fn consume_admits_last_known_remaining_when_below_share() {
         let outage = OutageWindows::new(Counter::default());
         outage.record(&take(2), &replied(4, true));
 
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_all_replicas_add_up_to_what_was_left() {
+    fn shares_of_all_replicas_add_up_to_last_known_remaining() {
         let admitted: usize = (0..7)
             .map(|rank| {
                 let outage = OutageWindows::new(Counter::default());
@@ -302,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn settle_charges_once_what_redis_has_not_consumed() {
+    fn charge_is_added_once_when_redis_has_not_consumed() {
         let outage = OutageWindows::new(Counter::default());
         let settle = |executed: Option<ConsumeReply>, admitted: bool| {
-            let (unsettled, mut decided) = Unsettled::new();
-            outage.consume(&[window(10, 3)], ALONE, admitted, Some(unsettled), NOW);
+            let (unresolved, mut decided) = Unsettled::new();
+            outage.consume(&[window(10, 3)], ALONE, admitted, Some(unresolved), NOW);
             let decision = decided.try_recv().expect("a decision");
             outage.settle(&take(3), executed.as_ref(), decision);
             due(&outage)
@@ -320,10 +322,10 @@ mod tests {
     }
 
     #[test]
-    fn charges_count_against_the_share_until_redis_has_consumed_them() {
+    fn charges_count_against_share_until_redis_has_consumed_them() {
         let outage = OutageWindows::new(Counter::default());
         assert!(consume(&outage, 10, 10) && !consume(&outage, 10, 1));
-        let charging = outage.start_charging().expect("nobody else charges");
+        let charging = outage.start_charging().expect("no other task charges");
         assert!(outage.start_charging().is_none());
         let charges = charging.next(64);
 
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn charges_beyond_the_bound_on_windows_are_dropped_and_counted() {
+    fn charges_are_dropped_and_counted_when_windows_exceed_maximum() {
         let outage = OutageWindows::new(Counter::default());
         let charge = |n: usize| Charge {
             key: n.to_string().into(),

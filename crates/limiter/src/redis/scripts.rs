@@ -1,4 +1,4 @@
-//! Calls to Redis: batches of takes, what becomes of those whose reply comes late, charges, and probes.
+//! Runs the scripts in Redis: batches of consume requests, requests whose reply comes late, charges, and probes.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use super::outage::{self, Charge, OutageWindows};
 use super::queue::{Batch, Callers, Worker};
 use super::server_clock::RedisTime;
 
-/// How long a probe waits for its reply, and how long the next one waits after a failure.
+/// How long a probe waits for its reply, and the pause before the next one after a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
-/// How long a reply is awaited after all callers were sent away.
+/// How long a reply is awaited after all callers have timed out.
 const LATE_MAX: Duration = Duration::from_secs(2);
-/// For how long an outage goes on so that what was admitted in it is charged first.
+/// How long the circuit breaker stays open after a successful probe so that what was admitted is charged first.
 const CHARGE_FIRST_MAX: Duration = Duration::from_millis(200);
-/// How many windows are charged by one script.
+/// The maximum number of windows that one script charges.
 const CHARGED_TOGETHER: usize = 64;
 
-/// What the workers need.
+/// The state that the workers share.
 pub struct ScriptRunner {
     pub lanes: RedisConnections,
     pub take: Script,
     pub charge: Script,
-    /// A name that probes write to.
+    /// The name that probes write to.
     pub probed: String,
     pub breaker: Breaker,
     pub time: RedisTime,
@@ -44,83 +44,82 @@ pub struct ScriptRunner {
 }
 
 /// Runs batches in a task of its own.
-pub fn spawn_worker(calls: &Arc<ScriptRunner>, worker: Worker) {
-    tokio::spawn(work(calls.clone(), worker));
+pub fn spawn_worker(runner: &Arc<ScriptRunner>, worker: Worker) {
+    tokio::spawn(work(runner.clone(), worker));
 }
 
-/// Runs batches until there is none.
-async fn work(calls: Arc<ScriptRunner>, mut worker: Worker) {
-    while let Some(Batch { takes, now, mut callers }) = worker.next_batch() {
+/// Runs batches until there are none.
+async fn work(runner: Arc<ScriptRunner>, mut worker: Worker) {
+    while let Some(Batch { takes: requests, now, mut callers }) = worker.next_batch() {
         let outcome = loop {
             if !callers.expire() {
-                break Err(calls.lanes.timed_out());
+                break Err(runner.lanes.timed_out());
             }
-            let mut running = pin!(calls.run(&takes, now, callers.longest_left_ms()));
+            let mut running = pin!(runner.run(&requests, now, callers.longest_left_ms()));
             match budget::wait(running.as_mut(), &mut callers).await {
-                // It has done nothing, so it may be sent again to those who still wait.
+                // The script did nothing, so it may be sent again for callers that still wait.
                 Some(Err(Error::CountersLate)) => callers.observe(),
                 Some(outcome) => break outcome,
                 None => {
-                    let timed_out = Err::<(), _>(calls.lanes.timed_out());
-                    calls.count_outcome(&timed_out);
-                    calls.lanes.discard_connection();
-                    spawn_worker(&calls, worker);
-                    return settle_late(&calls, &takes, callers, running).await;
+                    let timed_out = Err::<(), _>(runner.lanes.timed_out());
+                    runner.count_outcome(&timed_out);
+                    runner.lanes.discard_connection();
+                    spawn_worker(&runner, worker);
+                    return settle_late(&runner, &requests, callers, running).await;
                 }
             }
         };
-        calls.count_outcome(&outcome);
-        calls.answer(&takes, callers, outcome);
+        runner.count_outcome(&outcome);
+        runner.answer(&requests, callers, outcome);
     }
 }
 
-/// Goes on waiting for a reply, so that what it consumed and what was admitted meanwhile count once.
+/// Continues to wait for a reply, so that what it consumed and what was admitted in the meantime count once.
 async fn settle_late(
-    calls: &Arc<ScriptRunner>,
-    takes: &[ConsumeRequest],
+    runner: &Arc<ScriptRunner>,
+    requests: &[ConsumeRequest],
     callers: Callers,
     running: Pin<&mut impl Future<Output = Result<Vec<ConsumeReply>>>>,
 ) {
-    // A reply that is lost counts as one that consumed nothing: too much is held back then, and never too much let
-    // through.
+    // A lost reply counts as one that consumed nothing: that withholds too much, and never admits too much.
     let watch = Stopwatch::new();
     let executed = tokio::time::timeout(LATE_MAX, running).await.ok().and_then(Result::ok);
     tracing::debug!(
         executed = executed.is_some(),
-        "a reply came {} ms after its callers were sent away",
+        "received a reply {} ms after its callers timed out",
         watch.elapsed_ms()
     );
-    for (place, decided) in callers.unsettled {
-        if let Ok(admitted) = decided.await {
-            let executed = executed.as_ref().and_then(|all| all.get(place));
-            calls.outage.settle(&takes[place], executed, admitted);
+    for (index, decision) in callers.unsettled {
+        if let Ok(admitted) = decision.await {
+            let executed = executed.as_ref().and_then(|all| all.get(index));
+            runner.outage.settle(&requests[index], executed, admitted);
         }
     }
-    if !calls.breaker.is_open() {
-        calls.charge_due();
+    if !runner.breaker.is_open() {
+        runner.charge_due();
     }
 }
 
 impl ScriptRunner {
-    /// Answers those who still wait, and settles what others have decided meanwhile.
+    /// Replies to the callers that still wait, and reconciles the requests that were decided elsewhere.
     fn answer(
         self: &Arc<Self>,
-        takes: &[ConsumeRequest],
+        requests: &[ConsumeRequest],
         mut callers: Callers,
         outcome: Result<Vec<ConsumeReply>>,
     ) {
         let outcome = outcome.map_err(Arc::new);
-        callers.answer(|place| match &outcome {
-            Ok(all) => Ok(all[place].clone()),
+        callers.answer(|index| match &outcome {
+            Ok(all) => Ok(all[index].clone()),
             Err(cause) => Err(Error::Shared(cause.clone()).into()),
         });
-        for (place, decided) in callers.unsettled {
-            let (calls, take) = (self.clone(), takes[place].clone());
-            let executed = outcome.as_ref().ok().and_then(|all| all.get(place)).cloned();
+        for (index, decision) in callers.unsettled {
+            let (runner, request) = (self.clone(), requests[index].clone());
+            let executed = outcome.as_ref().ok().and_then(|all| all.get(index)).cloned();
             tokio::spawn(async move {
-                if let Ok(admitted) = decided.await {
-                    calls.outage.settle(&take, executed.as_ref(), admitted);
-                    calls.charge_due();
+                if let Ok(admitted) = decision.await {
+                    runner.outage.settle(&request, executed.as_ref(), admitted);
+                    runner.charge_due();
                 }
             });
         }
@@ -129,11 +128,11 @@ impl ScriptRunner {
         }
     }
 
-    /// Has what is due consumed in Redis, by one task at a time.
+    /// Sends due charges to Redis, in one task at a time.
     pub fn charge_due(self: &Arc<Self>) {
         if self.outage.is_charge_due() {
-            let calls = self.clone();
-            tokio::spawn(async move { calls.charge().await });
+            let runner = self.clone();
+            tokio::spawn(async move { runner.charge().await });
         }
     }
 
@@ -144,17 +143,17 @@ impl ScriptRunner {
             if charges.is_empty() {
                 return;
             }
-            // In a cluster a script touches one slot only.
+            // In a cluster a script accesses one slot only.
             let together = if self.lanes.is_cluster() { 1 } else { CHARGED_TOGETHER };
-            let sent = charges.chunks(together).map(|part| self.charge_now(part));
-            let outcomes = join_all(sent).await;
-            let mut refused = Vec::new();
+            let calls = charges.chunks(together).map(|chunk| self.charge_now(chunk));
+            let outcomes = join_all(calls).await;
+            let mut rejected = Vec::new();
             for (charges, outcome) in charges.chunks(together).zip(outcomes) {
                 match outcome {
-                    Ok(counted) => self.outage.charged(charges, &counted),
-                    // The server has refused it, so nothing was consumed.
+                    Ok(counts) => self.outage.charged(charges, &counts),
+                    // The server rejected the script, so nothing was consumed.
                     Err(Error::Counters(e)) if e.code().is_some() => {
-                        refused.extend_from_slice(charges);
+                        rejected.extend_from_slice(charges);
                     }
                     Err(cause) => {
                         tracing::warn!(error = %cause, "failed to charge {} windows", charges.len());
@@ -162,8 +161,8 @@ impl ScriptRunner {
                     }
                 }
             }
-            if !refused.is_empty() {
-                return self.outage.add(refused);
+            if !rejected.is_empty() {
+                return self.outage.add(rejected);
             }
         }
     }
@@ -175,51 +174,54 @@ impl ScriptRunner {
         let reply = tokio::time::timeout(LATE_MAX, charging).await;
         let reply = reply.unwrap_or_else(|_| Err(self.lanes.timed_out()))?;
         batch::read_counted(&reply, charges.len())
-            .ok_or_else(|| Error::Internal("the script's reply is too short".into()))
+            .ok_or_else(|| Error::Internal("the reply of the Redis script is too short".into()))
     }
 
     async fn run(
         &self,
-        takes: &[ConsumeRequest],
+        requests: &[ConsumeRequest],
         now: Option<Timestamp>,
         left_ms: i64,
     ) -> Result<Vec<ConsumeReply>> {
         if self.breaker.is_open() {
             return Err(Error::CountersAway);
         }
-        // What is put into a purse twice is given twice.
-        let again = if takes.iter().any(ConsumeRequest::fills) {
+        // A top-up that is applied twice grants its credits twice.
+        let retry_policy = if requests.iter().any(ConsumeRequest::fills) {
             RetryPolicy::Never
         } else {
             RetryPolicy::Once
         };
-        // What windows lose to a late reply is settled. What a purse loses is not.
-        let is_spent = takes.iter().any(|take| take.spend.is_some());
-        let beyond = if is_spent { Duration::ZERO } else { LATE_MAX };
-        let beyond_ms = i64::try_from(beyond.as_millis()).unwrap_or(0);
-        // The clocks of a cluster's masters differ, so there is no deadline that is right for all.
+        // Windows that lose a cost to a late reply are reconciled. A lease is not.
+        let is_spent = requests.iter().any(|request| request.spend.is_some());
+        let grace = if is_spent { Duration::ZERO } else { LATE_MAX };
+        let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(0);
+        // The clocks of a cluster's masters differ, so no deadline is right for all.
         let deadline = match now {
-            None if !self.lanes.is_cluster() => self.time.deadline_after_ms(left_ms + beyond_ms),
+            None if !self.lanes.is_cluster() => self.time.deadline_after_ms(left_ms + grace_ms),
             None | Some(_) => None,
         };
-        let arguments = |command: &mut Cmd| batch::encode_batch(command, takes, now, deadline);
-        let reply: Vec<u8> = self.lanes.run_to_end(&self.take, again, arguments).await?;
-        let answer = batch::decode_reply(takes, &reply)
-            .ok_or_else(|| Error::Internal("the script's reply is too short".into()))?;
-        let Some(taken) = answer.taken else {
-            self.time.reset(answer.at);
+        let arguments = |command: &mut Cmd| batch::encode_batch(command, requests, now, deadline);
+        let reply: Vec<u8> = self.lanes.run_to_end(&self.take, retry_policy, arguments).await?;
+        let batch_reply = batch::decode_reply(requests, &reply)
+            .ok_or_else(|| Error::Internal("the reply of the Redis script is too short".into()))?;
+        let Some(replies) = batch_reply.taken else {
+            self.time.reset(batch_reply.at);
             return Err(Error::CountersLate);
         };
-        self.time.record_reply(answer.at);
-        takes.iter().zip(&taken).for_each(|(take, taken)| self.outage.record(take, taken));
-        Ok(taken)
+        self.time.record_reply(batch_reply.at);
+        requests
+            .iter()
+            .zip(&replies)
+            .for_each(|(request, reply)| self.outage.record(request, reply));
+        Ok(replies)
     }
 
     pub async fn ping(&self) -> Result<()> {
         self.lanes.send::<String>(&redis::cmd("PING"), RetryPolicy::Once).await.map(drop)
     }
 
-    /// Whether Redis can be written: a replica answers a ping too.
+    /// Returns whether Redis accepts writes. A read-only replica would reply to a ping too.
     async fn probe(&self) -> bool {
         let mut command = redis::cmd("SET");
         command.arg(&self.probed).arg("").arg("PX").arg(1_000);
@@ -227,7 +229,7 @@ impl ScriptRunner {
         matches!(budget::within(PROBE_TIMEOUT, probing).await, Some(Ok(_)))
     }
 
-    /// The call's outcome, which the breaker hears of too.
+    /// Awaits a call and reports its outcome to the circuit breaker. Returns the outcome.
     pub async fn record_outcome<T>(
         self: &Arc<Self>,
         call: impl Future<Output = Result<T>>,
@@ -245,7 +247,7 @@ impl ScriptRunner {
             Err(cause) => {
                 self.failed.inc();
                 if self.breaker.failed() {
-                    tracing::warn!(error = %cause, "Redis is given up until it answers: {cause}");
+                    tracing::warn!(error = %cause, "opened the Redis circuit breaker: {cause}");
                     tokio::spawn(probe(self.clone()));
                 }
             }
@@ -253,17 +255,17 @@ impl ScriptRunner {
     }
 }
 
-/// Asks until Redis answers, and charges what is due before it is asked for anything else.
-async fn probe(calls: Arc<ScriptRunner>) {
-    while !calls.probe().await {
-        calls.lanes.discard_connection();
+/// Probes Redis until it replies, then sends due charges before any other request, and closes the circuit breaker.
+async fn probe(runner: Arc<ScriptRunner>) {
+    while !runner.probe().await {
+        runner.lanes.discard_connection();
         tokio::time::sleep(PROBE_PAUSE).await;
     }
     let charging = tokio::spawn({
-        let calls = calls.clone();
-        async move { calls.charge().await }
+        let runner = runner.clone();
+        async move { runner.charge().await }
     });
     let _ = tokio::time::timeout(CHARGE_FIRST_MAX, charging).await;
-    calls.breaker.close();
-    tracing::info!("Redis answers again");
+    runner.breaker.close();
+    tracing::info!("closed the Redis circuit breaker");
 }

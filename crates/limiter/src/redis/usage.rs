@@ -1,4 +1,4 @@
-//! The usage of recently used windows as Redis last told this replica, in a table of fixed size.
+//! Stores the last usage that Redis reported to this replica for recently used windows, in a table of fixed size.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ const NUMBER_BITS: u32 = 8;
 const USED_MAX: u64 = (1 << USED_BITS) - 1;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
-/// Each slot holds one window: 16 bits of the hash of its name, 8 bits of its number, 40 bits of its usage. A window
-/// that loses its slot to another one is unknown, and so is bounded by its limit alone. A number that comes again after
-/// 256 windows leaves less than there is.
+/// A table of the last usage of windows. Each slot holds one window: 16 bits of the hash of its name, 8 bits of its
+/// number, 40 bits of its usage. A window that loses its slot to another one is unknown, and so is bounded by its limit
+/// alone. A number that repeats after 256 windows yields less than what remains.
 pub struct LastUsage {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
@@ -29,11 +29,11 @@ impl LastUsage {
 
     fn slot(&self, name: &str) -> (&AtomicU64, u64) {
         let hash = self.hasher.hash_one(name);
-        let place = usize::try_from(hash & (SLOTS as u64 - 1)).unwrap_or(0);
-        (&self.slots[place], hash >> (USED_BITS + NUMBER_BITS))
+        let index = usize::try_from(hash & (SLOTS as u64 - 1)).unwrap_or(0);
+        (&self.slots[index], hash >> (USED_BITS + NUMBER_BITS))
     }
 
-    /// Records what counted against the limit of a window after a reply.
+    /// Records the amount that counted against the limit of a window after a reply.
     pub fn record(&self, name: &str, number: i64, used: i64) {
         let (slot, tag) = self.slot(name);
         let number = number.unsigned_abs() & NUMBER_MASK;
@@ -42,8 +42,8 @@ impl LastUsage {
         slot.store(value, Ordering::Relaxed);
     }
 
-    /// Returns what counted against the limit of a window at the last reply; of the window before, the share that still
-    /// counts. `None`: it is not known.
+    /// Returns the amount that counted against the limit of a window at the last reply; of the previous window, the
+    /// share that still counts. Returns `None` if it is unknown.
     pub fn find(&self, window: &Window, now: Timestamp) -> Option<i64> {
         let (slot, tag) = self.slot(&window.key);
         let value = slot.load(Ordering::Relaxed);
@@ -70,7 +70,7 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     #[test]
-    fn find_returns_share_of_the_window_before_and_nothing_older() {
+    fn find_returns_share_of_previous_window_and_nothing_older() {
         let usage = LastUsage::new();
         let window = Window::new("a", 10, MINUTE, 1);
         let found = |ms| usage.find(&window, Timestamp(ms));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn record_keeps_the_largest_usage_when_it_does_not_fit() {
+    fn record_stores_maximum_usage_when_it_does_not_fit() {
         let usage = LastUsage::new();
         let window = Window::new("a", i64::MAX, MINUTE, 1);
 
