@@ -1,4 +1,4 @@
-//! The role of Postgres that answers analytics queries: what it is allowed to read, and what it should not be.
+//! Manages the Postgres role that runs analytics queries: what it is allowed to read, and what it should not be.
 
 use foundation::error::Result;
 use foundation::model::EventKind;
@@ -7,20 +7,20 @@ use sqlx::{AssertSqlSafe, PgPool, query, query_as, query_scalar};
 use super::EventStore;
 use super::events::{EventDatabase, SCHEMA};
 
-/// What a role can do, as far as it matters for analytics queries.
+/// The privileges of a role that matter for analytics queries.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct AnalyticsRole {
     pub name: String,
     pub is_superuser: bool,
-    /// Whether it could read or change anything but events.
+    /// Whether it can read or change anything but events.
     pub reads_other_tables: bool,
     pub writes_events: bool,
-    /// How much one of its queries may put on disk. `-1`: any amount.
+    /// How much one of its queries may write to disk. `-1`: any amount.
     pub temp_file_limit: String,
 }
 
 impl EventStore {
-    /// Lets the role that answers analytics queries read the tables that these are about, where it cannot yet.
+    /// Grants the role that runs analytics queries access to the tables that it reads, if it does not have it.
     pub async fn grant_analytics(&self) -> Result<()> {
         let EventDatabase::Postgres { write, ask, .. } = &self.tables else { return Ok(()) };
         let (write, ask) = (&write.get(), &ask.get());
@@ -43,7 +43,7 @@ impl EventStore {
         Ok(())
     }
 
-    /// The role that answers analytics queries. Absent: they are not answered by Postgres.
+    /// Returns the role that runs analytics queries, or `None` if Postgres does not run them.
     pub async fn analytics_role(&self) -> Result<Option<AnalyticsRole>> {
         let EventDatabase::Postgres { ask, .. } = &self.tables else { return Ok(None) };
         let sql = "
@@ -62,13 +62,13 @@ impl EventStore {
     }
 }
 
-/// Those behind the public tables.
+/// Returns the tables behind the public tables.
 fn tables() -> Vec<String> {
     let of_kind = |kind: EventKind| {
         let raw = kind.table();
-        let sums = ["minute", "hour", "day", "month"].map(|unit| format!("{raw}_per_{unit}"));
+        let rollups = ["minute", "hour", "day", "month"].map(|unit| format!("{raw}_per_{unit}"));
         let series = format!("{}_series", raw.trim_end_matches('s'));
-        sums.into_iter().chain([raw.to_owned(), series])
+        rollups.into_iter().chain([raw.to_owned(), series])
     };
     EventKind::ALL.into_iter().flat_map(of_kind).chain(["batches".to_owned()]).collect()
 }
@@ -78,7 +78,7 @@ async fn may_use_schema(pool: &PgPool, role: &str) -> Result<bool> {
     Ok(query_scalar(sql).bind(role).bind(SCHEMA).fetch_one(pool).await?)
 }
 
-/// `what` and `on` are words of ours; the role's name is quoted by Postgres.
+/// Grants a privilege. `what` and `on` are words of this program; Postgres quotes the name of the role.
 async fn grant(pool: &PgPool, what: &str, on: &str, role: &str) -> Result<()> {
     let sql =
         "SELECT format('GRANT %s %s TO %I', CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT))";

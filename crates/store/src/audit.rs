@@ -1,4 +1,4 @@
-//! What is kept of who did what.
+//! Defines reads and writes of the audit log.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -7,7 +7,7 @@ use foundation::id::{AuditId, CorrelationId, WorkspaceId};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What all audit entries of one act share.
+/// The data that all entries of one audit group share.
 #[derive(Debug)]
 pub struct AuditContext<'a> {
     pub workspace_id: &'a WorkspaceId,
@@ -20,41 +20,41 @@ pub struct AuditContext<'a> {
     pub user_agent: Option<&'a str>,
 }
 
-/// An audit entry as it is written.
+/// An audit entry to insert.
 #[derive(Debug, Serialize)]
 pub struct AuditEntry {
     pub id: AuditId,
     pub event: &'static str,
-    /// A list of what it was done to.
+    /// The targets, a JSON list.
     pub targets: Value,
-    /// The fields that it changed, as JSON, as they were. Absent: there was nothing before.
+    /// The changed fields before the change, as JSON. `None` if the entity did not exist before.
     pub before: Option<String>,
-    /// As they became. Absent: there was nothing after it.
+    /// The changed fields after the change, as JSON. `None` if the entity no longer exists.
     pub after: Option<String>,
-    /// The entry that it undid.
+    /// The entry that this one undid.
     pub undoes: Option<AuditId>,
 }
 
-/// Which entries of the audit log are read.
+/// Selects entries of the audit log.
 #[derive(Debug, Default)]
 pub struct AuditFilter {
-    /// Only those before this entry, by its id.
+    /// Only entries before the entry with this id.
     pub before: Option<String>,
-    /// Only those of this event.
+    /// Only entries of this event.
     pub event: Option<String>,
-    /// Only those that this actor left, by its id or name.
+    /// Only entries of the actor with this id or name.
     pub actor: Option<String>,
-    /// Only those about the thing of this id or name.
+    /// Only entries with a target of this id or name.
     pub about: Option<String>,
-    /// Only those from this moment on.
+    /// Only entries at or after this time.
     pub from: Option<Timestamp>,
-    /// Only those before this moment.
+    /// Only entries before this time.
     pub until: Option<Timestamp>,
-    /// How many at most.
+    /// The maximum number of entries.
     pub limit: i64,
 }
 
-/// An audit entry as it is kept.
+/// A stored audit entry.
 #[derive(Debug, sqlx::FromRow)]
 pub struct StoredEntry {
     pub id: String,
@@ -65,32 +65,32 @@ pub struct StoredEntry {
     pub actor_name: Option<String>,
     pub remote_address: Option<String>,
     pub user_agent: Option<String>,
-    /// A list in JSON.
+    /// The targets, a JSON list.
     pub targets: String,
     pub correlation_id: Option<String>,
-    /// The fields that it changed, as JSON, as they were and as they became.
+    /// The changed fields before and after the change, as JSON.
     pub before: Option<String>,
     pub after: Option<String>,
-    /// The entry that it undid.
+    /// The entry that this one undid.
     pub undoes: Option<String>,
-    /// The entry that undid it.
+    /// The entry that undid this one.
     pub undone_by: Option<String>,
 }
 
 #[async_trait]
 pub trait AuditReads: Send {
-    /// Entries of a workspace's audit log, the latest first.
+    /// Returns entries of the audit log of a workspace, the latest first.
     async fn audit_entries(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &AuditFilter,
+        filter: &AuditFilter,
     ) -> Result<Vec<StoredEntry>>;
     async fn audit_entry(
         &mut self,
         workspace: &WorkspaceId,
         id: &AuditId,
     ) -> Result<Option<StoredEntry>>;
-    /// The entries of one act, which are of one moment, in the order in which they were left.
+    /// Returns the entries of one audit group, which have the same time, in the order in which they were created.
     async fn list_audit_group(
         &mut self,
         workspace: &WorkspaceId,
@@ -101,5 +101,9 @@ pub trait AuditReads: Send {
 
 #[async_trait]
 pub trait AuditWrites: AuditReads {
-    async fn insert_audit(&mut self, act: &AuditContext<'_>, entries: &[AuditEntry]) -> Result<()>;
+    async fn insert_audit(
+        &mut self,
+        context: &AuditContext<'_>,
+        entries: &[AuditEntry],
+    ) -> Result<()>;
 }

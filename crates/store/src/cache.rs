@@ -1,7 +1,7 @@
-//! What has been read and is still true: rows by name, read once however many ask at once.
+//! Caches rows by name and returns them while they are fresh. Concurrent readers of one name share one load.
 //!
-//! Errors are never kept. What is not there is remembered for two seconds, in a small cache of its
-//! own that a flood of unknown names cannot push the real rows out of.
+//! Errors are never cached. The absence of a row is cached for two seconds, in a small cache of its own, so that a
+//! flood of unknown names cannot evict existing rows.
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
@@ -15,7 +15,7 @@ use foundation::traces;
 
 use super::freshness::{CacheTag, Freshness, ReadVersion, VersionSlot};
 
-/// A row, or something made of rows, and what it depends on.
+/// A cached row, or a value computed from rows, with the version slots of its cache tags.
 #[derive(Debug)]
 pub struct Cached<T> {
     pub value: T,
@@ -24,36 +24,41 @@ pub struct Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// `stamp` was taken before the first read; `subjects` are all that `value` was made from.
-    pub fn new(value: T, stamp: ReadVersion, subjects: impl IntoIterator<Item = CacheTag>) -> Self {
-        Self { value, stamp, places: subjects.into_iter().map(|s| VersionSlot::of(&s)).collect() }
+    /// Creates an entry. `version` must be taken before the first read. `tags` name every entity from which `value`
+    /// was computed.
+    pub fn new(value: T, version: ReadVersion, tags: impl IntoIterator<Item = CacheTag>) -> Self {
+        Self {
+            value,
+            stamp: version,
+            places: tags.into_iter().map(|tag| VersionSlot::of(&tag)).collect(),
+        }
     }
 }
 
-/// How long it is remembered that something is not there.
+/// The time for which the absence of a row is cached.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 const ABSENT_MAX: u64 = 100_000;
-/// How often a load that others share is tried. One that began before a change is stale on arrival;
-/// where changes come faster than that, the caller reads for itself: what it reads after it was
-/// asked is no older than the question.
+/// The number of attempts of a shared load. A load that began before a change is stale when it completes. If changes
+/// arrive faster than that, the caller loads for itself: data read after its request began is new enough for the
+/// caller.
 const SHARED_ATTEMPTS: u8 = 3;
 
-/// The rows asked for lately, each at the one place that its name allows. It spares the cache's own
-/// bookkeeping, which costs more than everything else that a verification looks up.
+/// Stores recently used rows, each in the one slot that its name hashes to. It avoids the bookkeeping of the main
+/// cache, which costs more than everything else that a verification looks up.
 struct DirectMappedCache<K, T>(Box<[Slot<K, T>]>);
 
-/// A row and its name.
+/// A slot with a row and its name.
 type Slot<K, T> = ArcSwapOption<(K, Arc<Cached<T>>)>;
 
 impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
-    fn new(places: usize) -> Self {
-        Self((0..places).map(|_| ArcSwapOption::empty()).collect())
+    fn new(slots: usize) -> Self {
+        Self((0..slots).map(|_| ArcSwapOption::empty()).collect())
     }
 
     fn place(&self, name: &K) -> Option<&Slot<K, T>> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        let places = u64::try_from(self.0.len()).ok().filter(|places| *places > 0)?;
-        self.0.get(usize::try_from(hash % places).ok()?)
+        let slots = u64::try_from(self.0.len()).ok().filter(|slots| *slots > 0)?;
+        self.0.get(usize::try_from(hash % slots).ok()?)
     }
 
     fn get(&self, name: &K) -> Option<Arc<Cached<T>>> {
@@ -62,20 +67,20 @@ impl<K: Hash + Eq + Clone, T> DirectMappedCache<K, T> {
     }
 
     fn put(&self, name: &K, row: &Arc<Cached<T>>) {
-        if let Some(place) = self.place(name) {
-            place.store(Some(Arc::new((name.clone(), row.clone()))));
+        if let Some(slot) = self.place(name) {
+            slot.store(Some(Arc::new((name.clone(), row.clone()))));
         }
     }
 }
 
-/// A cache of one kind of row.
+/// A cache of rows of one type.
 pub struct RowCache<K, T> {
     freshness: Arc<Freshness>,
     front: DirectMappedCache<K, T>,
     present: moka::future::Cache<K, Arc<Cached<T>>>,
     absent: moka::sync::Cache<K, ReadVersion>,
     loads: Counter,
-    /// What a row of this name would be called when it is made, where others can tell.
+    /// Returns the cache tag of a row that is created with this name, if the name determines it.
     newcomer: fn(&K) -> Option<CacheTag>,
 }
 
@@ -108,8 +113,8 @@ where
         self.freshness.is_fresh(row.stamp, &row.places)
     }
 
-    /// The row of this name, from the cache or by `load`, which is given the stamp that its result is
-    /// to carry. One load runs for all who ask at once.
+    /// Returns the row of this name from the cache or by `load`, which receives the read version that its result must
+    /// carry. Concurrent calls share one load.
     pub async fn get<L, F>(&self, name: &K, load: L) -> Result<Option<Arc<Cached<T>>>>
     where
         L: Fn(ReadVersion) -> F,
@@ -117,12 +122,13 @@ where
     {
         match self.front.get(name).filter(|row| self.is_fresh(row)) {
             Some(row) => Ok(Some(row)),
-            // Boxed: a hit, which is what nearly every call is, does not carry the rest around.
+            // Boxed, so that a hit, which nearly every call is, does not carry the state of the load.
             None => Box::pin(self.find(name, load)).await,
         }
     }
 
-    /// What is known of this name without a load: the row, or that there is none. `None`: nothing.
+    /// Returns the cached result for this name without a load: the row, or `Some(None)` for a row known to be absent.
+    /// `None` means that a load is needed.
     pub async fn peek(&self, name: &K) -> Option<Option<Arc<Cached<T>>>> {
         if let Some(row) = self.front.get(name).filter(|row| self.is_fresh(row)) {
             return Some(Some(row));
@@ -143,7 +149,7 @@ where
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
         match self.peek(name).await {
-            Some(known) => Ok(known),
+            Some(cached) => Ok(cached),
             None => self.load(name, load).await,
         }
     }
@@ -156,15 +162,16 @@ where
         for _ in 0..SHARED_ATTEMPTS {
             let stale = self.take_stale(name).await;
             let loaded = self.present.try_get_with_by_ref(name, self.load_once(&load)).await;
-            match loaded.map_err(|missing| (*missing).clone()) {
+            match loaded.map_err(|error| (*error).clone()) {
                 Ok(row) if self.is_fresh(&row) => return Ok(Some(row)),
-                Err(LoadError::Absent(stamp)) if self.is_still_absent(name, stamp) => {
-                    self.absent.insert(name.clone(), stamp);
+                Err(LoadError::Absent(version)) if self.is_still_absent(name, version) => {
+                    self.absent.insert(name.clone(), version);
                     return Ok(None);
                 }
                 Ok(_) | Err(LoadError::Absent(_)) => {}
                 Err(LoadError::Failed(cause)) => {
-                    // What is not trusted without the database may be trusted again when its change is undone.
+                    // A row that is not trusted while the database is unreachable becomes trusted again if the
+                    // pending change to it is rolled back.
                     if let Some(row) = stale {
                         self.present.entry_by_ref(name).or_insert(row).await;
                     }
@@ -184,16 +191,16 @@ where
         L: Fn(ReadVersion) -> F,
         F: Future<Output = Result<Option<Cached<T>>>> + Send,
     {
-        let stamp = self.freshness.read_version();
+        let version = self.freshness.read_version();
         self.loads.inc();
-        match traces::step("database.load", load(stamp)).await {
+        match traces::step("database.load", load(version)).await {
             Ok(Some(row)) => Ok(Arc::new(row)),
-            Ok(None) => Err(LoadError::Absent(stamp)),
+            Ok(None) => Err(LoadError::Absent(version)),
             Err(cause) => Err(LoadError::Failed(Arc::new(cause))),
         }
     }
 
-    /// Removes the row, and gives it back, unless somebody has put a fresh one there meanwhile.
+    /// Removes and returns the row, unless another caller has replaced it with a fresh one.
     async fn take_stale(&self, name: &K) -> Option<Arc<Cached<T>>> {
         use moka::ops::compute::{CompResult, Op};
         let found = self
@@ -211,14 +218,14 @@ where
     }
 
     fn is_known_absent(&self, name: &K) -> bool {
-        self.absent.get(name).is_some_and(|stamp| self.is_still_absent(name, stamp))
+        self.absent.get(name).is_some_and(|version| self.is_still_absent(name, version))
     }
 
-    /// Whether no row of this name has been made since `stamp`.
-    fn is_still_absent(&self, name: &K, stamp: ReadVersion) -> bool {
-        let own = (self.newcomer)(name);
-        let places: Vec<_> = own.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::of).collect();
-        self.freshness.is_fresh(stamp, &places)
+    /// Returns whether no row of this name has been created since `version`.
+    fn is_still_absent(&self, name: &K, version: ReadVersion) -> bool {
+        let tag = (self.newcomer)(name);
+        let slots: Vec<_> = tag.iter().chain([&CacheTag::NewKeys]).map(VersionSlot::of).collect();
+        self.freshness.is_fresh(version, &slots)
     }
 }
 

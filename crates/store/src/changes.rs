@@ -1,40 +1,41 @@
-//! The change log, and how far each replica relies on it.
+//! Defines reads and writes of the change log, and of the replicas that rely on announcements.
 
 use async_trait::async_trait;
 use foundation::error::Result;
 
-/// How many rows of the change log are read at once.
+/// The maximum number of rows of the change log that one read returns.
 pub const PAGE_ROWS: usize = 10_000;
 
 /// A row of the change log.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ChangeRow {
-    /// Its position in the log.
+    /// The position in the log.
     pub seq: i64,
-    /// The database's own time, in unix milliseconds.
+    /// The time of the database's clock, in Unix milliseconds.
     pub at: i64,
     pub subject: String,
 }
 
-/// How the database stood when a reading of the change log began.
+/// The state of the database when a read of the change log began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, sqlx::FromRow)]
 pub struct LogHead {
-    /// The database's own time, in unix milliseconds.
+    /// The time of the database's clock, in Unix milliseconds.
     pub now: i64,
-    /// The last position that was given out, committed or not; 0: none was.
+    /// The last assigned position, committed or not. 0 if none was assigned.
     pub top: i64,
-    /// Every transaction below this one that may have written into the change log has ended, and what it has committed is
-    /// seen.
+    /// Every transaction with a smaller number that may have written to the change log has ended, and its committed
+    /// rows are visible.
     pub ended_below: i64,
-    /// Transactions that begin later have a number of at least this.
+    /// Transactions that begin later have at least this number.
     pub next: i64,
-    /// The position from which on rows are younger than a minute, less one.
+    /// The position before the first row that is less than a minute old.
     pub settled: i64,
-    /// What the reader's own row says it relies on. Absent: it has none, or one of a version before this.
+    /// The announcements that the reader relies on, according to its own row. `None` if it has no row, or one written
+    /// by an older version.
     pub feed: Option<String>,
-    /// When the reader's own row was last renewed.
+    /// The time at which the reader's own row was last renewed.
     pub seen_at: Option<i64>,
-    /// Whether a replica of a version before this, which announces nothing, was there lately.
+    /// Whether a replica of an older version, which sends no announcements, was registered within the last minute.
     pub has_older_replicas: bool,
 }
 
@@ -42,7 +43,7 @@ pub struct LogHead {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogPage {
     pub head: LogHead,
-    /// In order; fewer than [`PAGE_ROWS`] at the end of the log.
+    /// The rows by position. Fewer than [`PAGE_ROWS`] at the end of the log.
     pub rows: Vec<ChangeRow>,
 }
 
@@ -51,27 +52,28 @@ pub struct LogPage {
 pub struct RegisteredReplica {
     pub id: String,
     pub started_at: i64,
-    /// How many milliseconds ago it last registered.
+    /// The milliseconds since its last registration.
     pub seen_ms_ago: i64,
-    /// As in [`LogHead::feed`]; absent: of a version before this.
+    /// The announcements that it relies on, as in [`LogHead::feed`]. `None` if it is of an older version.
     pub feed: Option<String>,
-    /// For how many more milliseconds it may rely on announcements without the database.
+    /// The milliseconds for which it may still rely on announcements without the database.
     pub grace_left_ms: i64,
 }
 
 #[async_trait]
 pub trait ChangeReads: Send {
-    /// The rows after a position, and how the database stands; `replica` is the reader.
+    /// Returns the rows after a position, and the state of the database. `replica` is the reader.
     async fn log_page(&mut self, after: i64, replica: &str) -> Result<LogPage>;
-    /// Every transaction below this one that has written into the change log has ended, and what it has committed is
-    /// seen by the statements after this one.
+    /// Returns a transaction number: every transaction with a smaller one that has written to the change log has
+    /// ended, and its committed rows are visible to the following statements.
     async fn writers_ended_below(&mut self) -> Result<i64>;
-    /// The rows at these positions, each range with its ends; up to [`PAGE_ROWS`], in order.
+    /// Returns the rows in these ranges of positions, both ends included, up to [`PAGE_ROWS`] by position.
     async fn changes_within(&mut self, ranges: &[(i64, i64)]) -> Result<Vec<ChangeRow>>;
-    /// Those of these positions that hold a row.
+    /// Returns those of these positions that contain a row.
     async fn changes_among(&mut self, positions: &[i64]) -> Result<Vec<i64>>;
-    /// The replicas, but for `writer`, that may rely on announcements and have not got this one: it was made in the feed
-    /// of the era `era` (empty: it could not be made), and is the intent `intent` of the change log.
+    /// Returns the replicas other than `writer` that may rely on announcements and have not received this one. It was
+    /// sent in the feed of the era `era`, which is empty if it could not be sent, and is the intent `intent` of the
+    /// change log.
     async fn unreached_replicas(
         &mut self,
         writer: &str,
@@ -79,7 +81,7 @@ pub trait ChangeReads: Send {
         intent: i64,
         grace_ms: i64,
     ) -> Result<Vec<String>>;
-    /// Registered replicas, the last one seen first; up to `max`.
+    /// Returns up to `max` registered replicas, the most recently seen first.
     async fn registered_replicas(
         &mut self,
         grace_ms: i64,
@@ -89,14 +91,15 @@ pub trait ChangeReads: Send {
 
 #[async_trait]
 pub trait ChangeWrites: ChangeReads {
-    /// Logs these; the first position.
-    async fn insert_changes(&mut self, subjects: &[String]) -> Result<i64>;
-    /// Says that a replica has read these intents.
+    /// Inserts changes of these cache tags into the log. Returns the first position.
+    async fn insert_changes(&mut self, tags: &[String]) -> Result<i64>;
+    /// Records that a replica has read these intents.
     async fn acknowledge_intents(&mut self, replica: &str, intents: &[i64]) -> Result<()>;
-    /// Says which announcements a replica relies on, and how long without the database.
+    /// Records the announcements that a replica relies on, and for how long it may do so without the database.
     async fn set_replica_feed(&mut self, replica: &str, feed: &str, grace_ms: i64) -> Result<()>;
-    /// Says that a replica relies on no announcements any more; whether there is one of this id.
+    /// Records that a replica no longer relies on announcements. Returns whether the replica exists.
     async fn forget_replica(&mut self, replica: &str) -> Result<bool>;
-    /// Forgets changes, and what was kept beside them, of more than a day ago.
+    /// Deletes up to `max` changes, acknowledgements and stored replies each that are more than a day old. Returns
+    /// the largest of the three counts.
     async fn prune_changes(&mut self, max: i64) -> Result<u64>;
 }

@@ -1,4 +1,4 @@
-//! The database that Keyward decides by: how it is opened, migrated, read and written.
+//! Opens, migrates, reads and writes the main database, which does not contain the analytics events.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::tx::Inner;
 use super::writer::Writer;
 use super::{POSTGRES, Reader, SQLITE, SchemaError, Tx, postgres, sqlite};
 
-/// What asking the database comes to, if that takes no longer than this.
-pub async fn bounded<T>(time: Duration, asking: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(time, asking).await.unwrap_or(Err(Error::StoreTimeout(time.as_secs())))
+/// Awaits a database call. Fails with [`Error::StoreTimeout`] if it takes longer than `time`.
+pub async fn bounded<T>(time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(time, call).await.unwrap_or(Err(Error::StoreTimeout(time.as_secs())))
 }
 
 /// The database: Postgres, or one SQLite file.
@@ -23,38 +23,38 @@ pub async fn bounded<T>(time: Duration, asking: impl Future<Output = Result<T>>)
 pub enum Store {
     Postgres {
         pool: Arc<Pool>,
-        /// Connections that only the change feed and the presence of the replica use.
+        /// Connections reserved for the change feed and the heartbeats of the replica.
         reserved: Arc<Pool>,
     },
     Sqlite {
-        /// Connections that read.
+        /// Connections for reads.
         pool: SqlitePool,
-        /// Absent: the file is only looked at.
+        /// `None` if the file was opened read-only.
         writer: Option<Writer>,
     },
 }
 
 impl Store {
-    /// Waits until Postgres lets a connection in; fails at once where it refuses one.
+    /// Waits until Postgres accepts a connection. Fails at once if Postgres rejects it.
     pub async fn wait_until_reachable(url: &str, within: Duration) -> Result<()> {
         Ok(postgres::reach(url, within).await?)
     }
 
-    /// Connects to Postgres; fails within three seconds when it is not there.
+    /// Connects to Postgres. Fails within three seconds if Postgres is unreachable.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
         let reserved = Arc::new(postgres::reserved_pool(url)?);
         let pool = Arc::new(postgres::connect(url, connections_max).await?);
         Ok(Self::Postgres { pool, reserved })
     }
 
-    /// Opens the file, and makes it when there is none.
+    /// Opens the file. Creates it if it does not exist.
     pub async fn open(path: &Path) -> Result<Self> {
         let options = sqlite::options(path);
         let pool = sqlite::open(options.clone()).await?;
         Ok(Self::Sqlite { pool, writer: Some(Writer::start(options)) })
     }
 
-    /// Brings the schema up to date. Several replicas may call it at once, and others use it meanwhile.
+    /// Migrates the schema. Several replicas may call it at the same time, while others use the database.
     pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
         if self.schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// A connection that only reads.
+    /// Returns a connection for reads.
     pub async fn read(&self) -> Result<Reader> {
         Ok(match self {
             Self::Postgres { pool, .. } => Reader::Postgres(pool.get().acquire().await?),
@@ -83,7 +83,7 @@ impl Store {
         })
     }
 
-    /// As [`Store::read`], on a connection that nothing but the change feed and the presence of the replica uses.
+    /// Returns a connection for reads that is reserved for the change feed and the heartbeats of the replica.
     pub async fn read_reserved(&self) -> Result<Reader> {
         match self {
             Self::Postgres { reserved, .. } => {
@@ -102,18 +102,18 @@ impl Store {
         Ok(tx)
     }
 
-    /// The writer of the file of an embedded server.
+    /// Returns the writer of the SQLite file of an embedded server.
     pub(super) fn writer(&self) -> Result<&Writer> {
         match self {
             Self::Sqlite { writer: Some(writer), .. } => Ok(writer),
             Self::Sqlite { writer: None, .. } => {
-                Err(Error::Internal("this database was opened to be looked at".into()))
+                Err(Error::Internal("this database was opened read-only".into()))
             }
             Self::Postgres { .. } => Err(Error::Internal("Postgres has no single writer".into())),
         }
     }
 
-    /// As [`Store::begin`], on a connection that nothing but the change feed and the presence of the replica uses.
+    /// Begins a transaction on a connection that is reserved for the change feed and the heartbeats of the replica.
     pub async fn begin_reserved(&self) -> Result<Tx> {
         match self {
             Self::Postgres { reserved, .. } => {
@@ -123,7 +123,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::begin`]; in Postgres no statement waits longer than this for a lock, and one that rests for a second ends.
+    /// Begins a transaction. In Postgres, no statement waits longer than `within` for a lock, and the transaction
+    /// ends when it is idle for a second.
     pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
         match self {
             Self::Postgres { pool, .. } => {
@@ -133,17 +134,17 @@ impl Store {
         }
     }
 
-    /// How many connections are in use, and how many are not.
+    /// Returns the numbers of connections in use and idle.
     pub fn connections(&self) -> (u32, u32) {
-        let (all, idle) = match self {
+        let (total, idle) = match self {
             Self::Postgres { pool, .. } => (pool.get().size(), pool.get().num_idle()),
             Self::Sqlite { pool, .. } => (pool.size(), pool.num_idle()),
         };
-        let idle = u32::try_from(idle).unwrap_or(all).min(all);
-        (all - idle, idle)
+        let idle = u32::try_from(idle).unwrap_or(total).min(total);
+        (total - idle, idle)
     }
 
-    /// Has other connections take the place of all, once Postgres lets one in. Fails where it refuses one.
+    /// Replaces all connections once Postgres accepts a new one. Fails if Postgres rejects it.
     pub async fn reconnect(&self) -> Result<()> {
         if let Self::Postgres { pool, reserved } = self {
             pool.reach().await?;
@@ -153,7 +154,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits for what is under way and closes every connection.
+    /// Waits for calls in progress and closes every connection.
     pub async fn close(&self) {
         match self {
             Self::Postgres { pool, reserved } => {

@@ -1,7 +1,7 @@
-//! What happened: events, and their sums per minute, hour, day and month, in tables of their own.
+//! Stores analytics events, and their rollups per minute, hour, day and month, in tables of their own.
 //!
-//! They are not what Keyward decides by. So they have connections of their own, in an embedded server a file of their
-//! own too: nothing that is verified or changed ever waits for them.
+//! No decision depends on them. So they have connections of their own, and on an embedded server a file of their
+//! own: no verification or change ever waits for them.
 
 mod batch;
 mod rollups;
@@ -30,7 +30,7 @@ use super::recent::RecentReads;
 use super::schema::{self, Plan};
 use super::{SchemaError, partitions, postgres, sqlite};
 
-/// Where the tables are in Postgres.
+/// The schema that contains the tables in Postgres.
 pub const SCHEMA: &str = "keyward_events";
 
 pub(super) static POSTGRES: Migrator = sqlx::migrate!("../../migrations/events/postgres");
@@ -38,52 +38,56 @@ pub(super) static SQLITE: Migrator = sqlx::migrate!("../../migrations/events/sql
 
 #[async_trait]
 pub trait EventReads: RecentReads {
-    /// What events came to by API or namespace; there as soon as the events are.
-    async fn totals(&mut self, wanted: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
-    /// What verifications came to, those that have not been summed up yet among them.
-    async fn verification_sums(&mut self, wanted: &RollupFilter<'_>) -> Result<Vec<RollupRow>>;
+    /// Returns the totals of events by API or namespace, which include an event as soon as it is written.
+    async fn totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>>;
+    /// Returns the rollups of verifications, including those that are not rolled up yet.
+    async fn verification_sums(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>>;
 }
 
 #[async_trait]
 pub trait EventWrites: DeliveryWrites {
-    /// Writes what a replica has seen, and adds it to the totals; nothing, where a batch of this name is there. The
-    /// number of the batch.
+    /// Inserts the events of a replica, and adds them to the totals. Does nothing if a batch with this name exists.
+    /// Returns the id of the batch.
     async fn insert_batch(&mut self, batch: &Batch, now: Timestamp) -> Result<BatchId>;
-    /// Those of the batches that have not been summed up. They are locked.
+    /// Locks those of the batches that are not rolled up, and returns them.
     async fn lock_pending_batches(&mut self, batches: &[BatchId]) -> Result<Vec<BatchId>>;
-    /// Up to `max` batches that were written before a moment and have not been summed up. They are locked.
+    /// Locks up to `max` batches that were written before a time and are not rolled up, and returns them.
     async fn lock_overdue_batches(&mut self, before: Timestamp, max: usize)
     -> Result<Vec<BatchId>>;
-    /// What is to be summed up of the events of batches.
+    /// Returns the amounts to roll up from the events of batches.
     async fn events_of(
         &mut self,
         kind: EventKind,
         batches: &[BatchId],
     ) -> Result<Vec<EventAmounts>>;
-    /// Adds to the sums of a unit. `sums` are in order.
+    /// Adds to the rollups of a unit. `rollups` are in order.
     async fn add_sums(
         &mut self,
         kind: EventKind,
         unit: RollupUnit,
-        sums: &[SeriesRollup],
+        rollups: &[SeriesRollup],
     ) -> Result<()>;
     async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()>;
-    /// Forgets what is older than it is kept, apart from whole partitions.
-    async fn forget(&mut self, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()>;
-    /// Forgets batches of before one moment that have been summed up, and series that have not been written to since
-    /// another.
+    /// Deletes data past its retention, apart from whole partitions.
+    async fn forget(
+        &mut self,
+        kind: EventKind,
+        retention: &Retention,
+        now: Timestamp,
+    ) -> Result<()>;
+    /// Deletes batches before one time that are rolled up, and series that were last written to before another.
     async fn forget_names(&mut self, batches: Timestamp, series: Timestamp) -> Result<()>;
 }
 
-/// The database of events: a schema of its own in Postgres, or a file of its own. It is opened when it is first
-/// needed. Where there is a ClickHouse, events only pass through it, and are read there.
+/// The event database: a schema of its own in Postgres, or a file of its own. It is opened when it is first used. If
+/// ClickHouse is configured, events only pass through it, and are read in ClickHouse.
 #[derive(Debug, Clone)]
 pub struct EventStore {
     pub tables: EventDatabase,
     clickhouse: Option<ClickHouse>,
 }
 
-/// The tables of Keyward's own.
+/// The connections to Keyward's own tables.
 #[derive(Debug, Clone)]
 pub enum EventDatabase {
     Postgres { write: Arc<Pool>, read: Arc<Pool>, ask: Arc<Pool> },
@@ -91,14 +95,15 @@ pub enum EventDatabase {
 }
 
 impl EventStore {
-    /// In the Postgres at `url`; `analytics_url` is the same as the role for analytics queries, if there is one.
+    /// Connects to the Postgres at `url`. `analytics_url` is the same with the role for analytics queries, if there
+    /// is one.
     pub fn connect(url: &str, analytics_url: Option<&str>) -> Result<Self> {
         let pools = postgres::event_pools(url, analytics_url.unwrap_or(url))?;
         let [write, read, ask] = pools.map(Arc::new);
         Ok(Self::of(EventDatabase::Postgres { write, read, ask }))
     }
 
-    /// In this file, which is made when there is none.
+    /// Opens this file, which is created if it does not exist.
     pub fn open(path: &Path) -> Self {
         let [write, read, ask] = sqlite::event_pools(path);
         Self::of(EventDatabase::Sqlite { write, read, ask })
@@ -108,18 +113,18 @@ impl EventStore {
         Self { tables, clickhouse: None }
     }
 
-    /// Passing on to the ClickHouse at `url`, if there is one.
+    /// Adds the ClickHouse at `url`, if there is one. Events are delivered to it.
     pub fn with_clickhouse(self, url: Option<&Url>) -> Result<Self> {
         let clickhouse = url.map(ClickHouse::new).transpose()?;
         Ok(Self { clickhouse, ..self })
     }
 
-    /// Where events are passed on to.
+    /// Returns the ClickHouse to which events are delivered.
     pub fn clickhouse(&self) -> Option<&ClickHouse> {
         self.clickhouse.as_ref()
     }
 
-    /// Brings the schema up to date. Several replicas may call it at once, and others use it meanwhile.
+    /// Migrates the schema. Several replicas may do so at once, while others use the database.
     pub async fn migrate(&self) -> std::result::Result<(), SchemaError> {
         if self.schema().await.is_ok_and(|schema| schema.is_current()) {
             return Ok(());
@@ -145,16 +150,18 @@ impl EventStore {
         })
     }
 
-    /// What reads events, wherever they are.
+    /// Returns a reader of events, wherever they are stored.
     pub async fn read(&self) -> Result<EventReader> {
-        let mut own = self.read_local().await?;
+        let mut local = self.read_local().await?;
         Ok(match &self.clickhouse {
-            None => EventReader::Own(own),
-            Some(clickhouse) => EventReader::ClickHouse(clickhouse.reader(own.delivered().await?)),
+            None => EventReader::Own(local),
+            Some(clickhouse) => {
+                EventReader::ClickHouse(clickhouse.reader(local.delivered().await?))
+            }
         })
     }
 
-    /// Which events in ClickHouse count; without one, nothing is said.
+    /// Returns which events in ClickHouse count. Without ClickHouse it is the default.
     pub async fn delivered(&self) -> Result<DeliverySnapshot> {
         match &self.clickhouse {
             None => Ok(DeliverySnapshot::default()),
@@ -162,7 +169,7 @@ impl EventStore {
         }
     }
 
-    /// A connection to Keyward's own tables that only reads.
+    /// Returns a connection to Keyward's own tables that only reads.
     pub async fn read_local(&self) -> Result<OwnReader> {
         Ok(match &self.tables {
             EventDatabase::Postgres { read, .. } => {
@@ -172,22 +179,22 @@ impl EventStore {
         })
     }
 
-    /// Makes room for the days to come, and drops what is older than it is kept where whole parts can be dropped.
+    /// Creates partitions for the coming days, and drops whole partitions past their retention.
     pub async fn keep_parts(
         &self,
         kind: EventKind,
-        kept: &Retention,
+        retention: &Retention,
         now: Timestamp,
     ) -> Result<()> {
         match &self.tables {
             EventDatabase::Postgres { write, .. } => {
-                partitions::keep(&write.get(), kind, kept, now).await
+                partitions::keep(&write.get(), kind, retention, now).await
             }
             EventDatabase::Sqlite { .. } => Ok(()),
         }
     }
 
-    /// Has other connections take the place of all.
+    /// Replaces all connections.
     pub fn reconnect(&self) {
         if let EventDatabase::Postgres { write, read, ask } = &self.tables {
             for pool in [write, read, ask] {
@@ -196,7 +203,7 @@ impl EventStore {
         }
     }
 
-    /// Waits for what is under way and closes every connection.
+    /// Waits for running statements, and closes every connection.
     pub async fn close(&self) {
         match &self.tables {
             EventDatabase::Postgres { write, read, ask } => {
@@ -213,7 +220,7 @@ impl EventStore {
     }
 }
 
-/// What reads events.
+/// Reads events.
 pub enum EventReader {
     Own(OwnReader),
     ClickHouse(clickhouse::Reader),
@@ -223,7 +230,7 @@ impl Deref for EventReader {
     type Target = dyn EventReads;
     fn deref(&self) -> &Self::Target {
         match self {
-            Self::Own(own) => &**own,
+            Self::Own(local) => &**local,
             Self::ClickHouse(reader) => reader,
         }
     }
@@ -232,18 +239,18 @@ impl Deref for EventReader {
 impl DerefMut for EventReader {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
-            Self::Own(own) => &mut **own,
+            Self::Own(local) => &mut **local,
             Self::ClickHouse(reader) => reader,
         }
     }
 }
 
-/// What is read from Keyward's own tables.
+/// The reads of Keyward's own tables.
 pub trait OwnReads: EventReads + DeliveryReads {}
 
 impl<T: EventReads + DeliveryReads> OwnReads for T {}
 
-/// A connection on which only [`OwnReads`] can be called.
+/// A connection on which only [`LocalReads`] can be called.
 pub enum OwnReader {
     Postgres(PoolConnection<Postgres>),
     Sqlite(PoolConnection<Sqlite>),
@@ -268,7 +275,7 @@ impl DerefMut for OwnReader {
     }
 }
 
-/// A transaction on events. Dropped, it is undone.
+/// A transaction on events. It is rolled back if it is dropped.
 pub enum EventTx {
     Postgres(Transaction<'static, Postgres>),
     Sqlite(Transaction<'static, Sqlite>),

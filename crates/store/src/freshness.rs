@@ -1,14 +1,14 @@
-//! Whether something that was read a while ago is still true.
+//! Decides whether a value that was read earlier is still current.
 //!
-//! Every change has a [`Subject`]. What a cache keeps remembers which subjects it was made from, and
-//! the number of the last change that was known *before* it was read. It is fresh while none of its
-//! subjects has changed since. A load that was under way when a change arrived carries the smaller
-//! number, so whatever it puts back into a cache is stale on arrival: an invalidation cannot lose.
+//! Every change has a [`CacheTag`]. A cached value records the tags of the entities that it was computed from, and
+//! the number of the last change that was known *before* it was read. The value is fresh while none of its tags has
+//! changed since. A load that was in progress when a change arrived carries the smaller number, so the value it
+//! caches is already stale: no invalidation is lost.
 //!
-//! What is older than five seconds is trusted only while this process can prove that it knows every
-//! change of before: by its own reading of the change log, or by announcements without a gap. The
-//! latter count while the database is away, for the grace period, and not for what somebody is about
-//! to change ([`Intents`]).
+//! A value older than five seconds is trusted only while this process can prove that it knows every earlier change:
+//! by its own reads of the change log, or by announcements without gaps. Announcements are sufficient while the
+//! database is unreachable, for the length of the grace period, and not for entities that another process is about to
+//! change ([`Intents`]).
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,29 +20,30 @@ use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId
 
 use super::intents::Intents;
 
-/// What can change.
+/// Names an entity whose change invalidates cached values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CacheTag {
     Key(KeyId),
-    /// A key that did not exist before: by the fingerprint of its hash, which is all that whoever
-    /// asked for it in vain can know.
+    /// A key that was just created, by the fingerprint of its hash: a replica that cached the absence of the key
+    /// knows nothing else of it.
     NewKey(u64),
     Api(ApiId),
     Identity(IdentityId),
     Role(RoleId),
     Permission(PermissionId),
     RootKey(KeyId),
-    /// A namespace, or an override in it.
+    /// A namespace or one of its overrides.
     Namespace(NamespaceId),
-    /// A namespace that did not exist before: by the fingerprint of its workspace and its name.
+    /// A namespace that was just created, by the fingerprint of its workspace and name.
     NewNamespace(u64),
-    /// Keys that did not exist before: so many at once that one row of the change log stands for all.
+    /// Many keys that were created at once; one row of the change log stands for all of them.
     NewKeys,
-    /// Whatever anybody may have read: where it cannot be said who has asked in vain for what is there again.
+    /// Every cached value. Used when the names whose absence may be cached cannot be determined, as when an API is
+    /// restored.
     All,
 }
 
-/// How [`Subject::All`] is written.
+/// The text form of [`CacheTag::All`].
 pub const ALL: &str = "all";
 
 impl std::fmt::Display for CacheTag {
@@ -63,18 +64,18 @@ impl std::fmt::Display for CacheTag {
     }
 }
 
-/// A subject's place in the table of last changes. Two subjects may share one: then a change of one
-/// has the other read again, which costs a read and nothing else.
+/// The slot of a cache tag in the table of last changes. If two tags share a slot, a change of one causes a reload of
+/// the other, which costs one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionSlot(u16);
 
 impl VersionSlot {
-    pub fn of(subject: &CacheTag) -> Self {
-        Self::of_text(&subject.to_string())
+    pub fn of(tag: &CacheTag) -> Self {
+        Self::of_text(&tag.to_string())
     }
 
-    pub(super) fn of_text(subject: &str) -> Self {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(subject);
+    pub(super) fn of_text(tag: &str) -> Self {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(tag);
         Self((hash & 0xffff) as u16)
     }
 
@@ -83,40 +84,40 @@ impl VersionSlot {
     }
 }
 
-/// When something was read: what was known then, and at what time.
+/// The number of the last known change, and the time, taken before a value is read.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadVersion {
     change: u64,
     at_ms: i64,
 }
 
-/// How long what was read is trusted without a proof that it has not changed.
+/// The time for which a value is trusted without proof that it has not changed.
 const UNPROVEN_MS: i64 = 5_000;
 
-/// How long ago the database must have answered to count as there: four readings of the change log.
+/// The maximum age of the last database reply for the database to count as reachable: four polls of the change log.
 const NEAR_MS: i64 = 2_000;
 
-/// The last change of everything, and how well this replica is told of changes.
+/// Stores the last change of every version slot, and how recently this replica has proved that it knows all changes.
 pub struct Freshness {
     watch: Stopwatch,
     /// The number of the last change.
     last: AtomicU64,
-    /// By [`Place`], the number of the last change there.
+    /// The number of the last change, by [`VersionSlot`].
     changed: Box<[AtomicU64]>,
-    /// Everything read before this change is stale.
+    /// Every value read before this change is stale.
     all_changed: AtomicU64,
-    /// Changes that somebody is about to commit.
+    /// Changes that other processes are about to commit.
     pub intents: Intents,
-    /// Whatever was committed before this moment is known by reading the change log; in milliseconds of
-    /// `watch`, as all that follow.
+    /// Every change committed before this time is known from the change log. In milliseconds since the start of the
+    /// process, as are the fields below.
     log_ms: AtomicI64,
-    /// Whatever was committed before this moment is known by announcements without a gap.
+    /// Every change committed before this time is known from announcements without gaps.
     feed_ms: AtomicI64,
-    /// When the database last answered.
+    /// The time of the last database reply.
     database_ms: AtomicI64,
-    /// From when on the grace period counts: when this replica was last registered.
+    /// The time from which the grace period counts: the last registration of this replica.
     registered_ms: AtomicI64,
-    /// How long what is cached is good without the database.
+    /// How long cached values are valid while the database is unreachable.
     grace_ms: i64,
 }
 
@@ -136,93 +137,93 @@ impl Freshness {
         }
     }
 
-    /// To be taken before the first read of what it will stand for.
+    /// Returns the current read version. Take it before the first read of the value that it belongs to.
     pub fn read_version(&self) -> ReadVersion {
         ReadVersion { change: self.last.load(Ordering::SeqCst), at_ms: self.watch.elapsed_ms() }
     }
 
-    /// A subject has changed, and its change is committed.
-    pub fn record_invalidation(&self, subject: &CacheTag) {
-        self.changed_text(&subject.to_string());
+    /// Records that the entity of a cache tag has changed. Call it after the change is committed.
+    pub fn record_invalidation(&self, tag: &CacheTag) {
+        self.changed_text(&tag.to_string());
     }
 
-    /// As [`Freshness::changed`], as the change streams carry it.
-    pub fn changed_text(&self, subject: &str) {
-        if subject == ALL {
+    /// Records a change by the text form of its cache tag, as the change log and the announcements carry it.
+    pub fn changed_text(&self, tag: &str) {
+        if tag == ALL {
             return self.invalidate_all();
         }
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
-        self.changed[VersionSlot::of_text(subject).index()].fetch_max(number, Ordering::SeqCst);
+        self.changed[VersionSlot::of_text(tag).index()].fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Changes may have been missed: nothing read so far is to be trusted.
+    /// Makes every cached value stale. Call it when changes may have been missed.
     pub fn invalidate_all(&self) {
         let number = self.last.fetch_add(1, Ordering::SeqCst) + 1;
         self.all_changed.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// What time it is for the proofs below: to be asked before what proves something begins.
+    /// Returns the time for the proofs below. Take it before the read that proves anything begins.
     pub fn now_ms(&self) -> i64 {
         self.watch.elapsed_ms()
     }
 
-    /// The change log has been read: every change that was committed before `at_ms` is known. `registered_ms`: when
-    /// this replica was last registered, as the database says.
+    /// Records a read of the change log: every change committed before `at_ms` is known. `registered_ms` is the last
+    /// registration of this replica according to the database.
     pub fn proved_by_log(&self, at_ms: i64, registered_ms: i64) {
         self.log_ms.fetch_max(at_ms, Ordering::SeqCst);
         self.registered_ms.fetch_max(registered_ms, Ordering::SeqCst);
         self.record_database_reply();
     }
 
-    /// The announcements have been read without a gap: every change that was committed before `at_ms` is known, or
-    /// its intent is.
+    /// Records that the announcements have no gap: of every change committed before `at_ms`, the change or its intent
+    /// is known.
     pub fn proved_by_feed(&self, at_ms: i64) {
         self.feed_ms.fetch_max(at_ms, Ordering::SeqCst);
     }
 
-    /// The database has answered.
+    /// Records a reply of the database.
     pub fn record_database_reply(&self) {
         self.database_ms.fetch_max(self.watch.elapsed_ms(), Ordering::SeqCst);
     }
 
-    /// For how long it has not been proven that no change was missed.
+    /// Returns the time since it was last proved that no change was missed.
     pub fn feed_silence(&self) -> Duration {
-        let proven = u64::try_from(self.proven_ms()).unwrap_or(0);
-        self.watch.elapsed().saturating_sub(Duration::from_millis(proven))
+        let proved_ms = u64::try_from(self.proven_ms()).unwrap_or(0);
+        self.watch.elapsed().saturating_sub(Duration::from_millis(proved_ms))
     }
 
     fn proven_ms(&self) -> i64 {
         self.log_ms.load(Ordering::SeqCst).max(self.feed_ms.load(Ordering::SeqCst))
     }
 
-    /// Whether the database has answered within the last seconds.
+    /// Returns whether the database replied within the last two seconds.
     pub fn is_database_reachable(&self) -> bool {
-        let answered = self.database_ms.load(Ordering::SeqCst);
-        answered > 0 && self.watch.elapsed_ms() - answered <= NEAR_MS
+        let replied_ms = self.database_ms.load(Ordering::SeqCst);
+        replied_ms > 0 && self.watch.elapsed_ms() - replied_ms <= NEAR_MS
     }
 
-    /// Whether what was read at `stamp` from `places` may still be used.
-    pub fn is_fresh(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
-        self.unchanged(stamp, places) && self.is_trusted(stamp, places)
+    /// Returns whether a value that was read at `version` and depends on `slots` may still be used.
+    pub fn is_fresh(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
+        self.unchanged(version, slots) && self.is_trusted(version, slots)
     }
 
-    fn unchanged(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
-        self.last.load(Ordering::SeqCst) == stamp.change
-            || (self.all_changed.load(Ordering::SeqCst) <= stamp.change
-                && places.iter().all(|place| {
-                    self.changed[place.index()].load(Ordering::SeqCst) <= stamp.change
+    fn unchanged(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
+        self.last.load(Ordering::SeqCst) == version.change
+            || (self.all_changed.load(Ordering::SeqCst) <= version.change
+                && slots.iter().all(|slot| {
+                    self.changed[slot.index()].load(Ordering::SeqCst) <= version.change
                 }))
     }
 
-    fn is_trusted(&self, stamp: ReadVersion, places: &[VersionSlot]) -> bool {
+    fn is_trusted(&self, version: ReadVersion, slots: &[VersionSlot]) -> bool {
         let now = self.watch.elapsed_ms();
         if now - self.log_ms.load(Ordering::SeqCst) <= NEAR_MS {
             return true;
         }
-        if self.intents.concern(places) && !Safeguard::Intent.is_disabled() {
+        if self.intents.concern(slots) && !Safeguard::Intent.is_disabled() {
             return false;
         }
-        now - stamp.at_ms <= UNPROVEN_MS
+        now - version.at_ms <= UNPROVEN_MS
             || (now - self.proven_ms() <= UNPROVEN_MS
                 && now - self.registered_ms.load(Ordering::SeqCst) <= self.grace_ms)
     }
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_makes_what_was_read_before_it_stale_and_nothing_else() {
+    fn value_is_stale_only_when_its_tag_changed_after_it_was_read() {
         let freshness = Freshness::new(900_000);
         let before = freshness.read_version();
 
@@ -249,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn a_load_under_way_during_a_change_is_stale_on_arrival() {
+    fn value_is_stale_when_its_tag_changed_during_the_load() {
         let freshness = Freshness::new(900_000);
-        let load_began = freshness.read_version();
+        let version = freshness.read_version();
         freshness.record_invalidation(&key("a"));
 
-        let arrived = freshness.is_fresh(load_began, &[VersionSlot::of(&key("a"))]);
+        let is_fresh = freshness.is_fresh(version, &[VersionSlot::of(&key("a"))]);
 
-        assert!(!arrived);
+        assert!(!is_fresh);
     }
 
     #[test]
-    fn after_a_gap_in_the_stream_nothing_read_before_is_fresh() {
+    fn value_is_stale_when_all_tags_are_invalidated() {
         let freshness = Freshness::new(900_000);
         let before = freshness.read_version();
 
@@ -271,44 +272,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_trusted_only_with_a_proof_and_only_for_the_grace_without_the_database() {
+    fn old_value_is_trusted_when_log_or_announcements_prove_it_within_grace_period() {
         let freshness = Freshness::new(20_000);
-        let stamp = ReadVersion { change: 0, at_ms: -60_000 };
-        let trusts = || freshness.is_fresh(stamp, &[VersionSlot::of(&key("a"))]);
-        let back = |log, feed, registered| {
+        let version = ReadVersion { change: 0, at_ms: -60_000 };
+        let is_trusted = || freshness.is_fresh(version, &[VersionSlot::of(&key("a"))]);
+        let set_times = |log, feed, registered| {
             freshness.log_ms.store(log, Ordering::SeqCst);
             freshness.feed_ms.store(feed, Ordering::SeqCst);
             freshness.registered_ms.store(registered, Ordering::SeqCst);
         };
 
-        back(0, -60_000, -60_000);
-        assert!(trusts(), "the log has just been read");
-        back(-60_000, 0, -10_000);
-        assert!(trusts(), "announcements came without a gap");
-        back(-60_000, 0, -30_000);
-        assert!(!trusts(), "the grace is over");
-        back(-60_000, -6_000, -10_000);
-        assert!(!trusts(), "nothing proves it");
-        back(-4_000, -60_000, -4_000);
-        assert!(trusts(), "the log was read within five seconds");
+        set_times(0, -60_000, -60_000);
+        assert!(is_trusted(), "the change log has just been read");
+        set_times(-60_000, 0, -10_000);
+        assert!(is_trusted(), "the announcements have no gap");
+        set_times(-60_000, 0, -30_000);
+        assert!(!is_trusted(), "the grace period is over");
+        set_times(-60_000, -6_000, -10_000);
+        assert!(!is_trusted(), "neither the change log nor announcements prove it");
+        set_times(-4_000, -60_000, -4_000);
+        assert!(is_trusted(), "the change log was read within five seconds");
     }
 
     #[test]
-    fn what_somebody_is_about_to_change_is_unknown_without_the_database_until_the_result_comes() {
+    fn value_is_untrusted_when_intent_is_open_and_database_is_unreachable() {
         let freshness = Freshness::new(900_000);
-        let stamp = ReadVersion { change: 0, at_ms: -60_000 };
-        let trusts = |id| freshness.is_fresh(stamp, &[VersionSlot::of(&key(id))]);
+        let version = ReadVersion { change: 0, at_ms: -60_000 };
+        let is_trusted = |id| freshness.is_fresh(version, &[VersionSlot::of(&key(id))]);
         freshness.intents.open(7, "key:a\n");
         freshness.intents.open(8, "key:a\n");
-        assert!(trusts("a"), "the change log is read");
+        assert!(is_trusted("a"), "the change log has just been read");
 
         freshness.log_ms.store(-60_000, Ordering::SeqCst);
-        assert!(!trusts("a") && trusts("b"));
+        assert!(!is_trusted("a") && is_trusted("b"));
         freshness.intents.close(7);
-        assert!(!trusts("a"));
+        assert!(!is_trusted("a"));
         freshness.intents.close(8);
-        assert!(trusts("a"), "it was not committed");
+        assert!(is_trusted("a"), "neither change was committed");
         freshness.intents.open(9, ALL);
-        assert!(!trusts("b"));
+        assert!(!is_trusted("b"));
     }
 }

@@ -1,4 +1,4 @@
-//! The store as requests meet it: behind a gate that opens once.
+//! Holds the store for requests, from the end of startup on.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use foundation::error::{Error, Result};
 
 use super::{Reader, Store, Tx};
 
-/// No request sees a database that is half made: until the store has been opened and migrated and
-/// holds what a first start makes, there is none.
+/// Gives access to the store. It is empty until the store has been opened and migrated and contains the rows that a
+/// first start creates, so no request sees an incomplete database.
 #[derive(Debug, Default)]
 pub struct StoreHandle(OnceLock<Store>);
 
 impl StoreHandle {
-    /// Lets requests in. It is opened once; a second store is dropped.
+    /// Sets the store, which admits requests. Only the first call has an effect; a second store is dropped.
     pub fn set(&self, store: Store) {
         let _ = self.0.set(store);
     }
 
-    /// Fails, as everything here, with [`Error::StoreUnopened`] until it is open.
+    /// Returns the store. This and every other method fails with [`Error::StoreNotReady`] until the store is set.
     pub fn store(&self) -> Result<&Store> {
         self.0.get().ok_or(Error::StoreNotReady)
     }
 
-    /// A connection that only reads.
+    /// Returns a connection for reads.
     pub async fn read(&self) -> Result<Reader> {
         self.store()?.read().await
     }
 
-    /// As [`Gate::read`], of balances: what the journal of an embedded server holds has been taken off them, unless the
-    /// file cannot be written to.
+    /// Returns a connection for reads of balances. The debits in the journal of an embedded server are subtracted
+    /// from the balances first, unless the file cannot be written.
     pub async fn read_balances(&self) -> Result<Reader> {
         let store = self.store()?;
         if let Err(e) = store.fold_debits().await {
@@ -42,12 +42,12 @@ impl StoreHandle {
         self.store()?.begin().await
     }
 
-    /// As [`Store::begin_within`].
+    /// Begins a transaction as [`Store::begin_within`] does.
     pub async fn begin_within(&self, within: Duration) -> Result<Tx> {
         self.store()?.begin_within(within).await
     }
 
-    /// Waits for what is under way and closes every connection.
+    /// Waits for calls in progress and closes every connection.
     pub async fn close(&self) {
         if let Some(store) = self.0.get() {
             store.close().await;

@@ -1,4 +1,4 @@
-//! What is kept of identities.
+//! Defines reads and writes of identities.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -10,27 +10,27 @@ use crate::PageQuery;
 
 #[async_trait]
 pub trait IdentityReads: Send {
-    /// Those of `ids` that exist.
+    /// Returns the existing identities among `ids`.
     async fn identities_of(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[IdentityId],
     ) -> Result<Vec<Identity>>;
-    /// The identity that has this id; where none has, the one of this external id. Empty: neither is looked for.
+    /// Returns the identity with this id, or else the one with this external id. An empty value matches no identity.
     async fn identity_named(
         &mut self,
         workspace: &WorkspaceId,
         id: &str,
         external_id: &str,
     ) -> Result<Option<Identity>>;
-    /// The id of the identity of this external id.
+    /// Returns the id of the identity with this external id.
     async fn identity_of(
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
     ) -> Result<Option<IdentityId>>;
     async fn count_identities(&mut self, workspace: &WorkspaceId) -> Result<i64>;
-    /// A page of a workspace's identities; only those of `ids`, where they are given.
+    /// Returns a page of the identities of a workspace, limited to `ids` if given.
     async fn identities(
         &mut self,
         workspace: &WorkspaceId,
@@ -41,21 +41,22 @@ pub trait IdentityReads: Send {
 
 #[async_trait]
 pub trait IdentityWrites: IdentityReads {
-    /// As [`IdentityReads::identity_named`], held until the transaction ends.
+    /// Returns the identity with this id, or else the one with this external id, and locks it until the transaction
+    /// ends.
     async fn lock_identity(
         &mut self,
         workspace: &WorkspaceId,
         id: &str,
         external_id: &str,
     ) -> Result<Option<Identity>>;
-    /// The identity of this external id, made when there is none.
+    /// Returns the id of the identity with this external id. Creates the identity if it does not exist.
     async fn ensure_identity(
         &mut self,
         workspace: &WorkspaceId,
         external_id: &str,
         now: Timestamp,
     ) -> Result<IdentityId>;
-    /// Adds one, without its limits.
+    /// Inserts an identity without its limits.
     async fn insert_identity(
         &mut self,
         workspace: &WorkspaceId,
@@ -63,8 +64,8 @@ pub trait IdentityWrites: IdentityReads {
         now: Timestamp,
     ) -> Result<()>;
     async fn set_identity_meta(&mut self, id: &IdentityId, meta: &Meta) -> Result<()>;
-    /// Takes it from every key.
+    /// Removes the identity from every key.
     async fn unlink_identity(&mut self, id: &IdentityId) -> Result<()>;
-    /// Removes it and its limits.
+    /// Deletes the identity and its limits.
     async fn delete_identity(&mut self, id: &IdentityId) -> Result<()>;
 }

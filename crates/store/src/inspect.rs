@@ -1,7 +1,6 @@
-//! What there is to see of a database and its server from outside: whether its schema is this program's, how it is set,
-//! how far it is.
+//! Inspects a database and its server: the schema version, the settings, and the progress of analytics.
 //!
-//! Here alone a statement is written for one engine, for it asks about that engine. Nothing is made, migrated or
+//! Only here are statements written for one engine, because they query that engine. Nothing is created, migrated or
 //! written.
 
 use std::path::Path;
@@ -16,14 +15,14 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 use super::events::EventDatabase;
 use super::{EventStore, Store, events, postgres, sqlite};
 
-/// The schema of a database, held against the one that this program has.
+/// The schema of a database, compared with the one that this program contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
-    /// How many migrations have been applied.
+    /// The number of applied migrations.
     pub applied: usize,
-    /// Those that a start would apply.
+    /// The versions of the migrations that a start would apply.
     pub pending: Vec<i64>,
-    /// The first one that this program does not know, or knows otherwise.
+    /// The first applied migration that this program does not contain, or contains with other content.
     pub foreign: Option<i64>,
 }
 
@@ -32,7 +31,7 @@ impl Schema {
         self.pending.is_empty() && self.foreign.is_none()
     }
 
-    /// Whether there is one, to which migrations are to be applied that may take long.
+    /// Returns whether the database has a schema to which migrations remain to be applied, which may take long.
     pub fn is_older(&self) -> bool {
         self.applied > 0 && !self.pending.is_empty() && self.foreign.is_none()
     }
@@ -51,41 +50,41 @@ impl Schema {
     }
 }
 
-/// A Postgres, as it is set.
+/// The settings and the state of a Postgres server.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct PostgresServer {
     pub version: String,
-    /// 150004 is 15.4.
+    /// The version as a number: 150004 is 15.4.
     pub version_number: i64,
-    /// How many connections it takes, those for its superusers among them.
+    /// The maximum number of connections, including those reserved for superusers.
     pub connections_max: i64,
     pub connections_reserved: i64,
-    /// How many there are.
+    /// The current number of connections.
     pub connections: i64,
-    /// Whether it only follows another one, and cannot be written.
+    /// Whether it is a standby, which cannot be written to.
     pub is_standby: bool,
 }
 
-/// How far the events are.
+/// The state of the analytics events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct EventsState {
     pub last_written_at: Option<Timestamp>,
-    /// How many batches have not been summed up, though they were there before the moment that was asked about.
+    /// The number of batches written before the given time that have not been rolled up.
     pub late: i64,
     pub size_bytes: i64,
 }
 
-/// How many round trips are made to find the shortest.
+/// The number of round trips, of which the shortest is returned.
 const TRIPS: usize = 5;
 
 impl Store {
-    /// Connects to Postgres to look and not to write; fails within three seconds when it is not there.
+    /// Connects to Postgres read-only. Fails within three seconds if Postgres is unreachable.
     pub async fn connect_read_only(url: &str) -> Result<Self> {
         let pool = Arc::new(postgres::connect_read_only(url).await?);
         Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 
-    /// Opens the file to look and not to write. It must be there.
+    /// Opens the file read-only. Fails if it does not exist.
     pub async fn open_read_only(path: &Path) -> Result<Self> {
         let pool = sqlite::open_read_only(path);
         pool.acquire().await?;
@@ -101,23 +100,23 @@ impl Store {
         }
     }
 
-    /// The shortest of a few round trips.
+    /// Returns the shortest of a few round trips.
     pub async fn round_trip(&self) -> Result<Duration> {
         let mut shortest = Duration::MAX;
         for _ in 0..TRIPS {
-            let began = Stopwatch::new();
+            let stopwatch = Stopwatch::new();
             match self {
                 Self::Postgres { pool, .. } => {
                     query("SELECT 1").execute(&pool.get()).await.map(drop)?;
                 }
                 Self::Sqlite { pool, .. } => query("SELECT 1").execute(pool).await.map(drop)?,
             }
-            shortest = shortest.min(began.elapsed());
+            shortest = shortest.min(stopwatch.elapsed());
         }
         Ok(shortest)
     }
 
-    /// The server, where there is one.
+    /// Returns the settings of the Postgres server; `None` for SQLite.
     pub async fn server(&self) -> Result<Option<PostgresServer>> {
         let Self::Postgres { pool, .. } = self else { return Ok(None) };
         let sql = "
@@ -132,7 +131,7 @@ impl Store {
         Ok(Some(query_as(sql).fetch_one(&pool.get()).await?))
     }
 
-    /// What SQLite finds wrong with the file. Postgres is not asked: it looks after its own.
+    /// Returns the problems that SQLite finds in the file. Postgres is not checked: it verifies its own files.
     pub async fn check_integrity(&self) -> Result<Vec<String>> {
         match self {
             Self::Postgres { .. } => Ok(Vec::new()),
@@ -142,7 +141,7 @@ impl Store {
 }
 
 impl EventStore {
-    /// Opens the file to look and not to write. It must be there.
+    /// Opens the file read-only. The file must exist.
     pub fn open_read_only(path: &Path) -> Self {
         let read = sqlite::open_read_only(path);
         Self::of(EventDatabase::Sqlite { write: read.clone(), ask: read.clone(), read })
@@ -158,7 +157,7 @@ impl EventStore {
         }
     }
 
-    /// As [`Store::faults`].
+    /// Returns the problems that SQLite finds in the file, as [`Store::check_integrity`] does.
     pub async fn check_integrity(&self) -> Result<Vec<String>> {
         match &self.tables {
             EventDatabase::Postgres { .. } => Ok(Vec::new()),
@@ -166,7 +165,7 @@ impl EventStore {
         }
     }
 
-    /// How far they are; what was written before `late` should have been summed up.
+    /// Returns the state of the analytics events. Batches written before `late` should have been rolled up.
     pub async fn state(&self, late: Timestamp) -> Result<EventsState> {
         match &self.tables {
             EventDatabase::Postgres { read, .. } => {
@@ -191,10 +190,11 @@ impl EventStore {
     }
 }
 
-/// `table` is one of ours, so its name can stand in a statement.
+/// Reads the applied migrations from `table`, whose name is a constant of this program and therefore safe in a
+/// statement.
 async fn postgres_schema(pool: &PgPool, table: &str, known: &Migrator) -> Result<Schema> {
-    let is_there = query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(table);
-    if !is_there.fetch_one(pool).await? {
+    let exists = query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(table);
+    if !exists.fetch_one(pool).await? {
         return Ok(Schema::of(known, &[]));
     }
     let sql = format!("SELECT version, checksum FROM {table} WHERE success ORDER BY version");
@@ -214,6 +214,6 @@ async fn sqlite_schema(pool: &SqlitePool, known: &Migrator) -> Result<Schema> {
 }
 
 async fn quick_check(pool: &SqlitePool) -> Result<Vec<String>> {
-    let told: Vec<String> = query_scalar("PRAGMA quick_check(5)").fetch_all(pool).await?;
-    Ok(told.into_iter().filter(|line| line != "ok").collect())
+    let lines: Vec<String> = query_scalar("PRAGMA quick_check(5)").fetch_all(pool).await?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
 }

@@ -1,9 +1,9 @@
-//! Changes that somebody is about to commit.
+//! Tracks changes that other processes are about to commit.
 //!
-//! A writer announces what it is about to change before it commits, and the result afterwards. A
-//! process that reads the change log needs neither: it sees what was committed. One that cannot
-//! relies on announcements, and must know what may have been committed by a writer that died before
-//! it announced the result. So what an open intent names is not trusted by announcements alone.
+//! A writer announces the cache tags of a change before it commits, and the result afterwards. A process that reads
+//! the change log needs neither: it sees every commit. A process that cannot read the log relies on announcements,
+//! and must know what may have been committed by a writer that failed before it announced the result. So
+//! announcements alone do not establish trust in an entity that an open intent names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,21 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::freshness::{ALL, VersionSlot};
 
-/// The intents whose result is not known here.
+/// The intents whose result this process does not know.
 pub struct Intents {
-    /// By the position of the first row that it will have in the change log.
+    /// The intents, by the position that their first row will have in the change log.
     open: Mutex<HashMap<i64, Intent>>,
-    /// By place, how many of them name something there.
+    /// The number of open intents, by version slot.
     places: Box<[AtomicU32]>,
-    /// How many of them name everything.
+    /// The number of open intents that name every entity.
     everything: AtomicU32,
 }
 
 #[derive(Debug, Clone)]
 pub struct Intent {
-    /// What it changes, a line each.
+    /// The cache tags that it changes, one per line.
     pub subjects: Arc<str>,
-    /// The next transaction when it was first looked for in the change log.
+    /// The number of the next transaction at the time of the first search for the intent in the change log.
     pub looked_for: Option<i64>,
 }
 
@@ -44,20 +44,21 @@ impl Intents {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `subjects` names is about to change, in the transaction whose first row in the change log is at `position`.
-    pub fn open(&self, position: i64, subjects: &str) {
+    /// Adds an intent to change the entities in `tags`, one per line, by the transaction whose first row in the
+    /// change log will be at `position`.
+    pub fn open(&self, position: i64, tags: &str) {
         let mut open = self.all();
         if open.contains_key(&position) {
             return;
         }
-        for count in self.counts(subjects) {
+        for count in self.counts(tags) {
             count.fetch_add(1, Ordering::SeqCst);
         }
-        let intent = Intent { subjects: subjects.into(), looked_for: None };
+        let intent = Intent { subjects: tags.into(), looked_for: None };
         open.insert(position, intent);
     }
 
-    /// The result is known; whether it was not before.
+    /// Removes an intent whose result is known. Returns whether it was open.
     pub fn close(&self, position: i64) -> bool {
         let mut open = self.all();
         let Some(intent) = open.remove(&position) else { return false };
@@ -67,29 +68,29 @@ impl Intents {
         true
     }
 
-    /// Those that are open, by position.
+    /// Returns the open intents with their positions.
     pub fn list(&self) -> Vec<(i64, Intent)> {
         self.all().iter().map(|(position, intent)| (*position, intent.clone())).collect()
     }
 
-    /// This one was looked for in vain in the change log, as it stood when `next` was the next transaction.
+    /// Records that the change log did not contain this intent when `next` was the number of the next transaction.
     pub fn look_for(&self, position: i64, next: i64) {
         if let Some(intent) = self.all().get_mut(&position) {
             intent.looked_for.get_or_insert(next);
         }
     }
 
-    /// Whether what was made from these may be about to change.
-    pub fn concern(&self, places: &[VersionSlot]) -> bool {
+    /// Returns whether an open intent names an entity of one of these slots.
+    pub fn concern(&self, slots: &[VersionSlot]) -> bool {
         self.everything.load(Ordering::SeqCst) > 0
-            || places.iter().any(|place| self.places[place.index()].load(Ordering::SeqCst) > 0)
+            || slots.iter().any(|slot| self.places[slot.index()].load(Ordering::SeqCst) > 0)
     }
 
-    fn counts(&self, subjects: &str) -> impl Iterator<Item = &AtomicU32> {
-        let count = |subject: &str| match subject == ALL {
+    fn counts(&self, tags: &str) -> impl Iterator<Item = &AtomicU32> {
+        let count = |tag: &str| match tag == ALL {
             true => &self.everything,
-            false => &self.places[VersionSlot::of_text(subject).index()],
+            false => &self.places[VersionSlot::of_text(tag).index()],
         };
-        subjects.lines().map(count).collect::<Vec<_>>().into_iter()
+        tags.lines().map(count).collect::<Vec<_>>().into_iter()
     }
 }

@@ -1,12 +1,12 @@
-//! The journal of debits of an embedded server.
+//! Stores debits of an embedded server in a journal.
 //!
-//! A debit is durable once a row of the journal is: one row for all keys that were debited together. So it costs the same
-//! whatever number of keys it concerns, where each balance has a page of the file of its own. The journal is folded into
-//! the balances now and then, and always by another transaction that writes, before it does anything: so none that reads
-//! or writes a balance, in this process or another one, needs to know of it.
+//! A debit is durable once a row of the journal is. One row stores all keys that are debited together, so its cost
+//! does not depend on the number of keys, whereas each balance is on a page of the file of its own. The journal is
+//! folded into the balances from time to time, and always at the beginning of any other write transaction. So no
+//! transaction that reads or writes a balance, in this process or another one, needs to know of the journal.
 //!
-//! The transactions of a [`Writer`](super::writer::Writer) are numbered. Who debits remembers balances, and they are those
-//! of the database as long as the number of its next transaction follows that of its last one.
+//! The transactions of a [`Writer`](super::writer::Writer) are numbered. The code that debits caches balances; they
+//! are those of the database as long as the number of its next transaction follows that of its last one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use sqlx::SqliteConnection;
 use super::tx::Inner;
 use super::{Store, Tx};
 
-/// Takes what the journal holds off the balances, and empties it. Without its condition, the deletion would write a page
-/// where there is nothing to delete.
+/// Subtracts the debits in the journal from the balances, and empties the journal. The deletion has a condition
+/// because, without one, it would write a page even if there is nothing to delete.
 const FOLD: &str = "
     UPDATE keys SET credits = credits - spent.units
     FROM (
@@ -32,7 +32,7 @@ const FOLD: &str = "
     WHERE keys.id = spent.id;
     DELETE FROM debits WHERE TRUE";
 
-/// Tells by the numbers of transactions whether the journal may hold something.
+/// Tracks, by transaction numbers, whether the journal may contain debits.
 #[derive(Debug, Clone)]
 pub struct Journal(Arc<Numbers>);
 
@@ -40,12 +40,12 @@ pub struct Journal(Arc<Numbers>);
 struct Numbers {
     /// The last transaction that has added to the journal, or may have.
     appended: AtomicU64,
-    /// The last transaction whose debits are certain to be in the balances.
+    /// The last transaction whose debits are known to be in the balances.
     folded: AtomicU64,
 }
 
 impl Journal {
-    /// The journal of a file that another process may have written to.
+    /// Creates the state for a file that another process may have written to.
     pub fn new() -> Self {
         let (appended, folded) = (AtomicU64::new(1), AtomicU64::new(0));
         Self(Arc::new(Numbers { appended, folded }))
@@ -55,14 +55,14 @@ impl Journal {
         self.0.appended.load(Ordering::Acquire) > self.0.folded.load(Ordering::Acquire)
     }
 
-    /// Notes that a transaction, or somebody else before the next one, may have added to the journal.
+    /// Records that a transaction, or another process before the next one, may have added to the journal.
     pub(super) fn appended(&self, number: u64) {
         self.0.appended.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Notes that this transaction, which has folded the journal, is committed.
+    /// Records that a transaction that has folded the journal is committed.
     pub(super) fn committed(&self, number: u64) {
-        // It may have added to the journal afterwards.
+        // The transaction may have added to the journal after it folded it.
         self.0.folded.fetch_max(number - 1, Ordering::AcqRel);
     }
 }
@@ -73,12 +73,12 @@ async fn fold(connection: &mut SqliteConnection) -> Result<()> {
 }
 
 impl Store {
-    /// Begins a transaction of an embedded server that debits, and nothing else.
+    /// Begins a transaction of an embedded server that does nothing but debit, so the journal is not folded first.
     pub async fn begin_debits(&self) -> Result<Tx> {
         Ok(Tx::new(Inner::Sqlite(self.writer()?.begin().await?)))
     }
 
-    /// Takes what the journal holds off the balances, so that who reads them next sees all that was spent until now.
+    /// Folds the journal into the balances, so that later reads see all debits so far.
     pub async fn fold_debits(&self) -> Result<()> {
         match self {
             Self::Sqlite { writer: Some(writer), .. } if writer.journal().is_pending() => {
@@ -90,8 +90,8 @@ impl Store {
 }
 
 impl Tx {
-    /// The number of a transaction of an embedded server: one more than that of the one before, unless somebody else has
-    /// written in between, or the connection is a new one.
+    /// Returns the number of a transaction of an embedded server. It is one more than that of the previous
+    /// transaction, unless another process has written in between or the connection is a new one.
     pub fn number(&self) -> Option<u64> {
         match &self.inner {
             Inner::Sqlite(tx) => Some(tx.number()),
@@ -99,7 +99,7 @@ impl Tx {
         }
     }
 
-    /// Takes what the journal holds off the balances, unless it is known to be empty.
+    /// Folds the journal into the balances, unless it is known to be empty.
     pub async fn fold_debits(&mut self) -> Result<()> {
         if let Inner::Sqlite(tx) = &mut self.inner
             && tx.journal().is_pending()
@@ -110,7 +110,7 @@ impl Tx {
         Ok(())
     }
 
-    /// What the journal holds of these keys.
+    /// Returns the debits of these keys in the journal.
     pub async fn debits_of(&mut self, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
         let Inner::Sqlite(tx) = &mut self.inner else { return Ok(HashMap::new()) };
         let sql =
@@ -121,7 +121,7 @@ impl Tx {
         Ok(rows.into_iter().collect())
     }
 
-    /// Adds to the journal what keys have spent.
+    /// Adds the credits that keys have spent to the journal.
     pub async fn append_debits(&mut self, units: &HashMap<&KeyId, i64>) -> Result<()> {
         let Inner::Sqlite(tx) = &mut self.inner else {
             return Err(Error::Internal("Postgres has no journal of debits".into()));

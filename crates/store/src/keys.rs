@@ -1,4 +1,4 @@
-//! Keys and APIs as people look for them: lists that are searched, the latest first.
+//! Defines reads of keys and APIs for the lists of the dashboard: searchable, the latest first.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -7,80 +7,80 @@ use foundation::id::{ApiId, KeyId, WorkspaceId};
 
 use super::{StoredEntry, StoredKey};
 
-/// Which keys of a workspace are read, the latest first.
+/// Selects keys of a workspace, the latest first.
 #[derive(Debug, Clone, Default)]
 pub struct KeyListFilter {
-    /// Only those of this API.
+    /// Only keys of this API.
     pub api: Option<ApiId>,
-    /// As it was written. Empty: whatever they are called.
+    /// The search text as entered. Empty matches every key.
     pub search: String,
-    /// Only those whose id begins so, instead of a search; such a page is found by an index alone.
+    /// Only keys whose id begins with this prefix, instead of a search. An index alone finds such a page.
     pub id_prefix: Option<String>,
-    /// Only those in this state; empty: in any. Whether what has been lent to the counters is spent only they know: such
-    /// a key is both active and spent.
+    /// Only keys in this state; empty matches any. Only Redis knows whether the credits of a lease are spent, so a
+    /// key with such a lease matches both `active` and `exhausted`.
     pub state: &'static str,
-    /// Where the page begins. Absent: with the latest.
+    /// The first key of the page. `None` starts with the latest key.
     pub from: Option<KeyCursor>,
-    /// Behind what place nothing is looked at any more. Absent: all are.
+    /// The position at which the scan ends. `None` scans all keys.
     pub until: Option<KeyCursor>,
-    /// How many at most.
+    /// The maximum number of keys.
     pub limit: i64,
     pub now: Timestamp,
-    /// The periods for which an account has been refilled that has nothing to wait for.
+    /// The refill periods at `now`: an account refilled for its current period has no refill due.
     pub periods: RefillPeriods,
 }
 
-/// The place of a key among those of its workspace.
+/// The position of a key in the list of its workspace.
 pub type KeyCursor = (Timestamp, KeyId);
 
-/// A moment as refills count it.
+/// The refill periods of a point in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RefillPeriods {
     /// The number of the day.
     pub day: i64,
     /// The number of the month.
     pub month: i64,
-    /// Refills of this day of the month and of earlier ones have fallen due in this month.
+    /// Monthly refills on this day of the month and on earlier days are due in this month.
     pub day_of_month: i64,
 }
 
 #[async_trait]
 pub trait KeyReads: Send {
-    /// A page of a workspace's keys. Neither deleted ones, nor those of a deleted API.
+    /// Returns a page of the keys of a workspace, without deleted keys and keys of deleted APIs.
     async fn keys_page(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &KeyListFilter,
+        filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>>;
-    /// The place of the key that stands so many behind the beginning of a page; as [`KeyReads::keys_page`], whatever it
-    /// is called and whichever state it is in. `None`: there are fewer.
+    /// Returns the position of the key that is `offset` rows after the beginning of the page, regardless of name and
+    /// state. `None` if there are fewer keys.
     async fn key_behind(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &KeyListFilter,
-        behind: i64,
+        filter: &KeyListFilter,
+        offset: i64,
     ) -> Result<Option<KeyCursor>>;
-    /// What these APIs of a workspace are called.
+    /// Returns the names of these APIs of a workspace.
     async fn api_names(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
     ) -> Result<Vec<(ApiId, String)>>;
-    /// How many keys each of these APIs of a workspace has, counted up to `max`. Deleted ones do not count.
+    /// Counts the keys of each of these APIs of a workspace up to `max`, without deleted keys.
     async fn key_counts(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[ApiId],
         max: i64,
     ) -> Result<Vec<(ApiId, i64)>>;
-    /// Up to `max` of the latest entries of the audit log that name a key, back to a moment, among the latest
-    /// `looked_through` of its workspace.
+    /// Returns up to `max` of the latest audit entries since a time that name a key, among the latest
+    /// `scanned_max` entries of its workspace.
     async fn key_entries(
         &mut self,
         workspace: &WorkspaceId,
         key: &KeyId,
         since: Timestamp,
-        looked_through: i64,
+        scanned_max: i64,
         max: i64,
     ) -> Result<Vec<StoredEntry>>;
 }

@@ -1,10 +1,10 @@
-//! SQL and rows, nothing else.
+//! Contains SQL statements and row types, and no other logic.
 //!
-//! Every query stands once, in `queries/`, in the subset of SQL that both engines speak; it is
-//! compiled for Postgres and for SQLite by two dialect files that hold what differs. Reads take a
-//! [`Reader`] or a [`Tx`], writes only a [`Tx`], so that a write outside a transaction does not
-//! compile. What a request names is looked up within its workspace; only a root key and a key are
-//! found by their hashes, whosever they are. What has been found is then changed by its id.
+//! Each query is written once, in `queries/`, in the subset of SQL that both engines support. It is compiled for
+//! Postgres and for SQLite by two dialect files, which contain the differences. Reads take a [`Reader`] or a [`Tx`].
+//! Writes take only a [`Tx`], so a write outside a transaction does not compile. An entity that a request names is
+//! looked up within its workspace; only root keys and keys are found by their hashes, in any workspace. Once found,
+//! an entity is changed by its id.
 
 pub mod analytics_query;
 pub mod analytics_role;
@@ -80,49 +80,49 @@ pub use tx::{Reader, Tx};
 static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
-/// A key with everything that hangs on it; roles by id, because each is a row of its own.
+/// A key with its limits, permissions and roles. Roles are ids, because each role is a row of its own.
 #[derive(Debug, Clone)]
 pub struct StoredKey {
     pub key: Key,
     pub ratelimits: Vec<Ratelimit>,
     pub permissions: Vec<Permission>,
     pub role_ids: Vec<RoleId>,
-    /// When credits come back: of a key that has none, when they would.
+    /// The refill schedule. A key without credits keeps the schedule that applies once it has credits.
     pub refill: Option<Refill>,
-    /// When it was last used, as far as that has been noted.
+    /// The time of the last use that was written to the database.
     pub last_used_at: Option<Timestamp>,
-    /// Whether its workspace may do anything.
+    /// Whether the workspace of the key is enabled.
     pub workspace_enabled: bool,
-    /// From where it may be used, as its API is set. Absent: from anywhere.
+    /// The networks from which the key may be used, as its API is configured. `None` allows any address.
     pub allowed_networks: Option<Networks>,
 }
 
-/// Which page of a list is read.
+/// Selects a page of a list.
 #[derive(Debug)]
 pub struct PageQuery<'a> {
-    /// The id at which it begins.
+    /// The id at which the page begins.
     pub from: &'a str,
-    /// What each row must hold, as [`searchable`] writes it. Empty: nothing.
+    /// The text that each row must contain, in the form of [`searchable`]. Empty matches every row.
     pub search: String,
-    /// How many rows at most.
+    /// The maximum number of rows.
     pub limit: i64,
 }
 
-/// What a search looks through: every text of a row in lower case, a line each.
+/// Returns the text that a search matches: every text of a row in lower case, one per line.
 pub fn searchable<const N: usize>(texts: [&str; N]) -> String {
     texts.map(str::to_lowercase).join("\n")
 }
 
-/// Whose keys are read.
+/// Selects keys by their owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOwnerFilter {
     Anybody,
     Identity(IdentityId),
-    /// By the customer's own name for the user.
+    /// Keys with this owner id, which is the customer's own id of the end user.
     Owner(String),
 }
 
-/// Whose limits they are.
+/// The owner of a set of limits.
 #[derive(Debug, Clone, Copy)]
 pub enum LimitOwner<'a> {
     Key(&'a KeyId),
@@ -146,69 +146,69 @@ pub trait Reads:
     + VaultReads
     + WithheldReads
 {
-    /// All of a workspace but the deleted ones, by id.
+    /// Returns the APIs of a workspace by id, without deleted ones.
     async fn apis(&mut self, workspace: &WorkspaceId) -> Result<Vec<Api>>;
-    /// A page of a workspace's APIs but the deleted ones.
+    /// Returns a page of the APIs of a workspace, without deleted ones.
     async fn apis_page(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Api>>;
-    /// Deleted ones too.
+    /// Returns an API, even if it is deleted.
     async fn api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
-    /// Not the deleted ones, nor those of a deleted API.
+    /// Returns a key, unless the key or its API is deleted.
     async fn key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
-    /// Up to `max` keys of a workspace that this is the owner of, with their APIs. Not the deleted ones.
+    /// Returns up to `max` keys of a workspace with this owner id, with their APIs, without deleted ones.
     async fn keys_owned(
         &mut self,
         workspace: &WorkspaceId,
         owner: &str,
         max: i64,
     ) -> Result<Vec<(KeyId, ApiId)>>;
-    /// A page of the keys of an API. Not the deleted ones.
+    /// Returns a page of the keys of an API, without deleted ones.
     async fn keys_of(
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        whose: &KeyOwnerFilter,
+        owner: &KeyOwnerFilter,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
-    /// Those of `ids` that are there, by id.
+    /// Returns the existing keys among `ids`, by id.
     async fn keys_among(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[KeyId],
     ) -> Result<Vec<StoredKey>>;
-    /// A page of the keys of an identity, whatever API they are of. Not the deleted ones.
+    /// Returns a page of the keys of an identity, of any API, without deleted ones.
     async fn keys_of_identity(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>>;
-    /// How many keys an identity has, counted up to `max`; not the deleted ones.
+    /// Counts the keys of an identity up to `max`, without deleted ones.
     async fn count_keys_of_identity(
         &mut self,
         workspace: &WorkspaceId,
         identity: &IdentityId,
         max: i64,
     ) -> Result<i64>;
-    /// How many keys an API has; not the deleted ones.
+    /// Counts the keys of an API, without deleted ones.
     async fn count_keys(&mut self, workspace: &WorkspaceId, api: &ApiId) -> Result<i64>;
-    /// As [`Reads::key`], for any workspace.
+    /// Finds a key of any workspace by its hash, unless the key or its API is deleted.
     async fn key_by_hash(&mut self, hash: &str) -> Result<Option<StoredKey>>;
-    /// As [`Reads::key_by_hash`], for a replica that may spend from the key's lease. Where the replica is not registered
-    /// at that moment, the number of the lease is 0, which none has.
+    /// Finds a key by its hash for a replica that may spend from the key's lease. If the replica is not registered at
+    /// that moment, the last lease number is 0, which no lease has.
     async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>>;
-    /// Whether a key is there, and not deleted.
+    /// Returns whether a key exists and is not deleted.
     async fn has_key(&mut self, id: &KeyId) -> Result<bool>;
-    /// What a root key's request of this name asked for, and what it was answered, sealed.
+    /// Returns the request that a root key sent with this idempotency key, and its sealed reply.
     async fn find_stored_reply(
         &mut self,
         root_key: &KeyId,
         name: &str,
     ) -> Result<Option<(String, String)>>;
-    /// The database's own time.
+    /// Returns the time of the database's clock.
     async fn now(&mut self) -> Result<Timestamp>;
 }
 
@@ -228,7 +228,7 @@ pub trait Writes:
     + VaultWrites
     + WithheldWrites
 {
-    /// Whether it was made: false when there is one of this id.
+    /// Creates a workspace. Returns false if the id exists.
     async fn insert_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -236,41 +236,41 @@ pub trait Writes:
         now: Timestamp,
     ) -> Result<bool>;
     async fn insert_api(&mut self, api: &Api) -> Result<()>;
-    /// Writes the name of an API and what it is set to.
+    /// Updates the name and the settings of an API.
     async fn set_api(&mut self, api: &Api) -> Result<()>;
-    /// As [`Reads::api`], held until the transaction ends.
+    /// Returns an API, even if it is deleted, and locks it until the transaction ends.
     async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>>;
-    /// Marks it deleted; whether there was one that was not.
+    /// Marks an API as deleted. Returns whether it existed and was not deleted.
     async fn delete_api(
         &mut self,
         workspace: &WorkspaceId,
         id: &ApiId,
         now: Timestamp,
     ) -> Result<bool>;
-    /// As [`Reads::key`], held until the transaction ends.
+    /// Returns a key, unless the key or its API is deleted, and locks it until the transaction ends.
     async fn lock_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>>;
     async fn insert_key(&mut self, key: &Key) -> Result<()>;
-    /// Writes every field that may change; credits are the bank's.
+    /// Updates every field of a key that may change, except its credits, which belong to the credit account.
     async fn update_key(&mut self, key: &Key) -> Result<()>;
-    /// Marks it deleted; its hash stays taken.
+    /// Marks a key as deleted. No other key can have its hash.
     async fn delete_key(&mut self, id: &KeyId, now: Timestamp) -> Result<()>;
-    /// Notes when keys were used, where that is later than what is known.
+    /// Records the last use of keys, if it is later than the stored one.
     async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
-    /// Removes it and all that hangs on it.
+    /// Removes a key and everything that belongs to it.
     async fn purge_key(&mut self, id: &KeyId) -> Result<()>;
-    /// Marks up to `max` keys of an API deleted; which they are.
+    /// Marks up to `max` keys of an API as deleted. Returns their ids.
     async fn delete_keys(&mut self, api: &ApiId, now: Timestamp, max: i64) -> Result<Vec<KeyId>>;
-    /// Removes up to `max` keys of an API, those too that were marked deleted; which they are.
+    /// Removes up to `max` keys of an API, including keys marked as deleted. Returns their ids.
     async fn purge_keys(&mut self, api: &ApiId, max: i64) -> Result<Vec<KeyId>>;
-    /// Makes `limits` the owner's limits: by name those that exist are changed and keep their id,
-    /// others are added, those not named are removed.
+    /// Replaces the limits of an owner with `limits`. Existing limits are matched by name and keep their ids, new
+    /// ones are added, the others are removed.
     async fn set_ratelimits(
         &mut self,
         workspace: &WorkspaceId,
         owner: LimitOwner<'_>,
         limits: &[Ratelimit],
     ) -> Result<()>;
-    /// Keeps a reply, unless there is one of this name; whether there was none.
+    /// Stores the reply to an idempotency key, unless it has one. Returns whether it was stored.
     async fn insert_stored_reply(
         &mut self,
         root_key: &KeyId,
@@ -280,6 +280,6 @@ pub trait Writes:
     ) -> Result<bool>;
 }
 
-/// How long a statement may run, and a transaction may idle, before Postgres ends it. It bounds how
-/// late a row of the change log can appear behind a younger one.
+/// The time that a statement may run, and a transaction may be idle, before Postgres ends it. It bounds how late a
+/// row of the change log can appear behind a newer one.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);

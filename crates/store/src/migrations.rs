@@ -1,4 +1,4 @@
-//! What is kept of migrations, and keys that come in many at a time.
+//! Defines reads and writes of migrations, and bulk inserts of keys.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -8,7 +8,7 @@ use foundation::model::{Key, Migration, Ratelimit};
 
 use crate::PageQuery;
 
-/// A key that comes in, with what hangs on it.
+/// A key to import, with its limits, permissions and roles.
 #[derive(Debug)]
 pub struct IncomingKey {
     pub key: Key,
@@ -17,7 +17,7 @@ pub struct IncomingKey {
     pub role_ids: Vec<RoleId>,
 }
 
-/// A migration, and how many keys it has taken in.
+/// A migration and the number of keys that it has imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMigration {
     pub migration: Migration,
@@ -31,9 +31,9 @@ pub trait MigrationReads: Send {
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<Migration>>;
-    /// All of a workspace, by id.
+    /// Returns the migrations of a workspace by id.
     async fn migrations(&mut self, workspace: &WorkspaceId) -> Result<Vec<Migration>>;
-    /// A page of a workspace's, the latest first, searched by name and id.
+    /// Returns a page of the migrations of a workspace, the latest first, searched by name and id.
     async fn migrations_page(
         &mut self,
         workspace: &WorkspaceId,
@@ -44,9 +44,9 @@ pub trait MigrationReads: Send {
         workspace: &WorkspaceId,
         id: &MigrationId,
     ) -> Result<Option<StoredMigration>>;
-    /// How many keys wait in a migration, counted up to `max`.
+    /// Counts up to `max` keys of a migration whose hash has not been replaced yet.
     async fn count_waiting_keys(&mut self, migration: &MigrationId, max: i64) -> Result<i64>;
-    /// A key that waits in a migration, by the hash that it came with, and its API.
+    /// Returns a key whose hash has not been replaced yet, by the hash that was imported, with its API.
     async fn waiting_key(
         &mut self,
         migration: &MigrationId,
@@ -57,30 +57,31 @@ pub trait MigrationReads: Send {
 #[async_trait]
 pub trait MigrationWrites: MigrationReads {
     async fn insert_migration(&mut self, migration: &Migration) -> Result<()>;
-    /// Counts keys that a migration has taken in.
+    /// Adds to the number of keys that a migration has imported.
     async fn count_migrated(&mut self, migration: &MigrationId, keys: i64) -> Result<()>;
-    /// The identities of these external ids, made where there are none.
+    /// Returns the identities with these external ids. Creates those that do not exist.
     async fn ensure_identities(
         &mut self,
         workspace: &WorkspaceId,
         external_ids: &[String],
         now: Timestamp,
     ) -> Result<Vec<(String, IdentityId)>>;
-    /// Adds roles without permissions where the names are free, and gives back their names.
+    /// Inserts roles without permissions, unless the name is in use. Returns the names of the inserted roles.
     async fn insert_roles(
         &mut self,
         workspace: &WorkspaceId,
         roles: &[(RoleId, String)],
         now: Timestamp,
     ) -> Result<Vec<String>>;
-    /// Adds those whose hash is free, and gives back their ids.
+    /// Inserts keys, unless the hash is in use. Returns the ids of the inserted keys.
     async fn insert_keys(
         &mut self,
         workspace: &WorkspaceId,
         migration: Option<&MigrationId>,
         keys: &[IncomingKey],
     ) -> Result<Vec<KeyId>>;
-    /// Gives a key that waits its own hash; whether it still waited.
+    /// Replaces the imported hash of a key with Keyward's own hash. Returns whether the key still had its imported
+    /// hash.
     async fn adopt_key(
         &mut self,
         id: &KeyId,

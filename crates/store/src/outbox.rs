@@ -1,8 +1,8 @@
-//! What is on its way to ClickHouse: batches of events until they have arrived, and which deliveries count.
+//! The outbox for ClickHouse: batches of events until their delivery is confirmed, and which deliveries count.
 //!
-//! Every row in ClickHouse names the delivery that it came with. A delivery is void from when it begins until it is seen
-//! to have arrived, and for ever if it is not; its batches are then taken by another one. So what is read there, with
-//! the [`Delivered`] of one moment, has each event once and each delivery as a whole.
+//! Every row in ClickHouse contains the delivery that wrote it. A delivery is void from its start until it is
+//! confirmed, and forever if it is not; another delivery then claims its batches. So a read with the
+//! [`DeliverySnapshot`] of one moment includes each event once, and each delivery as a whole.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -11,10 +11,10 @@ use foundation::model::DeliverySnapshot;
 
 use super::events::BatchId;
 
-/// A batch of events as ClickHouse takes them, but for the delivery.
+/// A batch of events in the format of ClickHouse, without the delivery.
 #[derive(Debug, Default)]
 pub struct OutboxBatch {
-    /// No two batches have the same. One that may have been put, and is put once more, is called as before.
+    /// A unique name. A batch that may have been stored keeps its name when it is stored again.
     pub name: String,
     pub region: String,
     /// The times of the first and of the last event.
@@ -26,7 +26,7 @@ pub struct OutboxBatch {
     pub ratelimits: String,
 }
 
-/// A batch that a delivery has taken.
+/// A batch that a delivery has claimed.
 #[derive(Debug, sqlx::FromRow)]
 pub struct ClaimedBatch {
     pub batch: BatchId,
@@ -35,7 +35,7 @@ pub struct ClaimedBatch {
     pub ratelimits: String,
 }
 
-/// What waits to be delivered.
+/// Counts the events that are not delivered yet.
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
 pub struct Undelivered {
     pub events: i64,
@@ -43,16 +43,16 @@ pub struct Undelivered {
     pub since: Timestamp,
 }
 
-/// A day that is to be summed up.
+/// A day to be rolled up.
 #[derive(Debug)]
 pub struct DayRollup {
-    /// When it begins.
+    /// The start of the day.
     pub day: Timestamp,
-    /// How often it had changed.
+    /// The number of its changes when it was claimed.
     pub changes: i64,
-    /// The delivery that its sums come with.
+    /// The delivery that writes its rollups.
     pub delivery: i64,
-    /// The events that are summed up.
+    /// The events to be rolled up.
     pub delivered: DeliverySnapshot,
 }
 
@@ -60,48 +60,49 @@ pub struct DayRollup {
 pub trait DeliveryReads: Send {
     async fn delivered(&mut self) -> Result<DeliverySnapshot>;
     async fn undelivered(&mut self) -> Result<Undelivered>;
-    /// Void deliveries that began before a moment.
+    /// Returns void deliveries that began before a time.
     async fn void_before(&mut self, before: Timestamp) -> Result<Vec<i64>>;
 }
 
 #[async_trait]
 pub trait DeliveryWrites: Send {
-    /// Puts a batch with those that wait; nothing, where one of this name was put before.
-    async fn enqueue_batch(&mut self, parcel: &OutboxBatch, now: Timestamp) -> Result<()>;
-    /// Begins a delivery, which is void. Whoever else begins or ends one waits for this transaction.
+    /// Stores a batch for delivery. Does nothing if a batch with this name was stored before.
+    async fn enqueue_batch(&mut self, batch: &OutboxBatch, now: Timestamp) -> Result<()>;
+    /// Begins a delivery, which is void. Other transactions that begin or end a delivery wait for this one.
     async fn begin_delivery(&mut self, now: Timestamp) -> Result<i64>;
-    /// Takes up to `max` of the oldest batches that nobody has in hand, for a delivery.
+    /// Claims up to `max` of the oldest unclaimed batches for a delivery.
     async fn claim_batches(
         &mut self,
         delivery: i64,
         now: Timestamp,
-        held_until: Timestamp,
+        claimed_until: Timestamp,
         max: usize,
     ) -> Result<Vec<ClaimedBatch>>;
-    /// Makes a delivery count that has arrived, and forgets its batches; days that have been summed up without it will
-    /// be summed up once more. `false`: another delivery has taken some of them, and the transaction must be undone.
+    /// Confirms a delivery, so that it counts, and deletes its batches. Days that were rolled up without it will be
+    /// rolled up again. Returns `false` if another delivery has claimed some of the batches; the transaction must
+    /// then be rolled back.
     async fn confirm_delivery(&mut self, delivery: i64, batches: usize) -> Result<bool>;
-    /// Gives batches back that a delivery has taken, to be taken again at a moment or later. `certainly`: nothing of it
-    /// has arrived or ever will.
+    /// Releases the batches of a delivery, which can be claimed again at `claimed_until` or later. `is_certain`: none
+    /// of it has arrived or ever will.
     async fn release_batches(
         &mut self,
         delivery: i64,
-        held_until: Timestamp,
-        certainly: bool,
+        claimed_until: Timestamp,
+        is_certain: bool,
     ) -> Result<()>;
-    /// Takes the next day in hand that is to be summed up: one that has changed, or one that was over before a moment.
-    /// Events of before `kept_since` may be incomplete, and are summed up no more.
+    /// Claims the next day to roll up: one that has changed, or one that ended before `over_before`. Events before
+    /// `retained_since` may be incomplete, and are no longer rolled up.
     async fn claim_day(
         &mut self,
         now: Timestamp,
-        over: Timestamp,
-        kept_since: Timestamp,
-        held_until: Timestamp,
+        over_before: Timestamp,
+        retained_since: Timestamp,
+        claimed_until: Timestamp,
     ) -> Result<Option<DayRollup>>;
-    /// The day has been summed up: its sums count, and those that it had no longer.
+    /// Completes a day: its new rollups count, and its previous ones no longer do.
     async fn complete_day(&mut self, day: &DayRollup, now: Timestamp) -> Result<()>;
-    /// Forgets void deliveries of which no row is left.
+    /// Deletes void deliveries that have no rows left.
     async fn forget_deliveries(&mut self, ids: &[i64]) -> Result<()>;
-    /// Forgets days that began before a moment.
+    /// Deletes days that began before a time.
     async fn forget_days(&mut self, before: Timestamp) -> Result<()>;
 }

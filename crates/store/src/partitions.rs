@@ -1,4 +1,5 @@
-//! The parts of the tables of events in Postgres: one for each span of days, made ahead and dropped whole.
+//! Maintains the partitions of the event tables in Postgres: one for each span of days, created ahead and dropped
+//! whole.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -8,36 +9,41 @@ use jiff::tz::TimeZone;
 use sqlx::{AssertSqlSafe, PgPool, query, query_scalar};
 
 const DAY_MS: i64 = 86_400_000;
-/// How far ahead parts are made: a server that cannot make any for a day still writes into its own.
+/// How far ahead partitions are created: a server that cannot create any for a day still writes into the right ones.
 const AHEAD_MS: i64 = 2 * DAY_MS;
-/// Any number that nothing else in the database locks.
+/// An arbitrary number that nothing else in the database locks.
 pub const LOCK: i64 = 5_120_773_401;
 
-/// A table in parts, how many days each holds, and how many days are kept.
+/// A partitioned table, the number of days in each partition, and the number of days in its retention.
 struct PartitionedTable {
     table: String,
     span_days: i64,
     kept_days: i64,
 }
 
-/// Makes the parts of the days to come, and drops those whose every row is older than it is kept. Of replicas that
-/// come at once one does it.
-pub async fn keep(pool: &PgPool, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()> {
+/// Creates the partitions of the coming days, and drops those whose rows are all past the retention. If several
+/// replicas call it at once, one of them does it.
+pub async fn keep(
+    pool: &PgPool,
+    kind: EventKind,
+    retention: &Retention,
+    now: Timestamp,
+) -> Result<()> {
     let raw = kind.table();
-    let parted = [
-        PartitionedTable { table: raw.to_owned(), span_days: 1, kept_days: kept.raw.into() },
+    let tables = [
+        PartitionedTable { table: raw.to_owned(), span_days: 1, kept_days: retention.raw.into() },
         PartitionedTable {
             table: format!("{raw}_per_minute"),
             span_days: 1,
-            kept_days: kept.minute.into(),
+            kept_days: retention.minute.into(),
         },
         PartitionedTable {
             table: format!("{raw}_per_hour"),
             span_days: 30,
-            kept_days: kept.hour.into(),
+            kept_days: retention.hour.into(),
         },
     ];
-    for parted in parted {
+    for table in tables {
         let mut tx = super::postgres::begin(pool).await?;
         let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
             .bind(LOCK)
@@ -46,16 +52,16 @@ pub async fn keep(pool: &PgPool, kind: EventKind, kept: &Retention, now: Timesta
         if !is_free {
             return Ok(());
         }
-        // What reads or writes the table goes first: the next attempt is soon enough.
+        // Reads and writes of the table take precedence: the next attempt is soon enough.
         query("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
-        let there: Vec<String> = query_scalar(
+        let existing: Vec<String> = query_scalar(
             "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = to_regclass($1)",
         )
-        .bind(&parted.table)
+        .bind(&table.table)
         .fetch_all(&mut *tx)
         .await?;
-        for sql in parted.statements(&there, now) {
+        for sql in table.statements(&existing, now) {
             query(AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }
         tx.commit().await?;
@@ -64,19 +70,20 @@ pub async fn keep(pool: &PgPool, kind: EventKind, kept: &Retention, now: Timesta
 }
 
 impl PartitionedTable {
-    fn statements(&self, there: &[String], now: Timestamp) -> Vec<String> {
+    fn statements(&self, existing: &[String], now: Timestamp) -> Vec<String> {
         let span_ms = self.span_days * DAY_MS;
         let first = now.0.div_euclid(span_ms) * span_ms;
         let ahead = (0..).map(|n| first + n * span_ms).take_while(|at| *at <= now.0 + AHEAD_MS);
-        let missing = ahead.filter(|start| !there.contains(&self.name(*start)));
-        let made = missing.flat_map(|start| self.made(start, start + span_ms));
+        let missing = ahead.filter(|start| !existing.contains(&self.name(*start)));
+        let created = missing.flat_map(|start| self.made(start, start + span_ms));
         let cut = now.0 - self.kept_days * DAY_MS;
-        let is_over = |name: &&String| self.start(name).is_some_and(|start| start + span_ms <= cut);
-        let over = there.iter().filter(is_over).map(|name| format!("DROP TABLE {name}"));
-        made.chain(over).collect()
+        let is_expired =
+            |name: &&String| self.start(name).is_some_and(|start| start + span_ms <= cut);
+        let expired = existing.iter().filter(is_expired).map(|name| format!("DROP TABLE {name}"));
+        created.chain(expired).collect()
     }
 
-    /// A part, with what was written before there was one.
+    /// Returns the statements that create a partition, with the rows that were written before it existed.
     fn made(&self, start: i64, end: i64) -> [String; 4] {
         let (table, part) = (&self.table, self.name(start));
         [
@@ -94,19 +101,19 @@ impl PartitionedTable {
         ]
     }
 
-    /// A part is called by its first day.
+    /// Returns the name of a partition, which contains its first day.
     fn name(&self, start_ms: i64) -> String {
         let day = jiff::Timestamp::from_millisecond(start_ms).unwrap_or_default();
         format!("{}_p{}", self.table, day.to_zoned(TimeZone::UTC).strftime("%Y%m%d"))
     }
 
-    /// Absent: it is none of these parts.
+    /// Returns the start of a partition, or `None` if the name is not that of one.
     fn start(&self, name: &str) -> Option<i64> {
         day_of(&self.table, name)
     }
 }
 
-/// When the first day of a table's part begins. Absent: its name is none of such a part.
+/// Returns the start of the first day of a partition, or `None` if the name is not that of one.
 pub fn day_of(table: &str, part: &str) -> Option<i64> {
     let day = part.strip_prefix(table)?.strip_prefix("_p")?;
     let day = Date::strptime("%Y%m%d", day).ok()?;
@@ -124,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_made_for_today_and_two_days_ahead() {
+    fn statements_create_partitions_when_next_two_days_have_none() {
         let statements = days(30).statements(&["verifications_p20260311".into()], NOON);
 
         let attached: Vec<_> = statements.iter().filter(|sql| sql.starts_with("ALTER")).collect();
@@ -140,22 +147,22 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_dropped_when_its_last_moment_is_no_longer_kept() {
-        let there = |first: &str| -> Vec<String> {
+    fn statements_drop_partition_when_its_last_moment_is_past_retention() {
+        let existing = |first: &str| -> Vec<String> {
             [first, "20260310", "20260311", "20260312"]
                 .map(|d| format!("verifications_p{d}"))
                 .into()
         };
 
-        assert_eq!(days(1).statements(&there("20260309"), NOON), Vec::<String>::new());
+        assert_eq!(days(1).statements(&existing("20260309"), NOON), Vec::<String>::new());
         assert_eq!(
-            days(1).statements(&there("20260308"), NOON),
+            days(1).statements(&existing("20260308"), NOON),
             ["DROP TABLE verifications_p20260308"]
         );
     }
 
     #[test]
-    fn the_rest_is_no_part_of_days() {
+    fn start_returns_none_when_name_is_of_another_partition() {
         assert_eq!(days(1).start("verifications_rest"), None);
         assert_eq!(days(1).start("verifications_per_minute_p20260101"), None);
     }

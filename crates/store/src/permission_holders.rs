@@ -1,4 +1,4 @@
-//! Which keys hold what.
+//! Defines reads of the keys and roles that hold permissions and roles.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -7,22 +7,22 @@ use foundation::model::PermissionAssignment;
 
 #[async_trait]
 pub trait AssignmentReads: Send {
-    /// How many roles and how many keys, of themselves, hold a permission; each counted up to `max`.
+    /// Counts the roles that hold a permission, and the keys that hold it directly, each up to `max`.
     async fn count_holding(
         &mut self,
         workspace: &WorkspaceId,
         permission: &PermissionId,
         max: i64,
     ) -> Result<(i64, i64)>;
-    /// How many keys have a role, counted up to `max`.
+    /// Counts the keys with a role up to `max`.
     async fn count_keys_with(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,
         max: i64,
     ) -> Result<i64>;
-    /// In which ways keys hold a permission: of themselves, and through each of the roles that hold it. Of each way up
-    /// to `limit` keys whose id is `from` or a later one, by id; deleted ones too.
+    /// Returns how keys hold a permission: directly, and through each role that holds it. For each of these, returns
+    /// up to `limit` keys by id, starting at `from`, including deleted keys.
     async fn holdings(
         &mut self,
         workspace: &WorkspaceId,

@@ -1,4 +1,4 @@
-//! What is kept for the standalone limiter.
+//! Defines reads and writes of namespaces and overrides of the standalone limiter.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -17,34 +17,35 @@ pub struct StoredNamespace {
 
 #[async_trait]
 pub trait RatelimitReads: Send {
-    /// The namespace that has this id; where none has, the one of this name. Deleted ones too.
+    /// Returns the namespace with this id, or else the one with this name, even if it is deleted.
     async fn namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<StoredNamespace>>;
-    /// As [`RatelimitReads::namespace`], without the overrides.
+    /// Returns the namespace with this id, or else the one with this name, without its overrides, even if it is
+    /// deleted.
     async fn bare_namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<Namespace>>;
-    /// All of a workspace, deleted ones too, by name.
+    /// Returns the namespaces of a workspace by name, including deleted ones.
     async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>>;
-    /// A page of a workspace's namespaces but the deleted ones, by id.
+    /// Returns a page of the namespaces of a workspace by id, without deleted ones.
     async fn namespaces_page(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Namespace>>;
-    /// A page of the overrides of a namespace, by id.
+    /// Returns a page of the overrides of a namespace by id.
     async fn overrides(
         &mut self,
         workspace: &WorkspaceId,
         namespace: &NamespaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Override>>;
-    /// The one that is stored for exactly this identifier.
+    /// Returns the override that is stored for exactly this identifier.
     async fn override_for(
         &mut self,
         workspace: &WorkspaceId,
@@ -56,28 +57,29 @@ pub trait RatelimitReads: Send {
 
 #[async_trait]
 pub trait RatelimitWrites: RatelimitReads {
-    /// How many namespaces a workspace has, without the deleted ones. Nobody else adds one until the
-    /// transaction ends.
+    /// Returns the number of namespaces of a workspace, without deleted ones. No other transaction adds one until
+    /// this one ends.
     async fn lock_namespaces(&mut self, workspace: &WorkspaceId) -> Result<i64>;
-    /// Adds those whose name is free, and gives back their names.
+    /// Inserts namespaces, unless the name is in use. Returns the names of the inserted ones.
     async fn insert_namespaces(
         &mut self,
         workspace: &WorkspaceId,
         namespaces: &[Namespace],
     ) -> Result<Vec<String>>;
-    /// As [`RatelimitReads::bare_namespace`], held until the transaction ends.
+    /// Returns the namespace with this id, or else the one with this name, without its overrides, and locks it until
+    /// the transaction ends.
     async fn lock_namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<Namespace>>;
     async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()>;
-    /// Marks it deleted; its name stays taken.
+    /// Marks a namespace as deleted. No other namespace can have its name.
     async fn delete_namespace(&mut self, id: &NamespaceId, now: Timestamp) -> Result<()>;
-    /// Adds an override, or changes the one for the same identifier, which keeps its id. The id.
+    /// Inserts an override, or updates the one for the same identifier, which keeps its id. Returns the id.
     async fn set_override(&mut self, namespace: &NamespaceId, new: &Override)
     -> Result<OverrideId>;
-    /// Removes the override that is stored for exactly this identifier; its id, if there was one.
+    /// Deletes the override that is stored for exactly this identifier. Returns its id if it existed.
     async fn delete_override(
         &mut self,
         namespace: &NamespaceId,

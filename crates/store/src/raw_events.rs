@@ -1,8 +1,8 @@
-//! How much room single events take, from when on they are there, and what deletes the oldest. Their sums stay, and
-//! none goes before it has been summed up.
+//! Measures how much space raw events take and since when they are stored, and deletes the oldest. Their rollups
+//! stay, and no event is deleted before it is rolled up.
 //!
-//! Sizes are estimates: what rows take that are there, not what their files have ever taken. Neither engine gives room
-//! back to the disk; both fill it again.
+//! Sizes are estimates: what the rows take that exist, not what their files have ever taken. Neither engine returns
+//! space to the disk; both reuse it.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -12,22 +12,22 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool, query, query_as, query_scalar};
 use super::events::EventDatabase;
 use super::{EventStore, partitions, postgres, sqlite};
 
-/// The single events in the tables.
+/// The raw events in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawEvents {
-    /// When the oldest happened. Absent: there are none.
+    /// When the oldest event happened. `None`: there are none.
     pub since: Option<Timestamp>,
     pub size_bytes: u64,
 }
 
-/// How many are deleted by one statement.
+/// The maximum number of events that one statement deletes.
 const DELETED_AT_ONCE: i64 = 10_000;
-/// How many rows of SQLite tell what a row takes. They are spread over all of them, at random: whoever chooses the
-/// reasons of some events then has no more weight than these have among all.
+/// The number of rows that are sampled in SQLite for the size of a row. They are spread at random over all rows. So
+/// the events whose reasons a caller chooses weigh no more than their share of all events.
 const SAMPLED_ROWS: i64 = 1_000;
-/// How many pages of a part in Postgres tell it, likewise.
+/// The number of pages of a partition that are sampled in Postgres, likewise.
 const SAMPLED_PAGES: i64 = 1_000;
-/// What a row takes beside its texts: numbers, headers, and its part of the indexes.
+/// The size of a row without its texts: numbers, headers, and its part of the indexes.
 const ROW_BYTES: u32 = 110;
 const DAY_MS: i64 = 86_400_000;
 
@@ -48,7 +48,8 @@ impl EventStore {
         Ok(RawEvents { since: self.raw_since().await?, size_bytes })
     }
 
-    /// When the oldest happened, of all workspaces. Absent: there are none, or they are in ClickHouse.
+    /// Returns when the oldest raw event of all workspaces happened. Returns `None` if there are none, or if they are
+    /// in ClickHouse.
     pub async fn raw_since(&self) -> Result<Option<Timestamp>> {
         let mut since: Option<Timestamp> = None;
         for kind in EventKind::ALL {
@@ -58,7 +59,7 @@ impl EventStore {
         Ok(since)
     }
 
-    /// Deletes the oldest, as far as they have been summed up, until the rest takes no more than this.
+    /// Deletes the oldest events that are rolled up, until the others take no more than `max_bytes`.
     pub async fn trim(&self, max_bytes: u64, now: Timestamp) -> Result<()> {
         match &self.tables {
             EventDatabase::Postgres { write, .. } => {
@@ -68,7 +69,8 @@ impl EventStore {
         }
     }
 
-    /// Batches come in order, and are found by an index; what each of them holds is of one moment.
+    /// Returns the time of the oldest event. Batches are in order and found by an index, and all events of a batch
+    /// are of one moment.
     async fn first_event(&self, kind: EventKind) -> Result<Option<Timestamp>> {
         let table = kind.table();
         let sql = AssertSqlSafe(format!(
@@ -83,8 +85,8 @@ impl EventStore {
     }
 }
 
-/// Those of one kind in SQLite. They are written one after the other and deleted from the first on, so the numbers of the
-/// first and of the last tell how many there are.
+/// The rows of one kind in SQLite. They are inserted in order and deleted from the first on, so their number follows
+/// from the numbers of the first and the last.
 struct SqliteRows {
     kind: EventKind,
     first_row: i64,
@@ -103,7 +105,7 @@ impl SqliteRows {
         );
         let (first_row, count, first_at): (i64, i64, i64) =
             query_as(AssertSqlSafe(sql)).fetch_one(pool).await?;
-        // A row at random of each of as many stretches of the same length.
+        // One random row of each of as many ranges with the same length.
         let sql = format!(
             "WITH RECURSIVE stretches(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM stretches WHERE n + 1 < $1)
             SELECT COALESCE(AVG((
@@ -123,7 +125,7 @@ impl SqliteRows {
         rounded(self.count, self.bytes_each)
     }
 
-    /// The last row that is to go so that so many bytes do, or so that as many rows do as one statement deletes.
+    /// Returns the last row to delete, so that this many bytes are deleted or as many rows as one statement deletes.
     async fn last_of(&self, pool: &SqlitePool, bytes: u64) -> Result<i64> {
         let (table, row_bytes) = (self.kind.table(), row_bytes(self.kind));
         let end = self.first_row.saturating_add(DELETED_AT_ONCE);
@@ -142,7 +144,7 @@ impl SqliteRows {
     }
 }
 
-/// What a row takes in SQLite.
+/// Returns the SQL for the size of a row in SQLite.
 fn row_bytes(kind: EventKind) -> String {
     let texts = match kind {
         EventKind::Verifications => {
@@ -184,13 +186,13 @@ async fn trim_sqlite(pool: &SqlitePool, max_bytes: u64) -> Result<()> {
     }
 }
 
-/// The first batch that has not been summed up, or one that there will never be.
+/// The first batch that is not rolled up, or a number that no batch reaches.
 const UNSUMMED_SQLITE: &str =
     "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE summed = 0)";
 const UNSUMMED_POSTGRES: &str =
     "(SELECT COALESCE(MIN(id), 9223372036854775807) FROM batches WHERE NOT summed)";
 
-/// A part of the tables in Postgres.
+/// A partition of the event tables in Postgres.
 #[derive(Debug, sqlx::FromRow)]
 struct PostgresPart {
     name: String,
@@ -199,51 +201,52 @@ struct PostgresPart {
 }
 
 impl PostgresPart {
-    /// When its day begins. Absent: it is none of a day.
+    /// Returns the start of its day, or `None` if it is not the partition of a day.
     fn start(&self) -> Option<i64> {
         EventKind::ALL.iter().find_map(|kind| partitions::day_of(kind.table(), &self.name))
     }
 }
 
 async fn postgres_parts(pool: &PgPool) -> Result<Vec<PostgresPart>> {
-    let mut parts = Vec::new();
+    let mut partitions = Vec::new();
     for kind in EventKind::ALL {
         let sql = "
             SELECT CAST(c.relname AS TEXT) AS name, pg_total_relation_size(c.oid) AS bytes
             FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = to_regclass($1)";
         let of_kind: Vec<PostgresPart> = query_as(sql).bind(kind.table()).fetch_all(pool).await?;
-        parts.extend(of_kind);
+        partitions.extend(of_kind);
     }
-    parts.sort_by_key(PostgresPart::start);
-    Ok(parts)
+    partitions.sort_by_key(PostgresPart::start);
+    Ok(partitions)
 }
 
-/// Whole days go first; of the day that is being written, the first part of its time.
+/// Deletes whole days first; of the day that is being written, the earliest events.
 async fn trim_postgres(pool: &PgPool, max_bytes: u64, now: Timestamp) -> Result<()> {
     let today = now.0.div_euclid(DAY_MS) * DAY_MS;
-    let parts = postgres_parts(pool).await?;
-    let mut total: u64 = parts.iter().map(|part| part.bytes).sum();
-    for part in &parts {
-        let Some(start) = part.start().filter(|start| *start < today) else { continue };
+    let partitions = postgres_parts(pool).await?;
+    let mut total: u64 = partitions.iter().map(|partition| partition.bytes).sum();
+    for partition in &partitions {
+        let Some(start) = partition.start().filter(|start| *start < today) else { continue };
         if total <= max_bytes {
             return Ok(());
         }
-        if !drop_summed(pool, &part.name, start + DAY_MS).await? {
+        if !drop_summed(pool, &partition.name, start + DAY_MS).await? {
             return Ok(());
         }
-        total -= part.bytes;
+        total -= partition.bytes;
     }
     if total <= max_bytes {
         return Ok(());
     }
-    let of_today: Vec<_> = parts.iter().filter(|part| part.start() == Some(today)).collect();
+    let of_today: Vec<_> =
+        partitions.iter().filter(|partition| partition.start() == Some(today)).collect();
     trim_day(pool, &of_today, max_bytes).await
 }
 
-/// Drops a part of a day that is over, unless something of it has not been summed up. Of replicas that come at once one
-/// does it; where the part is in use, it is tried again later.
-async fn drop_summed(pool: &PgPool, part: &str, end: i64) -> Result<bool> {
+/// Drops the partition of a past day, unless some of its events are not rolled up. If several replicas call it at
+/// once, one of them does it; if the partition is in use, it is tried again later.
+async fn drop_summed(pool: &PgPool, partition: &str, end: i64) -> Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let is_free: bool = query_scalar("SELECT pg_try_advisory_xact_lock($1)")
         .bind(partitions::LOCK)
@@ -255,34 +258,36 @@ async fn drop_summed(pool: &PgPool, part: &str, end: i64) -> Result<bool> {
         return Ok(false);
     }
     query("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
-    query(AssertSqlSafe(format!("DROP TABLE IF EXISTS {part}"))).execute(&mut *tx).await?;
+    query(AssertSqlSafe(format!("DROP TABLE IF EXISTS {partition}"))).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(true)
 }
 
-/// A row of a sample.
+/// A sampled row.
 #[derive(sqlx::FromRow)]
 struct SampledRow {
     time: i64,
-    /// What all the rows take that it stands for.
+    /// The size of all the rows that it represents.
     bytes: i64,
 }
 
-/// Rows of pages of a part, chosen at random. What they stand for comes to about what all its rows take.
-async fn sampled_rows(pool: &PgPool, part: &str) -> Result<Vec<SampledRow>> {
+/// Returns rows of random pages of a partition. The rows that they represent take about as much space as all its
+/// rows.
+async fn sampled_rows(pool: &PgPool, partition: &str) -> Result<Vec<SampledRow>> {
     let sql = "
         SELECT CAST(LEAST(100, 100.0 * $1 * CAST(current_setting('block_size') AS BIGINT)
             / GREATEST(1, pg_relation_size(to_regclass($2)))) AS REAL)";
-    let percent: f32 = query_scalar(sql).bind(SAMPLED_PAGES).bind(part).fetch_one(pool).await?;
-    // Its header is among the bytes of a row; the pointer to it and its part of the indexes are not.
+    let percent: f32 =
+        query_scalar(sql).bind(SAMPLED_PAGES).bind(partition).fetch_one(pool).await?;
+    // The bytes of a row include its header, but not the pointer to it and its part of the indexes.
     let sql = format!(
         "SELECT time, CAST((pg_column_size(p) + 24) * (100 / CAST($1 AS REAL)) AS BIGINT) AS bytes
-        FROM {part} p TABLESAMPLE SYSTEM (CAST($1 AS REAL))"
+        FROM {partition} p TABLESAMPLE SYSTEM (CAST($1 AS REAL))"
     );
     Ok(query_as(AssertSqlSafe(sql)).bind(percent).fetch_all(pool).await?)
 }
 
-/// The time before which rows of at least so many bytes happened.
+/// Returns the time before which rows of at least this many bytes happened.
 fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
     rows.sort_unstable_by_key(|row| row.time);
     let mut before = 0;
@@ -292,11 +297,11 @@ fn time_of(mut rows: Vec<SampledRow>, bytes: i64) -> Option<i64> {
     })
 }
 
-/// Deletes the first events of a day. The file of a part does not shrink by that, so its rows are what counts.
-async fn trim_day(pool: &PgPool, parts: &[&PostgresPart], max_bytes: u64) -> Result<()> {
+/// Deletes the earliest events of a day. The file of a partition does not shrink by that, so its rows are measured.
+async fn trim_day(pool: &PgPool, partitions: &[&PostgresPart], max_bytes: u64) -> Result<()> {
     let mut rows = Vec::new();
-    for part in parts {
-        rows.extend(sampled_rows(pool, &part.name).await?);
+    for partition in partitions {
+        rows.extend(sampled_rows(pool, &partition.name).await?);
     }
     let total: i64 = rows.iter().map(|row| row.bytes).sum();
     let excess = total - i64::try_from(max_bytes).unwrap_or(i64::MAX);
@@ -304,8 +309,8 @@ async fn trim_day(pool: &PgPool, parts: &[&PostgresPart], max_bytes: u64) -> Res
         return Ok(());
     }
     let Some(until) = time_of(rows, excess) else { return Ok(()) };
-    for part in parts {
-        let name = &part.name;
+    for partition in partitions {
+        let name = &partition.name;
         let sql = format!(
             "DELETE FROM {name} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {name}
                 WHERE time < $1 AND batch < {UNSUMMED_POSTGRES} LIMIT {DELETED_AT_ONCE}))"

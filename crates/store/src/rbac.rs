@@ -1,4 +1,4 @@
-//! What is kept of permissions and roles.
+//! Defines reads and writes of permissions and roles.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -10,38 +10,38 @@ use crate::PageQuery;
 
 #[async_trait]
 pub trait RbacReads: Send {
-    /// The permission that has this id; where none has, the one of this slug.
+    /// Returns the permission with this id, or else the one with this slug.
     async fn permission(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_slug: &str,
     ) -> Result<Option<Permission>>;
-    /// A page of a workspace's permissions.
+    /// Returns a page of the permissions of a workspace.
     async fn permissions(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Permission>>;
-    /// The role that has this id; where none has, the one of this name.
-    async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>>;
-    /// A page of a workspace's roles.
+    /// Returns the role with this id, or else the one with this name.
+    async fn role(&mut self, workspace: &WorkspaceId, id_or_name: &str) -> Result<Option<Role>>;
+    /// Returns a page of the roles of a workspace.
     async fn roles_page(
         &mut self,
         workspace: &WorkspaceId,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<Role>>;
-    /// Those of `ids` that exist, by name, with their permissions.
+    /// Returns the existing roles among `ids` by name, with their permissions.
     async fn roles(&mut self, workspace: &WorkspaceId, ids: &[RoleId]) -> Result<Vec<Role>>;
-    /// Those of `names` that exist, by name, with their permissions.
+    /// Returns the existing roles among `names` by name, with their permissions.
     async fn roles_named(&mut self, workspace: &WorkspaceId, names: &[String])
     -> Result<Vec<Role>>;
-    /// Those of `slugs` that exist, by slug.
+    /// Returns the existing permissions among `slugs` by slug.
     async fn permissions_with(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
-    /// A page of the roles that hold a permission.
+    /// Returns a page of the roles that hold a permission.
     async fn roles_holding(
         &mut self,
         workspace: &WorkspaceId,
@@ -52,39 +52,41 @@ pub trait RbacReads: Send {
 
 #[async_trait]
 pub trait RbacWrites: RbacReads {
-    /// As [`RbacReads::permissions_with`]; nobody deletes them until the transaction ends.
+    /// Returns the existing permissions among `slugs` by slug. No other transaction deletes them until this one ends.
     async fn lock_permissions(
         &mut self,
         workspace: &WorkspaceId,
         slugs: &[String],
     ) -> Result<Vec<Permission>>;
-    /// As [`RbacReads::roles_named`]; nobody deletes them until the transaction ends.
+    /// Returns the existing roles among `names` by name, with their permissions. No other transaction deletes them
+    /// until this one ends.
     async fn lock_roles(&mut self, workspace: &WorkspaceId, names: &[String]) -> Result<Vec<Role>>;
-    /// Those of `ids` that exist, by slug; likewise.
+    /// Returns the existing permissions among `ids` by slug. No other transaction deletes them until this one ends.
     async fn hold_permissions_of(
         &mut self,
         workspace: &WorkspaceId,
         ids: &[String],
     ) -> Result<Vec<Permission>>;
-    /// Those of `ids` that exist, by name; likewise.
+    /// Returns the existing roles among `ids` by name, with their permissions. No other transaction deletes them
+    /// until this one ends.
     async fn hold_roles_of(&mut self, workspace: &WorkspaceId, ids: &[String])
     -> Result<Vec<Role>>;
-    /// The role of this id, held until the transaction ends.
+    /// Returns the role with this id, and locks it until the transaction ends.
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>>;
-    /// Removes it, from every key and role; whether it was there.
+    /// Deletes a permission, and removes it from every key and role. Returns whether it existed.
     async fn delete_permission(
         &mut self,
         workspace: &WorkspaceId,
         id: &PermissionId,
     ) -> Result<bool>;
-    /// Removes it, from every key; whether it was there.
+    /// Deletes a role, and removes it from every key. Returns whether it existed.
     async fn delete_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<bool>;
     async fn set_role_permissions(
         &mut self,
         role: &RoleId,
         permissions: &[Permission],
     ) -> Result<()>;
-    /// Adds those whose slug is free, and gives back their slugs.
+    /// Inserts permissions, unless the slug is in use. Returns the slugs of the inserted ones.
     async fn insert_permissions(
         &mut self,
         workspace: &WorkspaceId,
@@ -97,7 +99,7 @@ pub trait RbacWrites: RbacReads {
         role: &Role,
         now: Timestamp,
     ) -> Result<()>;
-    /// Sets its name and its description.
+    /// Updates the name and the description of a role.
     async fn update_role(&mut self, role: &Role) -> Result<()>;
     async fn set_key_permissions(&mut self, key: &KeyId, ids: &[PermissionId]) -> Result<()>;
     async fn set_key_roles(&mut self, key: &KeyId, ids: &[RoleId]) -> Result<()>;

@@ -1,4 +1,4 @@
-//! Bringing back what was deleted, as far as it is still there.
+//! Defines how deleted entities are restored, as far as their data still exists.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -6,40 +6,38 @@ use foundation::id::{ApiId, IdentityId, KeyId, NamespaceId, PermissionId, RoleId
 
 #[async_trait]
 pub trait RestoreReads: Send {
-    /// The keys that have a permission of themselves, and the roles that hold it; by id.
+    /// Returns the keys that hold a permission directly, and the roles that hold it, by id.
     async fn permission_holders(
         &mut self,
         permission: &PermissionId,
     ) -> Result<(Vec<KeyId>, Vec<RoleId>)>;
-    /// The keys that have a role, by id.
+    /// Returns the keys with a role, by id.
     async fn role_holders(&mut self, role: &RoleId) -> Result<Vec<KeyId>>;
 }
 
 #[async_trait]
 pub trait RestoreWrites: RestoreReads {
-    /// Takes from a key the mark that it is deleted; its API, and its hash as it is stored. `None`: there is no
-    /// such key with the mark.
+    /// Restores a deleted key. Returns its API and its stored hash, or `None` if no such deleted key exists.
     async fn restore_key(
         &mut self,
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<(ApiId, String)>>;
-    /// Takes the mark from an API; whether there was one with it.
+    /// Restores a deleted API. Returns whether it existed and was deleted.
     async fn restore_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<bool>;
-    /// Takes the mark from a namespace; whether there was one with it.
+    /// Restores a deleted namespace. Returns whether it existed and was deleted.
     async fn restore_namespace(
         &mut self,
         workspace: &WorkspaceId,
         id: &NamespaceId,
     ) -> Result<bool>;
-    /// Lets a revoked root key be good again; its hash as it is stored. `None`: there is no such root key that is
-    /// revoked.
+    /// Restores a revoked root key. Returns its stored hash, or `None` if no such revoked root key exists.
     async fn restore_root_key(
         &mut self,
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<String>>;
-    /// Gives a permission to those of these keys and roles that are there still.
+    /// Assigns a permission to those of these keys and roles that still exist.
     async fn give_permission(
         &mut self,
         workspace: &WorkspaceId,
@@ -47,14 +45,14 @@ pub trait RestoreWrites: RestoreReads {
         keys: &[KeyId],
         roles: &[RoleId],
     ) -> Result<()>;
-    /// Gives a role to those of these keys that are there still.
+    /// Assigns a role to those of these keys that still exist.
     async fn give_role(
         &mut self,
         workspace: &WorkspaceId,
         role: &RoleId,
         keys: &[KeyId],
     ) -> Result<()>;
-    /// Makes an identity that of the keys of its external id that are nobody's now; which they are.
+    /// Assigns an identity to the keys that have its external id and no identity. Returns these keys.
     async fn link_identity(
         &mut self,
         workspace: &WorkspaceId,

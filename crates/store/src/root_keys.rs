@@ -1,4 +1,4 @@
-//! What is kept of root keys.
+//! Defines reads and writes of root keys.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -8,7 +8,7 @@ use foundation::model::RootKey;
 
 use crate::PageQuery;
 
-/// A root key, and when it was last used, as far as that has been noted.
+/// A root key, with the time of its last use that was written to the database.
 #[derive(Debug, Clone)]
 pub struct StoredRootKey {
     pub key: RootKey,
@@ -18,9 +18,10 @@ pub struct StoredRootKey {
 #[async_trait]
 pub trait RootKeyReads: Send {
     async fn root_key_by_hash(&mut self, hash: &str) -> Result<Option<RootKey>>;
-    /// All of a workspace, by id; there are few.
+    /// Returns the root keys of a workspace by id. Their number is small, so there are no pages.
     async fn root_keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<RootKey>>;
-    /// A page of a workspace's root keys, the latest first: those that are good at `live_at`, or all.
+    /// Returns a page of the root keys of a workspace, the latest first: those that are valid at `live_at`, or all if
+    /// it is `None`.
     async fn root_keys_page(
         &mut self,
         workspace: &WorkspaceId,
@@ -32,22 +33,22 @@ pub trait RootKeyReads: Send {
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<StoredRootKey>>;
-    /// Those of every workspace that are not revoked and never expire, by id; up to `max`.
+    /// Returns up to `max` root keys of all workspaces that are not revoked and never expire, by id.
     async fn list_non_expiring_root_keys(&mut self, max: i64) -> Result<Vec<RootKey>>;
 }
 
 #[async_trait]
 pub trait RootKeyWrites: RootKeyReads {
     async fn insert_root_key(&mut self, key: &RootKey, hash: &str) -> Result<()>;
-    /// The workspace of the key, if there was one to revoke.
+    /// Revokes a root key. Returns its workspace, or `None` if no unrevoked root key has this id.
     async fn revoke_root_key(&mut self, id: &KeyId, now: Timestamp) -> Result<Option<WorkspaceId>>;
-    /// As [`RootKeyReads::root_key`], held until the transaction ends.
+    /// Returns a root key, and locks it until the transaction ends.
     async fn lock_root_key(
         &mut self,
         workspace: &WorkspaceId,
         id: &KeyId,
     ) -> Result<Option<RootKey>>;
     async fn set_root_key_expiry(&mut self, id: &KeyId, expires_at: Timestamp) -> Result<()>;
-    /// Notes when root keys were used, where that is later than what is known.
+    /// Records the last use of root keys, if it is later than the stored one.
     async fn note_root_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()>;
 }

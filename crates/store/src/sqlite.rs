@@ -1,4 +1,4 @@
-//! The SQLite dialect: how to open, how to begin, and the few words that differ from Postgres.
+//! Implements the SQLite dialect: opening files, beginning transactions, and the SQL that differs from Postgres.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
-/// The items of a JSON list as rows with one column, `item`.
+/// Returns the items of a JSON list as rows with one column, `item`.
 macro_rules! items {
     ($list:literal) => {
         concat!("(SELECT value AS item FROM json_each(", $list, ")) AS items")
     };
 }
-/// The strings of a JSON list as rows with one column, `item`.
+/// Returns the strings of a JSON list as rows with one column, `item`.
 macro_rules! texts {
     ($list:literal) => {
         concat!("(SELECT value AS item FROM json_each(", $list, ")) AS texts")
     };
 }
-/// All values of an expression as one JSON list.
+/// Aggregates the values of an expression into one JSON list.
 macro_rules! array {
     ($value:expr) => {
         concat!("json_group_array(", $value, ")")
@@ -29,67 +29,68 @@ macro_rules! object {
         concat!("json_object(", $fields, ")")
     };
 }
-/// The database's own time in unix milliseconds.
+/// Returns the time of the database's clock in Unix milliseconds.
 macro_rules! now_ms {
     () => {
         "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
     };
 }
-/// The number below which every transaction has ended; here they come one after the other.
+/// Returns a transaction number: every transaction with a smaller one has ended. Always 0, because SQLite runs write
+/// transactions one at a time.
 macro_rules! transactions_ended_below {
     () => {
         "0"
     };
 }
-/// As [`transactions_ended_below`].
+/// Like [`transactions_ended_below`].
 macro_rules! writers_ended_below {
     () => {
         "0"
     };
 }
-/// The number of the next transaction; here they come one after the other.
+/// Returns the number of the next transaction. Always 0, because SQLite runs write transactions one at a time.
 macro_rules! next_transaction {
     () => {
         "0"
     };
 }
-/// The last position of the change log.
+/// Returns the last assigned position of the change log.
 macro_rules! last_position {
     () => {
         "COALESCE((SELECT MAX(seq) FROM changes), 0)"
     };
 }
-/// Whether a text holds another one.
+/// Returns whether a text contains another one.
 macro_rules! contains {
     ($text:literal, $part:literal) => {
         concat!("instr(", $text, ", ", $part, ") > 0")
     };
 }
-/// Keeps the selected rows from being deleted until the transaction ends, as `locked!` does.
+/// Prevents deletion of the selected rows until the transaction ends. `BEGIN IMMEDIATE` has done that already.
 macro_rules! held {
     ($select:expr) => {
         $select
     };
 }
-/// Holds the selected row until the transaction ends; `BEGIN IMMEDIATE` does that already.
+/// Locks the selected rows until the transaction ends. `BEGIN IMMEDIATE` has done that already.
 macro_rules! locked {
     ($select:expr) => {
         $select
     };
 }
-/// As `locked!`.
+/// Like `locked!`.
 macro_rules! locked_but_key {
     ($select:expr) => {
         $select
     };
 }
-/// As `locked!`: nobody else holds anything.
+/// Like `locked!`: no other transaction can hold a lock.
 macro_rules! claimed {
     ($select:expr) => {
         $select
     };
 }
-/// A number higher than that of any lease, and of any replica that was counted out.
+/// Returns a number higher than that of any lease, and of any replica that was counted out.
 macro_rules! next_number {
     () => {
         "(SELECT 1 + MAX(COALESCE((SELECT MAX(number) FROM purses), 0),
@@ -97,19 +98,19 @@ macro_rules! next_number {
     };
 }
 
-/// The bytes that a text tells in hexadecimal.
+/// Decodes a hexadecimal text into bytes.
 macro_rules! bytes {
     ($text:literal) => {
         concat!("unhex(", $text, ")")
     };
 }
-/// The truth of `true` and `false`, in JSON or as a text.
+/// Converts `true` and `false`, in JSON or as a text, to a boolean.
 macro_rules! flag {
     ($text:literal) => {
         concat!("(", $text, " IN (1, 'true'))")
     };
 }
-/// The beginning of the month (UTC) of a time, both in unix milliseconds.
+/// Returns the start of the month (UTC) of a time, both in Unix milliseconds.
 macro_rules! month_of {
     ($time:literal) => {
         concat!(
@@ -126,7 +127,8 @@ mod queries;
 
 type Connection = sqlx::SqliteConnection;
 
-/// How the file is opened. Nothing that has been acknowledged is lost, power cut included: that is what `FULL` is for.
+/// Returns the options to open the file with. No acknowledged write is lost, even in a power cut, because
+/// `synchronous` is `FULL`.
 pub fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
@@ -137,7 +139,7 @@ pub fn options(path: &Path) -> SqliteConnectOptions {
         .busy_timeout(Duration::from_secs(5))
 }
 
-/// Connections that read. What writes is the [`Writer`](super::writer::Writer).
+/// Opens a pool of connections for reads. Writes go through the [`Writer`](super::writer::Writer).
 pub async fn open(options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
     SqlitePoolOptions::new()
         .max_connections(8)
@@ -147,18 +149,18 @@ pub async fn open(options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
         .await
 }
 
-/// Connections on which nothing can be written, to a file that is there. They are made when they are first needed.
+/// Returns a pool of read-only connections to an existing file. Connections are opened on first use.
 ///
-/// Where no log of changes stands beside the file, nobody has it open. Then no connection makes one either: it would
-/// stay behind, and belong to whoever looked.
+/// If the file has no write-ahead log beside it, no process has it open. The connections then create no log either:
+/// it would remain, owned by the system user who ran the command.
 pub fn open_read_only(path: &Path) -> SqlitePool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    let is_used = Path::new(&log).exists();
+    let is_in_use = Path::new(&log).exists();
     let options = SqliteConnectOptions::new()
         .filename(path)
         .read_only(true)
-        .immutable(!is_used)
+        .immutable(!is_in_use)
         .busy_timeout(Duration::from_secs(5));
     SqlitePoolOptions::new()
         .max_connections(2)
@@ -166,8 +168,9 @@ pub fn open_read_only(path: &Path) -> SqlitePool {
         .connect_lazy_with(options)
 }
 
-/// One connection that writes events, some that only read them, and some that answer questions. They are made when they are first needed. What
-/// was written last may be gone after a power cut, though never after a crash of the process.
+/// Returns pools of one connection that writes events, of some that only read them, and of some that run SQL queries
+/// of users. Connections are opened on first use. The last writes may be lost in a power cut, but not when the
+/// process crashes.
 pub fn event_pools(path: &Path) -> [SqlitePool; 3] {
     let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5));
     let pool = |connections_max, options| {
@@ -185,9 +188,9 @@ pub fn event_pools(path: &Path) -> [SqlitePool; 3] {
     [pool(1, writing), pool(2, reading.clone()), pool(2, reading)]
 }
 
-/// Takes the write lock at once: a transaction that reads first and wants it later fails when
-/// another one was faster, however long it is ready to wait.
-#[expect(clippy::disallowed_methods, reason = "this is what Events::begin calls")]
+/// Begins a transaction that acquires the write lock at once. A transaction that reads first and acquires the lock
+/// later fails if another one was faster, regardless of its busy timeout.
+#[expect(clippy::disallowed_methods, reason = "this is what EventStore::begin calls")]
 pub async fn begin(pool: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlite>> {
     pool.begin_with("BEGIN IMMEDIATE").await
 }

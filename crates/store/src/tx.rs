@@ -1,4 +1,4 @@
-//! Connections and transactions, of either engine.
+//! Wraps connections and transactions of both engines.
 
 use std::ops::{Deref, DerefMut};
 
@@ -35,15 +35,15 @@ impl DerefMut for Reader {
     }
 }
 
-/// A transaction, and what it changes that somebody may have cached. Dropped, it is undone.
+/// A transaction, with the cache tags of the entities that it changes. It is rolled back when dropped.
 pub struct Tx {
     pub(super) inner: Inner,
     changed: Vec<CacheTag>,
-    /// The position of the first row in the change log, once it is there.
+    /// The position of its first row in the change log, once written.
     logged: Option<i64>,
 }
 
-/// A transaction of either engine.
+/// A transaction of one of the engines.
 pub(super) enum Inner {
     Postgres(Transaction<'static, Postgres>),
     Sqlite(WriterTransaction),
@@ -64,27 +64,27 @@ impl Tx {
         Self { inner, changed: Vec::new(), logged: None }
     }
 
-    /// Says that a cache may hold something that this transaction makes untrue.
-    pub fn changed(&mut self, subject: CacheTag) {
-        self.changed.push(subject);
+    /// Records that this transaction changes the entity of a cache tag.
+    pub fn changed(&mut self, tag: CacheTag) {
+        self.changed.push(tag);
     }
 
-    /// What this transaction makes untrue.
+    /// Returns the cache tags of the entities that this transaction changes.
     pub fn changes(&self) -> &[CacheTag] {
         &self.changed
     }
 
-    /// Writes what has changed into the change log; the position of the first row. `None`: nothing has.
+    /// Writes the changes to the change log. Returns the position of the first row, or `None` if nothing has changed.
     pub async fn log_changes(&mut self) -> Result<Option<i64>> {
         if self.logged.is_none() && !self.changed.is_empty() {
-            let subjects: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
-            self.logged = Some(self.insert_changes(&subjects).await?);
+            let tags: Vec<_> = self.changed.iter().map(ToString::to_string).collect();
+            self.logged = Some(self.insert_changes(&tags).await?);
         }
         Ok(self.logged)
     }
 
-    /// Commits, the change log included, and gives back what has changed. The caller tells the
-    /// caches, its own first.
+    /// Writes the change log and commits. Returns the cache tags that changed. The caller passes them to the caches,
+    /// first to those of its own process.
     pub async fn commit(mut self) -> Result<Vec<CacheTag>> {
         self.log_changes().await?;
         self.inner.commit().await?;

@@ -1,4 +1,4 @@
-//! What is kept of the vault: data keys, and recoverable keys that they sealed.
+//! Defines reads and writes of data keys, and of recoverable keys sealed with them.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -9,9 +9,9 @@ use foundation::vault::SealedDataKey;
 #[async_trait]
 pub trait VaultReads: Send {
     async fn data_key(&mut self, workspace: &WorkspaceId) -> Result<Option<SealedDataKey>>;
-    /// Those of every workspace.
+    /// Returns the data keys of all workspaces.
     async fn data_keys(&mut self) -> Result<Vec<SealedDataKey>>;
-    /// Of these keys, those that are recoverable, sealed with the data key of the workspace.
+    /// Returns those of these keys that are recoverable, sealed with the data key of the workspace.
     async fn sealed_keys(
         &mut self,
         workspace: &WorkspaceId,
@@ -21,9 +21,9 @@ pub trait VaultReads: Send {
 
 #[async_trait]
 pub trait VaultWrites: VaultReads {
-    /// Adds it where the workspace has none.
+    /// Inserts a data key, unless the workspace has one.
     async fn insert_data_key(&mut self, key: &SealedDataKey, now: Timestamp) -> Result<()>;
-    /// Writes it as it is sealed now.
+    /// Updates the sealed form of a data key.
     async fn reseal_data_key(&mut self, key: &SealedDataKey) -> Result<()>;
     async fn insert_sealed_keys(
         &mut self,

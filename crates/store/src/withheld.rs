@@ -1,4 +1,4 @@
-//! What is kept of withheld leases, and of who has reported them.
+//! Defines reads and writes of withheld leases and of the reports of replicas about them.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -16,43 +16,44 @@ pub struct Unreported {
 
 #[async_trait]
 pub trait WithheldReads: Send {
-    /// Withheld leases that this replica has not reported, oldest first, behind the one given; up to `max`. All of them
-    /// for a replica without a name.
+    /// Returns up to `max` withheld leases that this replica has not reported, oldest first, starting after the given
+    /// one. An empty replica id returns all withheld leases.
     async fn list_unreported_leases(
         &mut self,
         replica: &str,
         after: Option<&Unreported>,
         max: i64,
     ) -> Result<Vec<Unreported>>;
-    /// What is withheld of these keys; `only_proven`: that every replica has reported which may know of it.
+    /// Returns the withheld credits of these keys. With `only_proven`, only leases that every replica that may know
+    /// of them has reported.
     async fn withheld_of(
         &mut self,
         keys: &[KeyId],
         only_proven: bool,
     ) -> Result<Vec<WithheldCredits>>;
-    /// The ledger of what is withheld, oldest first; of one key, where it is named.
+    /// Returns all withheld credits, oldest first, of one key if it is given.
     async fn withheld(&mut self, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>>;
-    /// How many credits are withheld, over all keys.
+    /// Returns the number of withheld credits of all keys.
     async fn units_withheld(&mut self) -> Result<i64>;
 }
 
 #[async_trait]
 pub trait WithheldWrites: WithheldReads {
-    /// Adds what a replica knows of leases: so much was spent from each, at least.
+    /// Raises the recorded spend of each of these leases to at least the given amount, which a replica has observed.
     async fn report_spends(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()>;
-    /// As [`WithheldWrites::tell_of_purses`], for the last time.
+    /// Records the spend that a replica has observed as its final report about these leases.
     async fn report_final_spends(
         &mut self,
         replica: &str,
         spent: &[(KeyId, i64, i64)],
     ) -> Result<()>;
-    /// Holds the accounts of these keys, in one order for everybody.
+    /// Locks the accounts of these keys, always in the same order.
     async fn lock_accounts(&mut self, keys: &[KeyId]) -> Result<()>;
-    /// As [`WithheldWrites::lock_accounts`], of those that no other transaction holds, which are returned.
+    /// Locks the accounts of those of these keys that no other transaction has locked. Returns these keys.
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>>;
-    /// Adds units to the balances of these keys, under versions that no lease has had. Keys that are not metered, or
-    /// deleted, get nothing. Returns those with a lease that is in use.
+    /// Adds credits to the balances of these keys, and increments their lease numbers past those of any lease. Keys
+    /// that are not metered, or deleted, receive nothing. Returns the keys with a lease in use.
     async fn return_units(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>>;
-    /// Forgets leases by key and number.
+    /// Deletes leases by key and number.
     async fn drop_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()>;
 }

@@ -1,17 +1,18 @@
-//! The one connection of an embedded server that writes to its SQLite file.
+//! Runs all write transactions of an embedded server on one connection to its SQLite file.
 //!
-//! SQLite lets one transaction write at a time, and makes a commit durable with a write to the disk. Transactions
-//! therefore wait in a queue, first come, first served, and those that follow each other closely share a commit: each
-//! runs behind a savepoint of its own, and is acknowledged after the commit that contains it. A transaction that fails
-//! or is dropped is rolled back to its savepoint and affects no other. When the commit itself fails, all transactions
-//! that share it fail, and none of them has been acknowledged.
+//! SQLite runs one write transaction at a time, and a commit is durable after a write to the disk. Transactions
+//! therefore wait in a queue, in order of arrival, and consecutive ones share a commit: each runs behind a savepoint
+//! of its own, and is acknowledged after the commit that contains it. A transaction that fails or is dropped is
+//! rolled back to its savepoint and affects no other. If the commit itself fails, all transactions that share it
+//! fail, and none of them has been acknowledged.
 //!
-//! A transaction sees the changes of those before it in the same batch. One that is rolled back because of what it saw
-//! ends the batch, and who then reads waits for its commit: so a caller finds what it was refused for.
+//! A transaction sees the changes of earlier ones in the same batch. A transaction that is rolled back because of
+//! such a change ends the batch, and later reads wait for its commit: so a caller that was rejected can read the
+//! reason.
 //!
-//! Other processes, such as a command beside the server, may write to the file as well: the first transaction of a
-//! batch acquires SQLite's write lock, and waits for it as long as the connection's busy timeout says. Transactions are
-//! numbered, and a number is left out where somebody else has written.
+//! Other processes, such as a command on the same machine, may also write to the file. The first transaction of a
+//! batch acquires SQLite's write lock, and waits for it up to the connection's busy timeout. Transactions are
+//! numbered; a number is skipped when another process has written.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -26,18 +27,19 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::journal::Journal;
 
-/// How many transactions may wait for the writer.
+/// The maximum number of transactions that wait for the writer.
 pub const QUEUE_MAX: usize = 1_000;
-/// How long a transaction waits for the writer.
+/// The maximum time that a transaction waits for the writer.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many transactions share a commit at most, and for how long after its begin more may join.
+/// The maximum number of transactions that share a commit, and the time after the batch began during which more may
+/// join.
 const BATCH_MAX: usize = 64;
 const BATCH_OPEN_FOR: Duration = Duration::from_millis(5);
 
 /// A request for a transaction.
 type BeginRequest = oneshot::Sender<Result<WriterTransaction>>;
 
-/// Begins transactions on the one connection that writes. Clones share it.
+/// Begins transactions on the write connection. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Writer {
     requests: mpsc::Sender<BeginRequest>,
@@ -46,16 +48,16 @@ pub struct Writer {
     journal: Journal,
 }
 
-/// Whether readers see what callers have been refused for.
+/// Says whether readers see every change for which a caller has been rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
     Complete,
-    /// A transaction was rolled back that may have seen changes of its batch, which is yet to be committed.
+    /// A transaction was rolled back that may have seen changes of its batch that are not committed yet.
     Pending,
 }
 
 impl Writer {
-    /// Starts a writer. Its connection is opened when it is first needed.
+    /// Starts a writer. Its connection is opened on first use.
     pub fn start(options: SqliteConnectOptions) -> Self {
         let (requests, received) = mpsc::channel(QUEUE_MAX);
         let close = Arc::new(Notify::new());
@@ -72,21 +74,21 @@ impl Writer {
         Self { requests, close, visibility, journal }
     }
 
-    /// What is known of the journal of debits.
+    /// Returns the state of the journal of debits.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// Returns when readers see what transactions that have been rolled back may have seen.
+    /// Waits until readers see every change that a rolled-back transaction may have seen.
     pub async fn visible(&self) {
         if *self.visibility.borrow() == Visibility::Pending {
-            // Fails when the writer has been closed: then nothing is pending.
+            // Fails if the writer has been closed: then nothing is pending.
             let is_complete = |visibility: &Visibility| *visibility == Visibility::Complete;
             let _ = self.visibility.clone().wait_for(is_complete).await;
         }
     }
 
-    /// Begins a transaction when all that have been requested before have ended. Fails at once when the queue is full.
+    /// Begins a transaction when all those requested earlier have ended. Fails at once if the queue is full.
     pub async fn begin(&self) -> Result<WriterTransaction> {
         let (request, begun) = oneshot::channel();
         self.requests.try_send(request).map_err(|failed| match failed {
@@ -99,7 +101,7 @@ impl Writer {
         }
     }
 
-    /// Waits until the transaction under way has ended, and closes the connection.
+    /// Waits until the transaction in progress has ended, and closes the connection.
     pub async fn close(&self) {
         self.close.notify_one();
         self.requests.closed().await;
@@ -110,25 +112,25 @@ fn closed() -> Error {
     Error::Store(sqlx::Error::PoolClosed)
 }
 
-/// A transaction behind a savepoint. Dropped, it is rolled back.
+/// A transaction behind a savepoint. It is rolled back when dropped.
 #[derive(Debug)]
 pub struct WriterTransaction {
-    /// Absent once the transaction has ended.
+    /// `None` once the transaction has ended.
     connection: Option<SqliteConnection>,
     end: Option<oneshot::Sender<EndRequest>>,
-    /// Present where the transaction sees changes that are yet to be committed.
+    /// Present if the transaction sees changes that are not committed yet.
     visibility: Option<watch::Sender<Visibility>>,
     journal: Journal,
     number: u64,
-    /// Whether it has emptied the journal.
+    /// Whether the transaction has emptied the journal.
     is_folded: bool,
 }
 
-/// Gives the connection back to the writer.
+/// A request to end a transaction. It returns the connection to the writer.
 #[derive(Debug)]
 struct EndRequest {
     connection: SqliteConnection,
-    /// Receives the result of the commit. Absent: the transaction is rolled back.
+    /// Receives the result of the commit. `None` if the transaction is rolled back.
     commit: Option<oneshot::Sender<Result<()>>>,
 }
 
@@ -150,22 +152,24 @@ impl WriterTransaction {
         (transaction, ended)
     }
 
-    /// One more than that of the transaction before, unless somebody else has written in between.
+    /// Returns the number of the transaction: one more than that of the previous one, unless another process has
+    /// written in between.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What is known of the journal of debits.
+    /// Returns the state of the journal of debits.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// Notes that this transaction has emptied the journal.
+    /// Records that this transaction has emptied the journal.
     pub fn set_folded(&mut self) {
         self.is_folded = true;
     }
 
-    /// Returns when the changes are durable, together with those of the transactions that share the commit.
+    /// Commits, and waits until the changes are durable, together with those of the transactions that share the
+    /// commit.
     pub async fn commit(mut self) -> Result<()> {
         let (commit, committed) = oneshot::channel();
         self.end(Some(commit));
@@ -181,7 +185,7 @@ impl WriterTransaction {
             if let (None, Some(visibility)) = (&commit, &self.visibility) {
                 visibility.send_replace(Visibility::Pending);
             }
-            // A writer that is gone has no use for the connection; it is closed.
+            // A writer that has ended does not need the connection; it is closed.
             let _ = end.send(EndRequest { connection, commit });
         }
     }
@@ -208,18 +212,19 @@ impl DerefMut for WriterTransaction {
     }
 }
 
-/// The writer's ends of what callers hold.
+/// The writer's ends of the channels and state that it shares with callers.
 struct Queue {
     requests: mpsc::Receiver<BeginRequest>,
     visibility: watch::Sender<Visibility>,
     journal: Journal,
     /// The number of the last transaction.
     number: u64,
-    /// What SQLite changes when another connection has written. Absent until this connection has asked.
+    /// SQLite's `data_version`, which changes when another connection has written. `None` until this connection has
+    /// read it.
     data_version: Option<i64>,
 }
 
-/// One more than the number of any transaction of a process before.
+/// The initial transaction number, which stands for every transaction of an earlier process.
 const FIRST_NUMBER: u64 = 1;
 
 async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>) {
@@ -260,8 +265,8 @@ async fn run(options: SqliteConnectOptions, mut queue: Queue, close: Arc<Notify>
 }
 
 /// Serves transactions, that of `request` first, and commits them together. Returns the connection, unless it failed:
-/// what an error of the disk leaves of a transaction depends on the error. Returns the request to serve next, where one
-/// has been received.
+/// the state in which a disk error leaves a transaction depends on the error. Returns the request to serve next, if
+/// one has been received.
 async fn serve(
     mut connection: SqliteConnection,
     mut request: BeginRequest,
@@ -285,7 +290,7 @@ async fn serve(
         queue.number += 1;
         let is_first = commits.is_empty();
         let (transaction, ended) = WriterTransaction::new(connection, queue, is_first);
-        // The transaction of a caller who has gone is dropped, which ends it.
+        // If the caller no longer waits, the transaction is dropped, which ends it.
         drop(request.send(Ok(transaction)));
         let Ok(end) = ended.await else { return (None, None) };
         connection = end.connection;
@@ -317,13 +322,14 @@ async fn serve(
     (Some(connection), None)
 }
 
-/// Why those who share a commit find nothing changed. A failure of the disk in one transaction undoes the others at once,
-/// and what SQLite says at the end does not name it.
+/// Returns the error for every transaction that shares a failed commit. A disk failure in one transaction rolls the
+/// others back at once, and SQLite's final error does not name it.
 fn lost(cause: sqlx::Error) -> Error {
     if is_outage(&cause) { cause.into() } else { Error::CommitLost(cause.to_string()) }
 }
 
-/// Begins the first transaction of a batch. Returns what SQLite changes when another connection has written.
+/// Begins the first transaction of a batch. Returns SQLite's `data_version`, which changes when another connection
+/// has written.
 async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<i64> {
     let sql = "BEGIN IMMEDIATE; SAVEPOINT turn; PRAGMA data_version";
     sqlx::query_scalar(sql).fetch_one(connection).await

@@ -1,4 +1,4 @@
-//! Days that are over: summed up by hour, and dropped when nobody keeps them any more.
+//! Rolls up days that are over by hour, and drops data past its retention.
 
 use foundation::clock::Timestamp;
 use foundation::model::{EventKind, RollupUnit};
@@ -10,10 +10,10 @@ use crate::outbox::DayRollup;
 type Result<T> = std::result::Result<T, ClickHouseError>;
 
 const DAY_MS: i64 = 86_400_000;
-/// What a partition of a table of hours holds.
+/// The time span of a partition in the tables of hours.
 const HOURS_PARTITION_MS: i64 = 30 * DAY_MS;
 
-/// The table of hours, and the columns that tell its rows apart, besides the hour.
+/// Returns the table of hours, and its dimensions besides the hour.
 fn hours(kind: EventKind) -> (&'static str, &'static str) {
     match kind {
         EventKind::Verifications => (
@@ -27,19 +27,19 @@ fn hours(kind: EventKind) -> (&'static str, &'static str) {
 }
 
 impl ClickHouse {
-    /// Writes the hours of a day, of the events that had arrived when it was taken in hand.
+    /// Writes the hours of a day, from the events that had been delivered when it was claimed.
     pub async fn sum_up_day(&self, kind: EventKind, day: &DayRollup) -> Result<()> {
         let (table, columns) = hours(kind);
         let (events, amount) = (kind.table(), kind.amount());
         let (from, until) = (day.day.0, RollupUnit::Day.next(day.day).0);
-        let (buckets, told) = (BUCKETS.join(", "), buckets_of_events().join(", "));
+        let (buckets, bucket_counts) = (BUCKETS.join(", "), buckets_of_events().join(", "));
         let (delivery, counts) = (day.delivery, counts(&day.delivered));
         self.run_for(
             &format!(
                 "INSERT INTO {table}
                     (time, {columns}, count, {amount}, latency_us, {buckets}, delivery)
                 SELECT intDiv(time, 3600000) * 3600000 AS hour, {columns}, toInt64(count()),
-                    sum({amount}), sum(latency_us), {told}, toInt64({delivery})
+                    sum({amount}), sum(latency_us), {bucket_counts}, toInt64({delivery})
                 FROM {events}
                 WHERE time >= {from} AND time < {until} AND {counts}
                 GROUP BY hour, {columns}"
@@ -49,12 +49,12 @@ impl ClickHouse {
         .await
     }
 
-    /// Drops the events of days that were over before a moment.
+    /// Drops the events of days that ended before a time.
     pub async fn drop_events(&self, kind: EventKind, before: Timestamp) -> Result<()> {
         self.drop_parts(kind.table(), DAY_MS, before).await
     }
 
-    /// Drops hours that were over before a moment, thirty days at a time.
+    /// Drops hours that ended before a time, thirty days at once.
     pub async fn drop_hours(&self, kind: EventKind, before: Timestamp) -> Result<()> {
         self.drop_parts(hours(kind).0, HOURS_PARTITION_MS, before).await
     }
@@ -70,9 +70,10 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Those of the deliveries of which there are rows. They are told to be deleted, which takes its time.
+    /// Requests the deletion of the rows of deliveries, which takes time. Returns those deliveries that still had
+    /// rows.
     pub async fn delete_deliveries(&self, ids: &[i64]) -> Result<Vec<i64>> {
-        let mut there = Vec::new();
+        let mut remaining = Vec::new();
         let list = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for kind in EventKind::ALL {
             for table in [kind.table(), hours(kind).0] {
@@ -83,9 +84,9 @@ impl ClickHouse {
                     self.run(&format!("ALTER TABLE {table} DELETE WHERE delivery IN ({list})"))
                         .await?;
                 }
-                there.extend(found.into_iter().map(|(id,)| id));
+                remaining.extend(found.into_iter().map(|(id,)| id));
             }
         }
-        Ok(there)
+        Ok(remaining)
     }
 }

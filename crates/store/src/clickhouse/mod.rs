@@ -1,7 +1,8 @@
-//! ClickHouse, where events go and where questions about them run when there is one: its tables, and how it is asked.
+//! Stores events in ClickHouse and runs queries about them there, if it is configured: its tables and its HTTP
+//! client.
 //!
-//! It is spoken to over HTTP, in words that every version since 18.16 knows. A value of somebody else gets into a query
-//! in one way only: [`bound`] writes it as a text between quotes.
+//! Requests use HTTP and SQL that every version since 18.16 supports. A value from outside enters a query in one way
+//! only: [`bind_texts`] writes it as a quoted string.
 
 mod days;
 mod recent;
@@ -24,94 +25,94 @@ use url::Url;
 
 use super::analytics_query::QueryLimits;
 
-/// How long a connection may take.
+/// The timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long an answer to one of our own questions may take.
+/// The timeout of an internal query.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a change may take. A delivery is two, and has its batches in hand for longer.
+/// The timeout of a write. A delivery makes two, and claims its batches for longer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a table of a day may take to be summed up. There are two, and the day is in hand for longer.
+/// The timeout of rolling up a day of one table. There are two tables, and the day is claimed for longer.
 const DAY_TIMEOUT: Duration = Duration::from_mins(10);
-/// How many questions of others run at once, and how long one waits for its turn.
+/// The maximum number of concurrent queries of callers, and how long one waits for its turn.
 const QUESTIONS_MAX: usize = 4;
 const TURN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The largest answer to one of our own questions.
+/// The maximum size of the reply to an internal query.
 const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Why ClickHouse did not do what it was told.
+/// The reason why a request to ClickHouse failed.
 #[derive(Debug, ThisError)]
 pub enum ClickHouseError {
-    /// Nothing has reached it.
-    #[error("it cannot be reached: {0}")]
+    /// The request has not reached ClickHouse.
+    #[error("ClickHouse cannot be reached: {0}")]
     Away(#[source] reqwest::Error),
-    /// Whether it did it nobody knows.
-    #[error("the connection broke: {0}")]
+    /// The request may have been executed.
+    #[error("the connection to ClickHouse was lost: {0}")]
     Broken(#[source] reqwest::Error),
-    #[error("it answers with more than {0} bytes")]
+    #[error("the reply of ClickHouse has more than {0} bytes")]
     TooLarge(usize),
-    /// Its number for what is wrong, and its words.
-    #[error("it refuses: {1}")]
+    /// The error code of ClickHouse, and its message.
+    #[error("ClickHouse rejected the request: {1}")]
     Refused(u32, String),
-    #[error("its answer cannot be read: {0}")]
+    #[error("the reply of ClickHouse is invalid: {0}")]
     Unreadable(#[from] serde_json::Error),
 }
 
 impl From<ClickHouseError> for Error {
-    fn from(failed: ClickHouseError) -> Self {
-        match failed.is_outage() {
-            true => Self::ClickHouseAway(failed.to_string()),
-            false => Self::ClickHouse(failed.to_string()),
+    fn from(error: ClickHouseError) -> Self {
+        match error.is_outage() {
+            true => Self::ClickHouseAway(error.to_string()),
+            false => Self::ClickHouse(error.to_string()),
         }
     }
 }
 
 impl From<reqwest::Error> for ClickHouseError {
     fn from(error: reqwest::Error) -> Self {
-        // The address may hold a password.
+        // The URL may contain a password.
         let error = error.without_url();
         if error.is_connect() { Self::Away(error) } else { Self::Broken(error) }
     }
 }
 
 impl ClickHouseError {
-    /// Whether it is ClickHouse that is away, and not what it was asked that is wrong.
+    /// Returns whether ClickHouse is unavailable, rather than the request wrong.
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Away(_) | Self::Broken(_) => true,
-            // Too many queries at once; a user it does not know, or no longer; it is shutting down; it is read-only.
+            // Too many queries at once; a user that is unknown or no longer valid; shutting down; read-only.
             Self::Refused(code, _) => [202, 192, 193, 194, 516, 236, 242, 164].contains(code),
             Self::TooLarge(_) | Self::Unreadable(_) => false,
         }
     }
 }
 
-/// A database of a ClickHouse server.
+/// A database on a ClickHouse server.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
     http: Client,
-    /// Without the name, the password and the database.
+    /// Without the user, the password and the database.
     url: Url,
     user: String,
     password: Option<String>,
     database: String,
-    /// One for each question of somebody else that may run.
+    /// One permit for each query of a caller that may run.
     turns: Arc<Semaphore>,
 }
 
-/// What reads the events that had arrived at one moment.
+/// Reads the events that had been delivered at one moment.
 pub struct Reader {
     clickhouse: ClickHouse,
     delivered: DeliverySnapshot,
 }
 
-/// An answer as its format `JSONCompact` has it.
+/// A reply in the format `JSONCompact`.
 #[derive(serde::Deserialize)]
 struct Answer<T> {
     data: Vec<T>,
 }
 
 impl ClickHouse {
-    /// At `http://user:password@host:8123/database`, or over https. Nothing is asked yet.
+    /// Creates a client for `http://user:password@host:8123/database`, or https. No request is sent yet.
     pub fn new(url: &Url) -> Result<Self> {
         let decoded = |text: &str| {
             let text = percent_encoding::percent_decode_str(text);
@@ -130,7 +131,9 @@ impl ClickHouse {
             .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|e| Error::Internal(format!("no client of ClickHouse: {e}")))?;
+            .map_err(|e| {
+                Error::Internal(format!("failed to create the client for ClickHouse: {e}"))
+            })?;
         Ok(Self {
             http,
             url: bare,
@@ -150,7 +153,7 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|(version,)| version).collect())
     }
 
-    /// Runs a statement that changes something.
+    /// Runs a statement that changes data.
     pub async fn run(&self, sql: &str) -> std::result::Result<(), ClickHouseError> {
         self.run_for(sql, WRITE_TIMEOUT).await
     }
@@ -172,13 +175,13 @@ impl ClickHouse {
         rows: String,
     ) -> std::result::Result<(), ClickHouseError> {
         let into = format!("INSERT INTO {table} FORMAT JSONEachRow");
-        // In one piece, and so in one part for each partition.
+        // In one block, and so in one part for each partition.
         let settings = [("max_insert_block_size", "1048576".to_owned())];
         self.send(&settings, Some(&into), rows, WRITE_TIMEOUT, READ_MAX_BYTES).await?;
         Ok(())
     }
 
-    /// The rows of one of our own questions; `texts` are bound to `$1`, `$2` ….
+    /// Returns the rows of an internal query. `texts` are bound to `$1`, `$2` ….
     pub async fn rows<T: DeserializeOwned>(
         &self,
         sql: &str,
@@ -186,28 +189,29 @@ impl ClickHouse {
     ) -> std::result::Result<Vec<T>, ClickHouseError> {
         let sql = format!("{} FORMAT JSONCompact", bound(sql, texts));
         let settings = question_settings(READ_TIMEOUT);
-        let answer = self.send(&settings, None, sql, READ_TIMEOUT, READ_MAX_BYTES).await?;
-        Ok(serde_json::from_slice::<Answer<T>>(&answer)?.data)
+        let reply = self.send(&settings, None, sql, READ_TIMEOUT, READ_MAX_BYTES).await?;
+        Ok(serde_json::from_slice::<Answer<T>>(&reply)?.data)
     }
 
-    /// The rows of somebody's question, each a JSON list of the columns' values.
-    pub async fn ask(&self, query: &BoundQuery, bounds: &QueryLimits) -> Result<Vec<String>> {
+    /// Returns the rows of a caller's query, each a JSON list of the values of the columns.
+    pub async fn ask(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
         let texts: Vec<&str> = query.texts.iter().map(String::as_str).collect();
         let sql = format!("{} FORMAT JSONCompact", bound(&query.sql, &texts));
-        let mut settings = question_settings(bounds.time).to_vec();
-        settings.push(("max_memory_usage", bounds.memory_max_bytes.to_string()));
-        // Twice what is passed on: the names and types of the columns come with it.
-        let most = bounds.answer_max_bytes.saturating_mul(2);
-        // ClickHouse stops by itself; where it does not hear, we do.
-        let timeout = bounds.time + Duration::from_secs(2);
+        let mut settings = question_settings(limits.time).to_vec();
+        settings.push(("max_memory_usage", limits.memory_max_bytes.to_string()));
+        // Twice the limit of the result: the names and types of the columns come with it.
+        let reply_max_bytes = limits.answer_max_bytes.saturating_mul(2);
+        // ClickHouse stops by itself; if it does not, the client does.
+        let timeout = limits.time + Duration::from_secs(2);
         let turn = tokio::time::timeout(TURN_TIMEOUT, self.turns.acquire()).await;
         let _turn = turn.map_err(|_| Error::StoreTimeout(TURN_TIMEOUT.as_secs()))?;
-        let answer = self.send(&settings, None, sql, timeout, most).await.map_err(query_error)?;
-        let answer: Answer<Box<RawValue>> =
-            serde_json::from_slice(&answer).map_err(|e| query_error(e.into()))?;
-        let rows: Vec<String> = answer.data.iter().map(|row| row.get().to_owned()).collect();
-        if rows.iter().map(String::len).sum::<usize>() > bounds.answer_max_bytes {
-            return Err(query_error(ClickHouseError::TooLarge(bounds.answer_max_bytes)));
+        let reply =
+            self.send(&settings, None, sql, timeout, reply_max_bytes).await.map_err(query_error)?;
+        let reply: Answer<Box<RawValue>> =
+            serde_json::from_slice(&reply).map_err(|e| query_error(e.into()))?;
+        let rows: Vec<String> = reply.data.iter().map(|row| row.get().to_owned()).collect();
+        if rows.iter().map(String::len).sum::<usize>() > limits.answer_max_bytes {
+            return Err(query_error(ClickHouseError::TooLarge(limits.answer_max_bytes)));
         }
         Ok(rows)
     }
@@ -218,7 +222,7 @@ impl ClickHouse {
         query: Option<&str>,
         body: String,
         timeout: Duration,
-        answer_max_bytes: usize,
+        reply_max_bytes: usize,
     ) -> std::result::Result<Bytes, ClickHouseError> {
         let mut request = self
             .http
@@ -230,31 +234,31 @@ impl ClickHouse {
         if let Some(query) = query {
             request = request.query(&[("query", query)]);
         }
-        let mut answer = request.body(body).send().await?;
-        let status = answer.status();
-        let mut told = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
-            if told.len() + chunk.len() > answer_max_bytes {
-                return Err(ClickHouseError::TooLarge(answer_max_bytes));
+        let mut response = request.body(body).send().await?;
+        let status = response.status();
+        let mut reply = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if reply.len() + chunk.len() > reply_max_bytes {
+                return Err(ClickHouseError::TooLarge(reply_max_bytes));
             }
-            told.extend_from_slice(&chunk);
+            reply.extend_from_slice(&chunk);
         }
         if status == StatusCode::OK {
-            return Ok(told.into());
+            return Ok(reply.into());
         }
-        let told = String::from_utf8_lossy(&told);
-        Err(ClickHouseError::Refused(code(&told), told.trim().chars().take(500).collect()))
+        let reply = String::from_utf8_lossy(&reply);
+        Err(ClickHouseError::Refused(code(&reply), reply.trim().chars().take(500).collect()))
     }
 }
 
-/// The number that stands in `Code: 62. DB::Exception: …`, or in `Code: 62, e.displayText() = …`.
-fn code(told: &str) -> u32 {
-    let rest = told.trim_start().strip_prefix("Code: ").unwrap_or_default();
+/// Returns the code in `Code: 62. DB::Exception: …`, or in `Code: 62, e.displayText() = …`.
+fn code(message: &str) -> u32 {
+    let rest = message.trim_start().strip_prefix("Code: ").unwrap_or_default();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_default()
 }
 
-/// Whole answers or none, numbers as numbers, and nothing that changes anything.
+/// Returns settings for complete replies, plain numbers and read-only access.
 fn question_settings(time: Duration) -> [(&'static str, String); 8] {
     [
         ("readonly", "2".into()),
@@ -269,28 +273,29 @@ fn question_settings(time: Duration) -> [(&'static str, String); 8] {
     ]
 }
 
-/// The query with `$1`, `$2` … replaced by the texts, between quotes.
+/// Returns the query with `$1`, `$2` … replaced by the texts as quoted strings.
 pub fn bound(sql: &str, texts: &[&str]) -> String {
-    let mut whole = String::with_capacity(sql.len());
+    let mut bound_sql = String::with_capacity(sql.len());
     let mut rest = sql;
     while let Some((before, after)) = rest.split_once('$') {
-        whole.push_str(before);
+        bound_sql.push_str(before);
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
         let number = after[..digits].parse::<usize>().ok();
         match number.and_then(|number| texts.get(number.wrapping_sub(1))) {
-            Some(text) => quote(&mut whole, text),
+            Some(text) => quote(&mut bound_sql, text),
             None => {
-                whole.push('$');
-                whole.push_str(&after[..digits]);
+                bound_sql.push('$');
+                bound_sql.push_str(&after[..digits]);
             }
         }
         rest = &after[digits..];
     }
-    whole.push_str(rest);
-    whole
+    bound_sql.push_str(rest);
+    bound_sql
 }
 
-/// Two characters mean something between the quotes of ClickHouse: the quote itself and the backslash.
+/// Appends a quoted string. In quotes, ClickHouse gives a special meaning to two characters: the quote itself and the
+/// backslash.
 fn quote(sql: &mut String, text: &str) {
     sql.push('\'');
     for c in text.chars() {
@@ -302,38 +307,42 @@ fn quote(sql: &mut String, text: &str) {
     sql.push('\'');
 }
 
-/// What the author of a question is told.
-fn query_error(failed: ClickHouseError) -> Error {
-    let (fault, message) = match &failed {
+/// Maps an error to the one that the author of the query sees.
+fn query_error(error: ClickHouseError) -> Error {
+    let (fault, message) = match &error {
         ClickHouseError::TooLarge(_) => (
             QueryFault::Memory,
-            "the answer is too large: select fewer columns, or fewer rows with LIMIT",
+            "the result is too large; select fewer columns, or fewer rows with LIMIT",
         ),
         ClickHouseError::Broken(cause) if cause.is_timeout() => {
-            (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
+            (QueryFault::Timeout, "the query took too long; query a shorter period or fewer rows")
         }
         ClickHouseError::Refused(code, _) => match code {
-            159 | 160 => {
-                (QueryFault::Timeout, "the query took too long: ask for less time or fewer rows")
+            159 | 160 => (
+                QueryFault::Timeout,
+                "the query took too long; query a shorter period or fewer rows",
+            ),
+            241 | 396 | 158 | 307 => (
+                QueryFault::Memory,
+                "the query took too much memory; query a shorter period or fewer rows",
+            ),
+            125 => {
+                (QueryFault::Invalid, "a query that is used as a value returned more than one row")
             }
-            241 | 396 | 158 | 307 => {
-                (QueryFault::Memory, "the query took too much memory: ask for less at once")
-            }
-            125 => (QueryFault::Invalid, "a query that stands for a value gave more than one row"),
-            // Syntax, a function, a setting: what this program writes is known to newer servers.
+            // Syntax, a function, a setting: newer servers support all that this program writes.
             46 | 48 | 62 | 115 => {
-                (QueryFault::Invalid, "the ClickHouse behind this server is too old for this query")
+                (QueryFault::Invalid, "the version of ClickHouse is too old for this query")
             }
-            // The tables are yet to be made.
+            // The tables are not created yet.
             60 | 81 => return Error::StoreNotReady,
-            _ if failed.is_outage() => return failed.into(),
+            _ if error.is_outage() => return error.into(),
             _ => (QueryFault::Invalid, "the database cannot run this query"),
         },
         ClickHouseError::Away(_) | ClickHouseError::Broken(_) | ClickHouseError::Unreadable(_) => {
-            return failed.into();
+            return error.into();
         }
     };
-    tracing::debug!(cause = %failed, "ClickHouse did not answer a question");
+    tracing::debug!(cause = %error, "failed to run a query in ClickHouse");
     Error::AnalyticsQuery(fault, message.to_owned())
 }
 
@@ -342,14 +351,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_written_between_quotes_that_it_cannot_close() {
+    fn bind_texts_escapes_texts_when_they_contain_quotes() {
         let sql = bound("a = $1 AND b = $2 AND c ~ '^[0-9]$' AND d = $3", &["it's \\", "$1"]);
 
         assert_eq!(sql, r"a = 'it\'s \\' AND b = '$1' AND c ~ '^[0-9]$' AND d = $3");
     }
 
     #[test]
-    fn the_number_of_a_refusal_is_read_in_the_words_of_every_version() {
+    fn error_code_is_parsed_when_version_is_old_or_new() {
         assert_eq!(code("Code: 62, e.displayText() = DB::Exception: Syntax error"), 62);
         assert_eq!(code("Code: 241. DB::Exception: Memory limit"), 241);
         assert_eq!(code("Bad gateway"), 0);

@@ -1,4 +1,4 @@
-//! Single events in ClickHouse, as people ask about them.
+//! Reads raw events in ClickHouse.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl Reader {
             counts(&self.delivered)
         );
         let rows: Vec<Verified> = self.clickhouse.rows(&sql, texts).await?;
-        let told = |(
+        let to_row = |(
             time,
             request_id,
             api_id,
@@ -59,7 +59,7 @@ impl Reader {
                 reason,
             }
         };
-        Ok(rows.into_iter().map(told).collect())
+        Ok(rows.into_iter().map(to_row).collect())
     }
 }
 
@@ -107,7 +107,7 @@ impl RecentReads for Reader {
             counts(&self.delivered)
         );
         let rows: Vec<Checked> = self.clickhouse.rows(&sql, &[workspace.as_str(), request]).await?;
-        let told = |(
+        let to_row = |(
             time,
             namespace_id,
             identifier,
@@ -132,6 +132,6 @@ impl RecentReads for Reader {
                 tokens,
             }
         };
-        Ok(rows.into_iter().map(told).collect())
+        Ok(rows.into_iter().map(to_row).collect())
     }
 }

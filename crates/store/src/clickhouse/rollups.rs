@@ -1,4 +1,4 @@
-//! What events in ClickHouse came to.
+//! Reads rollups and totals in ClickHouse.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::Reader;
 use super::source::Source;
 use crate::events::{Counts, EventReads, RollupFilter, RollupRow, TotalRow, TotalsFilter};
 
-/// Texts that are bound, and the words that stand for them.
+/// Collects bound texts, and returns the placeholders that stand for them.
 #[derive(Default)]
 struct Bound(Vec<String>);
 
@@ -32,7 +32,7 @@ impl Bound {
     }
 }
 
-/// The outcomes in the order of [`Counts`].
+/// The outcomes in the order of [`OutcomeCounts`].
 const OUTCOMES: [&str; 7] = [
     "VALID",
     "FORBIDDEN",
@@ -49,40 +49,40 @@ type Sums = (i64, String, String, String, Vec<String>, i64, i64, i64, i64, i64, 
 
 #[async_trait]
 impl EventReads for Reader {
-    async fn totals(&mut self, wanted: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
-        let (id, outcome) = match wanted.kind {
+    async fn totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
+        let (id, outcome) = match filter.kind {
             EventKind::Verifications => ("api_id", "outcome"),
             EventKind::Ratelimits => ("namespace_id", "passed"),
         };
         let mut bound = Bound::default();
-        let mut condition = format!("workspace_id = {}", bound.text(wanted.workspace.as_str()));
-        if let Some(only) = wanted.only {
+        let mut condition = format!("workspace_id = {}", bound.text(filter.workspace.as_str()));
+        if let Some(only) = filter.only {
             let _ = write!(condition, " AND {id} = {}", bound.text(only));
         }
         let columns = format!("{id}, {outcome}");
         let source = Source {
-            kind: wanted.kind,
-            unit: wanted.unit,
+            kind: filter.kind,
+            unit: filter.unit,
             delivered: &self.delivered,
             columns: &columns,
             condition: &condition,
-            from: wanted.from,
-            until: wanted.until,
+            from: filter.from,
+            until: filter.until,
         };
-        let time = if wanted.by_id { "toInt64(0)" } else { "at" };
-        let told_id = if wanted.by_id { id } else { "''" };
-        let told_outcome = match wanted.kind {
+        let time = if filter.by_id { "toInt64(0)" } else { "at" };
+        let id_column = if filter.by_id { id } else { "''" };
+        let outcome_column = match filter.kind {
             EventKind::Verifications => outcome,
             EventKind::Ratelimits => "if(passed = 1, 'true', 'false')",
         };
         let sql = format!(
-            "SELECT {time} AS k1, {told_id} AS k2, {told_outcome} AS k3, sum(n), sum(took), sum(b0),
+            "SELECT {time} AS k1, {id_column} AS k2, {outcome_column} AS k3, sum(n), sum(took), sum(b0),
                 sum(b1), sum(b2), sum(b3), sum(b4), sum(b5)
             FROM ({}) GROUP BY k1, k2, k3",
             source.sql()
         );
         let rows: Vec<Total> = self.clickhouse.rows(&sql, &bound.texts()).await?;
-        let told = |(time, id, outcome, count, latency_us, a, b, c, d, e, f): Total| TotalRow {
+        let to_row = |(time, id, outcome, count, latency_us, a, b, c, d, e, f): Total| TotalRow {
             time: Timestamp(time),
             id,
             outcome,
@@ -90,16 +90,16 @@ impl EventReads for Reader {
             latency_us,
             latencies: [a, b, c, d, e, f].into(),
         };
-        Ok(rows.into_iter().map(told).collect())
+        Ok(rows.into_iter().map(to_row).collect())
     }
 
-    async fn verification_sums(&mut self, wanted: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
-        if wanted.apis.is_empty() {
+    async fn verification_sums(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
+        if filter.apis.is_empty() {
             return Ok(Vec::new());
         }
         let mut bound = Bound::default();
-        let condition = condition(wanted, &mut bound);
-        let by = wanted.by;
+        let condition = condition(filter, &mut bound);
+        let by = filter.by;
         let mut columns = vec!["outcome"];
         if by.key {
             columns.push("key_id");
@@ -112,16 +112,17 @@ impl EventReads for Reader {
         }
         let source = Source {
             kind: EventKind::Verifications,
-            unit: wanted.unit,
+            unit: filter.unit,
             delivered: &self.delivered,
             columns: &columns.join(", "),
             condition: &condition,
-            from: wanted.from,
-            until: wanted.to.plus_ms(1),
+            from: filter.from,
+            until: filter.to.plus_ms(1),
         };
-        // What is not told for itself is the same in all rows.
-        let time = if wanted.by_time { "at" } else { "toInt64(0)" };
-        let column = |is_told: bool, column: &'static str| if is_told { column } else { "''" };
+        // A dimension that is not grouped by is equal in all rows.
+        let time = if filter.by_time { "at" } else { "toInt64(0)" };
+        let column =
+            |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
         let tags = if by.tags { "tags" } else { "emptyArrayString()" };
         let counts = OUTCOMES.map(|outcome| format!("sumIf(n, outcome = '{outcome}')")).join(", ");
         let sql = format!(
@@ -131,29 +132,29 @@ impl EventReads for Reader {
             column(by.identity, "identity_id"),
             column(by.identity, "external_id"),
             source.sql(),
-            wanted.max
+            filter.max
         );
         let rows: Vec<Sums> = self.clickhouse.rows(&sql, &bound.texts()).await?;
         Ok(rows.into_iter().map(rollup_row_from_tuple).collect())
     }
 }
 
-/// Which events are asked about.
-fn condition(wanted: &RollupFilter<'_>, bound: &mut Bound) -> String {
+/// Returns the condition for the requested events.
+fn condition(filter: &RollupFilter<'_>, bound: &mut Bound) -> String {
     let mut condition = format!(
         "workspace_id = {} AND api_id IN ({})",
-        bound.text(wanted.workspace.as_str()),
-        bound.list(wanted.apis.iter().map(ApiId::as_str))
+        bound.text(filter.workspace.as_str()),
+        bound.list(filter.apis.iter().map(ApiId::as_str))
     );
-    if let Some(external_id) = wanted.external_id.filter(|id| !id.is_empty()) {
+    if let Some(external_id) = filter.external_id.filter(|id| !id.is_empty()) {
         let _ = write!(condition, " AND external_id = {}", bound.text(external_id));
     }
-    if !wanted.keys.is_empty() {
-        let keys = bound.list(wanted.keys.iter().map(KeyId::as_str));
+    if !filter.keys.is_empty() {
+        let keys = bound.list(filter.keys.iter().map(KeyId::as_str));
         let _ = write!(condition, " AND key_id IN ({keys})");
     }
-    if !wanted.tags.is_empty() {
-        let tags = bound.list(wanted.tags.iter().map(String::as_str));
+    if !filter.tags.is_empty() {
+        let tags = bound.list(filter.tags.iter().map(String::as_str));
         let _ = write!(condition, " AND hasAll(tags, [{tags}])");
     }
     condition

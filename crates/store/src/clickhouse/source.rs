@@ -1,4 +1,4 @@
-//! Where sums are taken from in ClickHouse: the hours of days that are summed up, and the events since.
+//! Builds the source of rollups in ClickHouse: the hours of days that are rolled up, and the events since.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use foundation::model::{DeliverySnapshot, EventKind, RollupUnit};
 
 use crate::events::LATENCY_BUCKETS_US;
 
-/// Which rows count.
+/// Returns the condition for the rows that count.
 pub fn counts(delivered: &DeliverySnapshot) -> String {
     let mut condition = format!("delivery <= {}", delivered.last);
     if !delivered.void.is_empty() {
@@ -17,7 +17,7 @@ pub fn counts(delivered: &DeliverySnapshot) -> String {
     condition
 }
 
-/// When the unit begins that the time in a column lies in.
+/// Returns the SQL for the start of the unit that contains the time in a column.
 fn beginning(unit: RollupUnit, column: &str) -> String {
     match unit {
         RollupUnit::Minute => format!("intDiv({column}, 60000) * 60000"),
@@ -29,7 +29,7 @@ fn beginning(unit: RollupUnit, column: &str) -> String {
     }
 }
 
-/// How many events fell into each of [`LATENCY_BUCKETS_US`].
+/// Returns the SQL for the number of events in each of [`LATENCY_BUCKETS_US`].
 pub fn buckets_of_events() -> [String; 6] {
     let mut above = None;
     LATENCY_BUCKETS_US.map(|end| {
@@ -49,24 +49,25 @@ pub const BUCKETS: [&str; 6] = [
     "latency_le_100ms",
 ];
 
-/// Where sums of a unit are taken from.
+/// A source of rollups of one unit.
 pub struct Source<'a> {
     pub kind: EventKind,
     pub unit: RollupUnit,
     pub delivered: &'a DeliverySnapshot,
-    /// Columns that are told apart.
+    /// The columns to group by.
     pub columns: &'a str,
-    /// Which rows, by columns that both tables have.
+    /// The condition for the rows, on columns that both tables have.
     pub condition: &'a str,
     pub from: Timestamp,
-    /// Only those that begin before this moment.
+    /// Includes only units that begin before this time.
     pub until: Timestamp,
 }
 
 impl Source<'_> {
-    /// Rows of `at` (when the unit begins), the columns, `n` (how many events), `took` (microseconds) and the buckets as
-    /// `b0` to `b5`: the hours of days that are summed up, and the events since. An event belongs to the unit that it
-    /// lies in. No alias is the name of a column: ClickHouse would take the one for the other.
+    /// Returns a query for `at` (the start of the unit), the columns, `n` (the number of events), `took`
+    /// (microseconds) and the buckets as `b0` to `b5`: from the hours of days that are rolled up, and the events
+    /// since. An event belongs to the unit that contains it. No alias is the name of a column: ClickHouse would
+    /// mistake one for the other.
     pub fn sql(&self) -> String {
         let Self { kind, unit, columns, condition, delivered, .. } = self;
         let (events, hours) = match kind {
@@ -76,28 +77,28 @@ impl Source<'_> {
         let at = beginning(*unit, "time");
         let (from, until) = (self.begin(), self.end());
         let counts = counts(delivered);
-        let named = |(index, sum): (usize, String)| format!("{sum} AS b{index}");
-        let counted = buckets_of_events().into_iter().enumerate().map(named);
-        let counted = counted.collect::<Vec<_>>().join(", ");
-        let summed = BUCKETS.map(|bucket| format!("sum({bucket})")).into_iter().enumerate();
-        let summed = summed.map(named).collect::<Vec<_>>().join(", ");
-        // Hours do not tell minutes apart.
-        let summed_until = match unit {
+        let with_alias = |(index, sum): (usize, String)| format!("{sum} AS b{index}");
+        let event_buckets = buckets_of_events().into_iter().enumerate().map(with_alias);
+        let event_buckets = event_buckets.collect::<Vec<_>>().join(", ");
+        let hour_buckets = BUCKETS.map(|bucket| format!("sum({bucket})")).into_iter().enumerate();
+        let hour_buckets = hour_buckets.map(with_alias).collect::<Vec<_>>().join(", ");
+        // Hours cannot be divided into minutes.
+        let rolled_up_until = match unit {
             RollupUnit::Minute => 0,
             RollupUnit::Hour | RollupUnit::Day | RollupUnit::Month => delivered.summed_until,
         };
-        let since = from.max(summed_until);
+        let since = from.max(rolled_up_until);
         let mut sql = format!(
-            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, sum(latency_us) AS took, {counted}
+            "SELECT {at} AS at, {columns}, toInt64(count()) AS n, sum(latency_us) AS took, {event_buckets}
             FROM {events}
             WHERE {condition} AND time >= {since} AND time < {until} AND {counts}
             GROUP BY at, {columns}"
         );
-        if from < summed_until {
-            let until = until.min(summed_until);
+        if from < rolled_up_until {
+            let until = until.min(rolled_up_until);
             let _ = write!(
                 sql,
-                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, sum(latency_us) AS took, {summed}
+                " UNION ALL SELECT {at} AS at, {columns}, sum(count) AS n, sum(latency_us) AS took, {hour_buckets}
                 FROM {hours}
                 WHERE {condition} AND time >= {from} AND time < {until} AND {counts}
                 GROUP BY at, {columns}"
@@ -106,13 +107,13 @@ impl Source<'_> {
         sql
     }
 
-    /// The beginning of the first unit that begins at `from` or later.
+    /// Returns the start of the first unit that begins at `from` or later.
     fn begin(&self) -> i64 {
         let begin = self.unit.beginning(self.from);
         if begin == self.from { begin.0 } else { self.unit.next(begin).0 }
     }
 
-    /// The end of the last unit that begins before `until`.
+    /// Returns the end of the last unit that begins before `until`.
     fn end(&self) -> i64 {
         let last = self.unit.beginning(self.until.plus_ms(-1));
         self.unit.next(last).0

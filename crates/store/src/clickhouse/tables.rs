@@ -1,15 +1,15 @@
-//! The tables in ClickHouse.
+//! Creates the tables in ClickHouse.
 //!
-//! `verifications` and `ratelimits` have a row for each event, `verification_hours` and `ratelimit_hours` what the days
-//! that are over came to by hour. Each row names the delivery that it came with; which of those count is not said here
-//! but in Keyward's own database. Times are unix milliseconds.
+//! `verifications` and `ratelimits` have a row for each event, `verification_hours` and `ratelimit_hours` the rollups
+//! by hour of the days that are over. Each row contains the delivery that wrote it; which deliveries count is stored
+//! in Keyward's own database. Times are Unix milliseconds.
 
 use super::{ClickHouse, ClickHouseError};
 
-/// ClickHouse's number for a database that is not there.
+/// The error code of ClickHouse for a database that does not exist.
 const UNKNOWN_DATABASE: u32 = 81;
 
-/// Every table. Those of events have a partition for each day, those of sums one for every thirty days.
+/// All tables. Event tables have a partition for each day, tables of hours one for every thirty days.
 const TABLES: [&str; 4] = [
     "CREATE TABLE IF NOT EXISTS verifications (
         time Int64,
@@ -90,7 +90,7 @@ const TABLES: [&str; 4] = [
 ];
 
 impl ClickHouse {
-    /// Makes the tables that are not there, and the database if it has to.
+    /// Creates the tables that do not exist, and the database if necessary.
     pub async fn make_tables(&self) -> Result<(), ClickHouseError> {
         for table in TABLES {
             match self.run(table).await {
@@ -106,7 +106,7 @@ impl ClickHouse {
 
     async fn make_database(&self) -> Result<(), ClickHouseError> {
         let name = self.database.replace('\\', "\\\\").replace('`', "\\`");
-        let elsewhere = Self { database: "default".into(), ..self.clone() };
-        elsewhere.run(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await
+        let default_database = Self { database: "default".into(), ..self.clone() };
+        default_database.run(&format!("CREATE DATABASE IF NOT EXISTS `{name}`")).await
     }
 }

@@ -1,13 +1,13 @@
-//! Events as they are written: in batches, with what they have in common and what they come to.
+//! Defines events as they are written: in batches, with their series and their totals.
 
 use foundation::clock::Timestamp;
 use foundation::id::RequestId;
 use serde::{Serialize, Serializer};
 
-/// The upper ends of the buckets that latencies are counted in, in microseconds. What took longer is in none.
+/// The upper bounds of the latency buckets, in microseconds. Longer latencies are in none.
 pub const LATENCY_BUCKETS_US: [i64; 6] = [100, 500, 1_000, 5_000, 25_000, 100_000];
 
-/// The name of what many events have in common.
+/// The id of a series: of the dimensions that many events share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub [u8; 16]);
 
@@ -20,7 +20,7 @@ impl TryFrom<Vec<u8>> for SeriesId {
 }
 
 impl Serialize for SeriesId {
-    /// In hexadecimal.
+    /// Serializes the id in hexadecimal.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
@@ -32,20 +32,20 @@ impl Serialize for SeriesId {
     }
 }
 
-/// What many verifications have in common.
+/// The dimensions that many verifications share.
 #[derive(Debug, Clone, Serialize)]
 pub struct VerificationSeries {
     pub id: SeriesId,
     pub workspace_id: String,
     pub api_id: String,
     pub key_id: String,
-    /// Empty: the key has none.
+    /// Empty if the key has none.
     pub identity_id: String,
     pub external_id: String,
     pub outcome: &'static str,
-    /// A JSON list, sorted and without doubles.
+    /// A JSON list, sorted and without duplicates.
     pub tags: String,
-    /// The beginning of the day.
+    /// The start of the day.
     pub seen_at: Timestamp,
 }
 
@@ -57,11 +57,11 @@ pub struct VerificationEvent {
     pub request_id: RequestId,
     pub spent_credits: i64,
     pub latency_us: i64,
-    /// Why it was refused; empty for what was not.
+    /// Why it was refused; empty if it was not.
     pub reason: String,
 }
 
-/// What many checks of the standalone limiter have in common.
+/// The dimensions that many checks of the standalone limiter share.
 #[derive(Debug, Clone, Serialize)]
 pub struct RatelimitSeries {
     pub id: SeriesId,
@@ -69,7 +69,7 @@ pub struct RatelimitSeries {
     pub namespace_id: String,
     pub identifier: String,
     pub passed: bool,
-    /// The beginning of the day.
+    /// The start of the day.
     pub seen_at: Timestamp,
 }
 
@@ -80,7 +80,7 @@ pub struct RatelimitEvent {
     pub series: SeriesId,
     pub request_id: RequestId,
     pub latency_us: i64,
-    /// Empty: none applied.
+    /// Empty if none applied.
     pub override_id: String,
     pub limit: i64,
     pub remaining: i64,
@@ -88,14 +88,14 @@ pub struct RatelimitEvent {
     pub tokens: i64,
 }
 
-/// What events come to.
+/// The aggregate of a set of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Aggregate {
     pub count: i64,
-    /// Credits spent, or tokens asked for.
+    /// Credits spent, or tokens requested.
     pub amount: i64,
     pub latency_us: i64,
-    /// How many latencies fell into each of [`LATENCY_BUCKETS_US`].
+    /// The number of latencies in each of [`LATENCY_BUCKETS_US`].
     pub latencies: [i64; 6],
 }
 
@@ -104,8 +104,8 @@ impl Aggregate {
         self.count += other.count;
         self.amount = self.amount.saturating_add(other.amount);
         self.latency_us = self.latency_us.saturating_add(other.latency_us);
-        for (here, there) in self.latencies.iter_mut().zip(other.latencies) {
-            *here += there;
+        for (count, added) in self.latencies.iter_mut().zip(other.latencies) {
+            *count += added;
         }
     }
 
@@ -119,11 +119,11 @@ impl Aggregate {
     }
 }
 
-/// What a series comes to in a unit of time.
+/// The aggregate of a series in a unit of time.
 #[derive(Debug, Clone)]
 pub struct SeriesRollup {
     pub series: SeriesId,
-    /// The beginning of the unit.
+    /// The start of the unit.
     pub time: Timestamp,
     pub sum: Aggregate,
 }
@@ -135,10 +135,10 @@ impl Serialize for SeriesRollup {
     }
 }
 
-/// The number of a batch in the database.
+/// The id of a batch in the database.
 pub type BatchId = i64;
 
-/// What is counted of an event that has been written.
+/// The amounts of an event that has been written.
 #[derive(Debug, sqlx::FromRow)]
 pub struct EventAmounts {
     #[sqlx(try_from = "Vec<u8>")]
@@ -148,11 +148,11 @@ pub struct EventAmounts {
     pub latency_us: i64,
 }
 
-/// Which sums of an API, or of a namespace of the limiter.
+/// Identifies a total of an API, or of a namespace of the limiter.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, Clone, Hash)]
 pub struct TotalOf {
     pub workspace_id: String,
-    /// The API's id, or the namespace's.
+    /// The id of the API, or of the namespace.
     pub id: String,
     pub unit: &'static str,
     pub time: Timestamp,
@@ -160,7 +160,7 @@ pub struct TotalOf {
     pub outcome: &'static str,
 }
 
-/// What is added to them.
+/// An aggregate that is added to a total.
 #[derive(Debug, Serialize)]
 pub struct TotalDelta {
     #[serde(flatten)]
@@ -169,15 +169,15 @@ pub struct TotalDelta {
     pub sum: Aggregate,
 }
 
-/// What one replica has seen since its last batch. The lists are sorted, so that replicas that write at once wait for
-/// each other instead of holding each other up.
+/// The events of one replica since its last batch. The lists are sorted, so that replicas that write at once wait for
+/// each other instead of deadlocking.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// No two batches have the same. One that may have been written, and is sent once more, is called as before.
+    /// A unique name. A batch that may have been written keeps its name when it is sent again.
     pub name: String,
     pub region: String,
     pub verifications: Vec<VerificationEvent>,
-    /// The new ones of this process's day.
+    /// The series that this process has not written yet on this day.
     pub verification_series: Vec<VerificationSeries>,
     pub verification_totals: Vec<TotalDelta>,
     pub ratelimits: Vec<RatelimitEvent>,
@@ -186,7 +186,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The times of its first and of its last event.
+    /// Returns the times of its first and of its last event.
     pub fn span(&self) -> (Timestamp, Timestamp) {
         let times = || {
             let verifications = self.verifications.iter().map(|event| event.time);

@@ -1,35 +1,35 @@
-//! What events came to, as it is read.
+//! Defines the filters and rows of rollups and totals.
 
 use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId, WorkspaceId};
 use foundation::model::{EventKind, RollupUnit};
 
-/// Which sums of verifications are read.
+/// Selects rollups of verifications.
 #[derive(Debug)]
 pub struct RollupFilter<'a> {
     pub workspace: &'a WorkspaceId,
-    /// Only of these.
+    /// Includes only these APIs.
     pub apis: &'a [ApiId],
-    /// Only of the identity of this external id.
+    /// Includes only the identity with this external id.
     pub external_id: Option<&'a str>,
-    /// Only of these keys; empty: of any.
+    /// Includes only these keys. Empty: all keys.
     pub keys: &'a [KeyId],
-    /// Only with all of these tags.
+    /// Includes only verifications with all of these tags.
     pub tags: &'a [String],
-    /// Only those that begin at this moment or later.
+    /// Includes only rollups that begin at this time or later.
     pub from: Timestamp,
-    /// Only those that begin at this moment or earlier.
+    /// Includes only rollups that begin at this time or earlier.
     pub to: Timestamp,
-    /// Which sums.
+    /// The unit of the rollups.
     pub unit: RollupUnit,
-    /// Whether each unit of time is told for itself.
+    /// Whether to group by unit of time.
     pub by_time: bool,
     pub by: RollupGrouping,
-    /// How many rows at most.
+    /// The maximum number of rows.
     pub max: usize,
 }
 
-/// What is told for itself.
+/// The dimensions to group by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RollupGrouping {
     pub key: bool,
@@ -37,7 +37,7 @@ pub struct RollupGrouping {
     pub tags: bool,
 }
 
-/// Verifications by their outcome.
+/// The number of verifications by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
 pub struct Counts {
     pub valid: i64,
@@ -63,7 +63,7 @@ impl Counts {
     }
 }
 
-/// What was not told for itself is empty, or 0.
+/// A group of rollups. Dimensions that are not grouped by are empty, or 0.
 #[derive(Debug, sqlx::FromRow)]
 pub struct RollupRow {
     pub time: Timestamp,
@@ -76,27 +76,27 @@ pub struct RollupRow {
     pub counts: Counts,
 }
 
-/// Which totals are read.
+/// Selects totals.
 #[derive(Debug)]
 pub struct TotalsFilter<'a> {
     pub workspace: &'a WorkspaceId,
     pub kind: EventKind,
-    /// Only those of this API, or of this namespace.
+    /// Includes only this API, or this namespace.
     pub only: Option<&'a str>,
     pub unit: RollupUnit,
-    /// Only those that begin at this moment or later.
+    /// Includes only totals that begin at this time or later.
     pub from: Timestamp,
-    /// Only those that begin before this moment.
+    /// Includes only totals that begin before this time.
     pub until: Timestamp,
-    /// Whether APIs, or namespaces, are told apart; else units of time are.
+    /// Whether to group by API or namespace. Otherwise totals are grouped by unit of time.
     pub by_id: bool,
 }
 
-/// What was not told apart is empty, or 0.
+/// A group of totals. Dimensions that are not grouped by are empty, or 0.
 #[derive(Debug, sqlx::FromRow)]
 pub struct TotalRow {
     pub time: Timestamp,
-    /// Of the API, or of the namespace.
+    /// The id of the API, or of the namespace.
     pub id: String,
     /// The outcome, or whether the checks passed.
     pub outcome: String,
@@ -106,7 +106,7 @@ pub struct TotalRow {
     pub latencies: Latencies,
 }
 
-/// How many latencies fell into each of [`LATENCY_BUCKETS_US`].
+/// The number of latencies in each of [`LATENCY_BUCKETS_US`].
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Latencies {
     latency_le_100us: i64,

@@ -1,4 +1,4 @@
-//! Who did what.
+//! Implements reads and writes of the audit log.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -15,7 +15,7 @@ impl AuditReads for Connection {
     async fn audit_entries(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &AuditFilter,
+        filter: &AuditFilter,
     ) -> Result<Vec<StoredEntry>> {
         let sql = entries_from!(concat!(
             "audit a
@@ -32,16 +32,16 @@ impl AuditReads for Connection {
             ORDER BY a.at DESC, a.id DESC
             LIMIT $8"
         ));
-        let text = |wanted: &Option<String>| wanted.clone().unwrap_or_default();
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
         Ok(query_as(sql)
             .bind(workspace)
-            .bind(text(&wanted.event))
-            .bind(text(&wanted.actor))
-            .bind(text(&wanted.about))
-            .bind(wanted.from.unwrap_or(Timestamp(i64::MIN)))
-            .bind(wanted.until.unwrap_or(Timestamp(i64::MAX)))
-            .bind(text(&wanted.before))
-            .bind(wanted.limit)
+            .bind(text(&filter.event))
+            .bind(text(&filter.actor))
+            .bind(text(&filter.about))
+            .bind(filter.from.unwrap_or(Timestamp(i64::MIN)))
+            .bind(filter.until.unwrap_or(Timestamp(i64::MAX)))
+            .bind(text(&filter.before))
+            .bind(filter.limit)
             .fetch_all(self)
             .await?)
     }
@@ -72,7 +72,11 @@ impl AuditReads for Connection {
 
 #[async_trait]
 impl AuditWrites for Connection {
-    async fn insert_audit(&mut self, act: &AuditContext<'_>, entries: &[AuditEntry]) -> Result<()> {
+    async fn insert_audit(
+        &mut self,
+        context: &AuditContext<'_>,
+        entries: &[AuditEntry],
+    ) -> Result<()> {
         let sql = concat!(
             "INSERT INTO audit
                 (id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
@@ -83,14 +87,14 @@ impl AuditWrites for Connection {
             items!("$9")
         );
         query(sql)
-            .bind(act.workspace_id)
-            .bind(act.at)
-            .bind(act.actor_type)
-            .bind(act.actor_id)
-            .bind(act.actor_name)
-            .bind(act.remote_address)
-            .bind(act.user_agent)
-            .bind(act.correlation_id)
+            .bind(context.workspace_id)
+            .bind(context.at)
+            .bind(context.actor_type)
+            .bind(context.actor_id)
+            .bind(context.actor_name)
+            .bind(context.remote_address)
+            .bind(context.user_agent)
+            .bind(context.correlation_id)
             .bind(json!(entries).to_string())
             .execute(self)
             .await?;

@@ -1,4 +1,4 @@
-//! The change log, and how far each replica relies on it.
+//! Implements reads and writes of the change log, and of the replicas that rely on announcements.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -10,14 +10,14 @@ use crate::changes::{
     ChangeReads, ChangeRow, ChangeWrites, LogHead, LogPage, PAGE_ROWS, RegisteredReplica,
 };
 
-/// How late after its last registration a replica's grace is taken to be over, in milliseconds.
+/// The time added to the grace period of a replica before the period counts as over, in milliseconds.
 macro_rules! grace_margin_ms {
     () => {
         "10000"
     };
 }
 
-/// A row of the log beside the head, which every row repeats.
+/// A row of the log, with the head, which is the same in every row.
 #[derive(FromRow)]
 struct PageRow {
     #[sqlx(flatten)]
@@ -100,7 +100,7 @@ impl ChangeReads for Connection {
         intent: i64,
         grace_ms: i64,
     ) -> Result<Vec<String>> {
-        // Where the announcement was made, a replica that has not registered for two seconds counts as one that hears it.
+        // If the announcement was sent, a replica that has not registered for two seconds is assumed to receive it.
         let sql = concat!(
             "SELECT r.id
             FROM replicas r
@@ -144,7 +144,7 @@ impl ChangeReads for Connection {
 
 #[async_trait]
 impl ChangeWrites for Connection {
-    async fn insert_changes(&mut self, subjects: &[String]) -> Result<i64> {
+    async fn insert_changes(&mut self, tags: &[String]) -> Result<i64> {
         let sql = concat!(
             "INSERT INTO changes (at, subject) SELECT ",
             now_ms!(),
@@ -152,9 +152,9 @@ impl ChangeWrites for Connection {
             texts!("$1"),
             " RETURNING seq"
         );
-        let logged: Vec<i64> =
-            query_scalar(sql).bind(json!(subjects).to_string()).fetch_all(self).await?;
-        Ok(logged.into_iter().min().unwrap_or(0))
+        let positions: Vec<i64> =
+            query_scalar(sql).bind(json!(tags).to_string()).fetch_all(self).await?;
+        Ok(positions.into_iter().min().unwrap_or(0))
     }
 
     async fn acknowledge_intents(&mut self, replica: &str, intents: &[i64]) -> Result<()> {

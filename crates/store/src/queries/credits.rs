@@ -1,4 +1,4 @@
-//! Credits: accounts, purses, and the replicas that may have spent from them.
+//! Implements reads and writes of credit accounts, of leases, and of the replicas that may have spent from leases.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -13,7 +13,7 @@ use super::withheld::items;
 use crate::rows::{AccountRow, KeyAccountRow, KeyCreditsRow};
 use crate::{CreditReads, CreditWrites};
 
-/// The purses of a key.
+/// Selects the leases of a key.
 macro_rules! purses {
     () => {
         "SELECT epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at, closed
@@ -23,7 +23,7 @@ macro_rules! purses {
     };
 }
 
-/// A key's account, and the database's own time.
+/// Selects the credit account of a key, with the time of the database's clock.
 macro_rules! account {
     () => {
         concat!(
@@ -34,7 +34,7 @@ macro_rules! account {
     };
 }
 
-/// The day of a monthly refill.
+/// Returns the day of a monthly refill.
 fn day(refill: &Refill) -> Option<i64> {
     match refill.interval {
         RefillInterval::Daily => None,
@@ -94,8 +94,8 @@ impl CreditReads for Connection {
         let sql = concat!(account!(), " WHERE id = $1 AND deleted_at IS NULL");
         let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *self).await?;
         let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
-        let purses = query_as(purses!()).bind(key).fetch_all(self).await?;
-        Ok(Some(CreditAccount { credits, purses, database_time: now }))
+        let leases = query_as(purses!()).bind(key).fetch_all(self).await?;
+        Ok(Some(CreditAccount { credits, purses: leases, database_time: now }))
     }
 
     async fn leases(&mut self, key: &KeyId) -> Result<Vec<Lease>> {
@@ -119,9 +119,9 @@ async fn locked_account(
 ) -> Result<Option<CreditAccount>> {
     let row: Option<AccountRow> = query_as(sql).bind(key).fetch_optional(&mut *connection).await?;
     let Some((credits, now)) = row.and_then(AccountRow::into_credits) else { return Ok(None) };
-    // Only now: what the one who held it before has written is seen.
-    let purses = query_as(purses!()).bind(key).fetch_all(connection).await?;
-    Ok(Some(CreditAccount { credits, purses, database_time: now }))
+    // Read after the lock, so that writes of its previous holder are visible.
+    let leases = query_as(purses!()).bind(key).fetch_all(connection).await?;
+    Ok(Some(CreditAccount { credits, purses: leases, database_time: now }))
 }
 
 #[async_trait]
@@ -207,7 +207,7 @@ impl CreditWrites for Connection {
         Ok(())
     }
 
-    async fn upsert_lease(&mut self, key: &KeyId, purse: &Lease) -> Result<()> {
+    async fn upsert_lease(&mut self, key: &KeyId, lease: &Lease) -> Result<()> {
         let sql = concat!(
             "INSERT INTO purses
                 (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by, withheld_at,
@@ -222,23 +222,23 @@ impl CreditWrites for Connection {
         );
         query(sql)
             .bind(key)
-            .bind(purse.epoch)
-            .bind(purse.life)
-            .bind(purse.granted)
-            .bind(purse.spent)
-            .bind(purse.opened_at)
-            .bind(purse.topped_up_at)
-            .bind(&purse.topped_up_by)
-            .bind(purse.withheld_at)
-            .bind(purse.closed)
+            .bind(lease.epoch)
+            .bind(lease.life)
+            .bind(lease.granted)
+            .bind(lease.spent)
+            .bind(lease.opened_at)
+            .bind(lease.topped_up_at)
+            .bind(&lease.topped_up_by)
+            .bind(lease.withheld_at)
+            .bind(lease.closed)
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn delete_lease(&mut self, key: &KeyId, epoch: i64) -> Result<()> {
+    async fn delete_lease(&mut self, key: &KeyId, lease_number: i64) -> Result<()> {
         let sql = "DELETE FROM purses WHERE key_id = $1 AND epoch = $2";
-        query(sql).bind(key).bind(epoch).execute(self).await?;
+        query(sql).bind(key).bind(lease_number).execute(self).await?;
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl CreditWrites for Connection {
     }
 
     async fn silence_replicas(&mut self, silent_ms: i64) -> Result<()> {
-        // Who holds its registration is not silent.
+        // A replica whose registration is locked is in use, and not silent.
         let sql = concat!(
             "UPDATE replicas SET silent_seen_at = seen_at, gone = NULL WHERE id IN (",
             claimed!(concat!(

@@ -1,4 +1,4 @@
-//! Events as they are written, and what is forgotten of them.
+//! Implements writes of events, and their deletion.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -12,7 +12,8 @@ use super::{Connection, Database, rollups};
 use crate::events::{Batch, BatchId, EventAmounts, EventWrites, SeriesRollup};
 
 const DAY_MS: i64 = 86_400_000;
-/// How many events one statement inserts: ten values of each are fewer than the 32,766 that SQLite takes.
+/// The number of events that one statement inserts: with ten values each, fewer than the 32,766 parameters that
+/// SQLite accepts.
 const ROWS_AT_ONCE: usize = 1_000;
 
 #[async_trait]
@@ -74,9 +75,9 @@ impl EventWrites for Connection {
         &mut self,
         kind: EventKind,
         unit: RollupUnit,
-        sums: &[SeriesRollup],
+        series_rollups: &[SeriesRollup],
     ) -> Result<()> {
-        rollups::add(self, kind, unit, sums).await
+        rollups::add(self, kind, unit, series_rollups).await
     }
 
     async fn mark_rolled_up(&mut self, batches: &[BatchId]) -> Result<()> {
@@ -89,24 +90,29 @@ impl EventWrites for Connection {
         Ok(())
     }
 
-    async fn forget(&mut self, kind: EventKind, kept: &Retention, now: Timestamp) -> Result<()> {
+    async fn forget(
+        &mut self,
+        kind: EventKind,
+        retention: &Retention,
+        now: Timestamp,
+    ) -> Result<()> {
         let (raw, totals) = match kind {
             EventKind::Verifications => (kind.table(), "verification_totals"),
             EventKind::Ratelimits => (kind.table(), "ratelimit_totals"),
         };
         let before = |days: u32| now.plus_ms(-i64::from(days) * DAY_MS);
-        forget_before(self, raw, before(kept.raw)).await?;
+        forget_before(self, raw, before(retention.raw)).await?;
         let units = [
-            ("minute", kept.minute),
-            ("hour", kept.hour),
-            ("day", kept.day),
-            ("month", kept.month),
+            ("minute", retention.minute),
+            ("hour", retention.hour),
+            ("day", retention.day),
+            ("month", retention.month),
         ];
         for (unit, days) in units {
             forget_before(self, &format!("{raw}_per_{unit}"), before(days)).await?;
             let sql = format!("DELETE FROM {totals} WHERE unit = $1 AND time < $2");
-            let forgetting = query(AssertSqlSafe(sql)).bind(unit).bind(before(days));
-            forgetting.execute(&mut *self).await?;
+            let deletion = query(AssertSqlSafe(sql)).bind(unit).bind(before(days));
+            deletion.execute(&mut *self).await?;
         }
         Ok(())
     }
@@ -240,7 +246,7 @@ async fn insert_ratelimits(connection: &mut Connection, batch: &Batch, id: i64) 
     Ok(())
 }
 
-/// Inserts rows. Statements of any other number of rows than the usual one are not kept.
+/// Inserts rows. Only the statement with the usual number of rows is cached.
 async fn execute(
     connection: &mut Connection,
     mut rows: QueryBuilder<Database>,
@@ -250,12 +256,12 @@ async fn execute(
     Ok(())
 }
 
-/// Numbers as `texts!` takes them.
+/// Encodes numbers in the form that `texts!` reads.
 pub fn texts(batches: &[BatchId]) -> String {
     json!(batches.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 
-/// A list as a statement takes it; nothing where there is nothing to do.
+/// Encodes a list in the form that a statement reads. Returns `None` for an empty list.
 fn list<T: Serialize>(items: &[T]) -> Result<Option<String>> {
     if items.is_empty() {
         return Ok(None);

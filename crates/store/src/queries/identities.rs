@@ -1,4 +1,4 @@
-//! Identities.
+//! Implements reads and writes of identities.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -106,7 +106,7 @@ impl IdentityWrites for Connection {
             .bind(external_id)
             .fetch_optional(&mut *self)
             .await?;
-        // Only now: what the one who held it before has written is seen.
+        // Read after the lock, so that writes of its previous holder are visible.
         match id {
             Some(id) => Ok(self
                 .identities_of(workspace, std::slice::from_ref(&id))
@@ -123,7 +123,7 @@ impl IdentityWrites for Connection {
         external_id: &str,
         now: Timestamp,
     ) -> Result<IdentityId> {
-        // DO UPDATE, not DO NOTHING: it gives back the row that is there.
+        // DO UPDATE instead of DO NOTHING, because it returns the existing row.
         let sql = "
             INSERT INTO identities (id, workspace_id, external_id, search, created_at)
             VALUES ($1, $2, $3, $4, $5)

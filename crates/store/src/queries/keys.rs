@@ -1,4 +1,4 @@
-//! Keys and APIs as people look for them.
+//! Implements reads of keys and APIs for the lists of the dashboard.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -11,10 +11,10 @@ use super::{Connection, all};
 use crate::rows::KeyRow;
 use crate::{KeyCursor, KeyListFilter, KeyReads, StoredEntry, StoredKey};
 
-/// A page of keys: what is asked for besides, and where the page begins. The state is told in the order in which a
-/// verification looks. A key of which only a purse may still hold credits is both active and spent.
+/// Selects a page of keys by two more conditions, from the cursor on. The state is determined in the order of the
+/// checks of a verification. A key whose only remaining credits may be in a lease is both active and exhausted.
 macro_rules! page_where {
-    ($whose:literal, $found:expr) => {
+    ($owner:literal, $found:expr) => {
         concat!(
             keys_where!(
                 "k.workspace_id = $1 AND (k.created_at, k.id) <= ($2, $3)
@@ -34,7 +34,7 @@ macro_rules! page_where {
                         THEN 'active' ELSE 'exhausted' END
                 ELSE 'active' END)
             AND ",
-            $whose,
+            $owner,
             " AND ",
             $found,
             " ORDER BY k.created_at DESC, k.id DESC LIMIT $9"
@@ -42,7 +42,8 @@ macro_rules! page_where {
     };
 }
 
-/// What a search looks at: a part of the name or of the external id, or what the id or the key begins with.
+/// Tests whether a key matches a search: a part of the name or of the external id, or the beginning of the id or of
+/// the key.
 macro_rules! found {
     () => {
         concat!(
@@ -61,23 +62,23 @@ macro_rules! found {
     };
 }
 
-/// Read from an index alone.
+/// Selects a cursor. Reads only an index.
 macro_rules! place_where {
-    ($whose:literal) => {
+    ($owner:literal) => {
         concat!(
             "SELECT created_at, id
             FROM keys
             WHERE deleted_at IS NULL AND (created_at, id) <= ($2, $3) AND ",
-            $whose,
+            $owner,
             " ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET $4"
         )
     };
 }
 
-/// The place with which a page begins.
-fn beginning(wanted: &KeyListFilter) -> KeyCursor {
-    // Sorts behind whatever an id is made of.
-    wanted.from.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
+/// Returns the cursor at which a page begins.
+fn beginning(filter: &KeyListFilter) -> KeyCursor {
+    // Sorts after every character of an id.
+    filter.from.clone().unwrap_or_else(|| (Timestamp(i64::MAX), KeyId::from("~")))
 }
 
 #[async_trait]
@@ -85,37 +86,37 @@ impl KeyReads for Connection {
     async fn keys_page(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &KeyListFilter,
+        filter: &KeyListFilter,
     ) -> Result<Vec<StoredKey>> {
-        // A statement for each, for each has an index that yields the page in its order.
-        let sql = match (&wanted.id_prefix, &wanted.api) {
+        // One statement per case, because each case has an index that returns the page in order.
+        let sql = match (&filter.id_prefix, &filter.api) {
             (Some(_), _) => {
                 page_where!("($12 = '' OR k.api_id = $12)", "k.id >= $10 AND k.id < $11")
             }
             (None, Some(_)) => page_where!("k.api_id = $12", found!()),
             (None, None) => page_where!("$12 = ''", found!()),
         };
-        let (text, other) = match &wanted.id_prefix {
-            // Sorts behind whatever an id is made of.
+        let (text, other) = match &filter.id_prefix {
+            // Sorts after every character of an id.
             Some(prefix) => (prefix.clone(), format!("{prefix}~")),
-            None => (wanted.search.clone(), wanted.search.to_lowercase()),
+            None => (filter.search.clone(), filter.search.to_lowercase()),
         };
-        let (at, id) = beginning(wanted);
+        let (at, id) = beginning(filter);
         let end = (Timestamp(i64::MIN), KeyId::from(""));
-        let (until, until_id) = wanted.until.as_ref().unwrap_or(&end);
+        let (until, until_id) = filter.until.as_ref().unwrap_or(&end);
         let query = query_as(sql)
             .bind(workspace)
             .bind(at)
             .bind(id)
-            .bind(wanted.state)
-            .bind(wanted.now)
-            .bind(wanted.periods.day)
-            .bind(wanted.periods.month)
-            .bind(wanted.periods.day_of_month)
-            .bind(wanted.limit)
+            .bind(filter.state)
+            .bind(filter.now)
+            .bind(filter.periods.day)
+            .bind(filter.periods.month)
+            .bind(filter.periods.day_of_month)
+            .bind(filter.limit)
             .bind(text)
             .bind(other)
-            .bind(wanted.api.as_ref().map_or("", ApiId::as_str))
+            .bind(filter.api.as_ref().map_or("", ApiId::as_str))
             .bind(until)
             .bind(until_id);
         all::<KeyRow, _>(self, query).await
@@ -124,16 +125,16 @@ impl KeyReads for Connection {
     async fn key_behind(
         &mut self,
         workspace: &WorkspaceId,
-        wanted: &KeyListFilter,
-        behind: i64,
+        filter: &KeyListFilter,
+        offset: i64,
     ) -> Result<Option<KeyCursor>> {
-        let sql = match wanted.api {
+        let sql = match filter.api {
             Some(_) => place_where!("workspace_id = $1 AND api_id = $5"),
             None => place_where!("workspace_id = $1 AND $5 = ''"),
         };
-        let (at, id) = beginning(wanted);
-        let api = wanted.api.as_ref().map_or("", ApiId::as_str);
-        let query = query_as(sql).bind(workspace).bind(at).bind(id).bind(behind).bind(api);
+        let (at, id) = beginning(filter);
+        let api = filter.api.as_ref().map_or("", ApiId::as_str);
+        let query = query_as(sql).bind(workspace).bind(at).bind(id).bind(offset).bind(api);
         Ok(query.fetch_optional(self).await?)
     }
 
@@ -174,10 +175,10 @@ impl KeyReads for Connection {
         workspace: &WorkspaceId,
         key: &KeyId,
         since: Timestamp,
-        looked_through: i64,
+        scanned_max: i64,
         max: i64,
     ) -> Result<Vec<StoredEntry>> {
-        // An id is in no other text, so the lists need not be taken apart.
+        // An id occurs in no other text, so the lists need not be parsed.
         let sql = entries_from!(concat!(
             "(SELECT * FROM audit
                 WHERE workspace_id = $1 AND at >= $3
@@ -189,6 +190,6 @@ impl KeyReads for Connection {
             LIMIT $5"
         ));
         let query = query_as(sql).bind(workspace).bind(key).bind(since);
-        Ok(query.bind(looked_through).bind(max).fetch_all(self).await?)
+        Ok(query.bind(scanned_max).bind(max).fetch_all(self).await?)
     }
 }

@@ -1,4 +1,5 @@
-//! Migrations, and keys that come in many at a time: a statement for each table, whatever the number of keys.
+//! Implements reads and writes of migrations, and bulk inserts of keys: one statement per table, regardless of the
+//! number of keys.
 
 use std::collections::HashSet;
 
@@ -129,7 +130,7 @@ impl MigrationWrites for Connection {
             json!({ "id": id, "external_id": external_id, "search": search })
         };
         let rows: Vec<_> = external_ids.iter().map(row).collect();
-        // DO UPDATE, not DO NOTHING: it gives back the rows that are there.
+        // DO UPDATE instead of DO NOTHING, because it returns the existing rows.
         let sql = concat!(
             "INSERT INTO identities (id, workspace_id, external_id, search, created_at)
             SELECT item ->> 'id', $1, item ->> 'external_id', item ->> 'search', $2
@@ -188,19 +189,20 @@ impl MigrationWrites for Connection {
             ON CONFLICT (hash) DO NOTHING
             RETURNING id"
         );
-        // In the order of their hashes: of two imports of the same keys one waits for the other.
+        // Sorted by hash, so that of two imports of the same keys one waits for the other, without a deadlock.
         let mut sorted: Vec<_> = keys.iter().map(|incoming| &incoming.key).collect();
         sorted.sort_by(|a, b| a.hash.cmp(&b.hash));
         let rows: Vec<_> = sorted.into_iter().map(row).collect();
-        let made: Vec<KeyId> = query_scalar(sql)
+        let inserted: Vec<KeyId> = query_scalar(sql)
             .bind(workspace)
             .bind(migration)
             .bind(json!(rows).to_string())
             .fetch_all(&mut *self)
             .await?;
-        let are_made: HashSet<&KeyId> = made.iter().collect();
-        let made_keys = || keys.iter().filter(|incoming| are_made.contains(&incoming.key.id));
-        let limits: Vec<_> = made_keys().flat_map(limit_rows).collect();
+        let inserted_ids: HashSet<&KeyId> = inserted.iter().collect();
+        let inserted_keys =
+            || keys.iter().filter(|incoming| inserted_ids.contains(&incoming.key.id));
+        let limits: Vec<_> = inserted_keys().flat_map(limit_rows).collect();
         if !limits.is_empty() {
             let sql = concat!(
                 "INSERT INTO ratelimits
@@ -216,7 +218,7 @@ impl MigrationWrites for Connection {
             query(sql).bind(workspace).bind(limits).execute(&mut *self).await?;
         }
         let link = |key: &KeyId, id: &str| json!({ "key_id": key, "id": id });
-        let permissions: Vec<_> = made_keys()
+        let permissions: Vec<_> = inserted_keys()
             .flat_map(|k| k.permission_ids.iter().map(|id| link(&k.key.id, id.as_str())))
             .collect();
         if !permissions.is_empty() {
@@ -227,7 +229,7 @@ impl MigrationWrites for Connection {
             );
             query(sql).bind(json!(permissions).to_string()).execute(&mut *self).await?;
         }
-        let roles: Vec<_> = made_keys()
+        let roles: Vec<_> = inserted_keys()
             .flat_map(|k| k.role_ids.iter().map(|id| link(&k.key.id, id.as_str())))
             .collect();
         if !roles.is_empty() {
@@ -238,7 +240,7 @@ impl MigrationWrites for Connection {
             );
             query(sql).bind(json!(roles).to_string()).execute(&mut *self).await?;
         }
-        Ok(made)
+        Ok(inserted)
     }
 
     async fn adopt_key(

@@ -1,4 +1,4 @@
-//! Every query, once. Compiled for each engine by its dialect file, which brings `Connection` and the
+//! Contains every query once. It is compiled for each engine by its dialect file, which provides `Connection` and the
 //! macros `items!`, `texts!`, `array!`, `object!`, `now_ms!`, `locked!` and others.
 
 macro_rules! permissions_of {
@@ -30,7 +30,7 @@ macro_rules! ratelimits_of {
     };
 }
 
-/// Keys with all that hangs on them.
+/// Selects keys with their limits, permissions, roles and last use.
 macro_rules! keys_where {
     ($condition:expr) => {
         concat!(
@@ -54,14 +54,14 @@ macro_rules! keys_where {
     };
 }
 
-/// Whether a row of `replicas` is that of a replica which others wait for.
+/// Tests whether a row of `replicas` is that of a registered replica, whose reports others wait for.
 macro_rules! is_registered {
     () => {
         "(silent_seen_at IS NULL OR silent_seen_at <> seen_at)"
     };
 }
 
-/// Entries of the audit log, of the table or list `$from` that is called `a`.
+/// Selects entries of the audit log from the table or subquery `$from`, whose alias is `a`.
 macro_rules! entries_from {
     ($from:expr) => {
         concat!(
@@ -74,7 +74,7 @@ macro_rules! entries_from {
     };
 }
 
-/// The columns in which latencies are counted, as `LATENCY_BUCKETS_US` has them.
+/// Lists the columns that count latencies, in the order of `LATENCY_BUCKETS_US`.
 macro_rules! latencies {
     () => {
         "latency_le_100us, latency_le_500us, latency_le_1ms, latency_le_5ms, latency_le_25ms, \
@@ -82,7 +82,7 @@ macro_rules! latencies {
     };
 }
 
-/// The sum that an item of a list is.
+/// Reads the columns of a rollup from an item of a list.
 macro_rules! sum_of_item {
     () => {
         "CAST(item ->> 'count' AS BIGINT), CAST(item ->> 'amount' AS BIGINT),
@@ -93,8 +93,8 @@ macro_rules! sum_of_item {
     };
 }
 
-/// Adds a sum to the one that is there. An amount is a caller's number: it stays at the greatest there is, for else one
-/// workspace's sum that cannot be written would hold up all others'.
+/// Adds the columns of a new rollup to those of the existing row. An amount comes from a caller. It saturates at the
+/// maximum, because otherwise a rollup that cannot be written in one workspace would block those of all others.
 macro_rules! added {
     ($table:literal, $amount:literal) => {
         concat!(
@@ -142,7 +142,7 @@ use super::Connection;
 type Database = <Connection as sqlx::Connection>::Database;
 type Query<'q, Row> = QueryAs<'q, Database, Row, <Database as sqlx::Database>::Arguments>;
 
-/// Every row of a query, as what it stands for.
+/// Returns every row of a query, converted to its model type.
 async fn all<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Vec<Noun>>
 where
     Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,
@@ -152,7 +152,7 @@ where
     rows.into_iter().map(|row| Noun::try_from(row).map_err(Into::into)).collect()
 }
 
-/// The row of a query that yields one at most, as what it stands for.
+/// Returns the row of a query that returns at most one, converted to its model type.
 async fn one<Row, Noun>(connection: &mut Connection, query: Query<'_, Row>) -> Result<Option<Noun>>
 where
     Row: for<'r> FromRow<'r, <Database as sqlx::Database>::Row> + Send + Unpin,

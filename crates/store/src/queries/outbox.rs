@@ -1,4 +1,4 @@
-//! What is on its way to ClickHouse.
+//! Implements reads and writes of the ClickHouse outbox.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -42,18 +42,19 @@ impl DeliveryReads for Connection {
 
 #[async_trait]
 impl DeliveryWrites for Connection {
-    async fn enqueue_batch(&mut self, parcel: &OutboxBatch, now: Timestamp) -> Result<()> {
-        // The name is remembered for longer than the batch: it may have arrived before its writer knew that it was put.
+    async fn enqueue_batch(&mut self, batch: &OutboxBatch, now: Timestamp) -> Result<()> {
+        // The name is stored for longer than the batch: the batch may have been delivered before its writer received
+        // the result of the insert.
         let sql = "INSERT INTO batches (name, region, written_at, first_at, last_at, summed)
             VALUES ($1, $2, $3, $4, $5, $6)
             ON CONFLICT (name) DO NOTHING
             RETURNING id";
         let id: Option<BatchId> = query_scalar(sql)
-            .bind(&parcel.name)
-            .bind(&parcel.region)
+            .bind(&batch.name)
+            .bind(&batch.region)
             .bind(now)
-            .bind(parcel.first_at)
-            .bind(parcel.last_at)
+            .bind(batch.first_at)
+            .bind(batch.last_at)
             .bind(true)
             .fetch_optional(&mut *self)
             .await?;
@@ -64,11 +65,11 @@ impl DeliveryWrites for Connection {
         query(sql)
             .bind(id)
             .bind(now)
-            .bind(parcel.first_at)
-            .bind(parcel.last_at)
-            .bind(i64::try_from(parcel.events).unwrap_or(i64::MAX))
-            .bind(&parcel.verifications)
-            .bind(&parcel.ratelimits)
+            .bind(batch.first_at)
+            .bind(batch.last_at)
+            .bind(i64::try_from(batch.events).unwrap_or(i64::MAX))
+            .bind(&batch.verifications)
+            .bind(&batch.ratelimits)
             .execute(self)
             .await?;
         Ok(())
@@ -85,29 +86,29 @@ impl DeliveryWrites for Connection {
         &mut self,
         delivery: i64,
         now: Timestamp,
-        held_until: Timestamp,
+        claimed_until: Timestamp,
         max: usize,
     ) -> Result<Vec<ClaimedBatch>> {
         let sql = "UPDATE parcels SET delivery = $1, held_until = $2
             WHERE batch IN (
                 SELECT batch FROM parcels WHERE held_until <= $3 ORDER BY batch LIMIT $4)
             RETURNING batch, events, verifications, ratelimits";
-        let taking = query_as(sql).bind(delivery).bind(held_until).bind(now);
-        Ok(taking.bind(i64::try_from(max).unwrap_or(i64::MAX)).fetch_all(self).await?)
+        let claim = query_as(sql).bind(delivery).bind(claimed_until).bind(now);
+        Ok(claim.bind(i64::try_from(max).unwrap_or(i64::MAX)).fetch_all(self).await?)
     }
 
     async fn confirm_delivery(&mut self, delivery: i64, batches: usize) -> Result<bool> {
         lock(self).await?;
         let sql = "DELETE FROM parcels WHERE delivery = $1 RETURNING first_at, last_at";
-        let gone: Vec<(Timestamp, Timestamp)> =
+        let spans: Vec<(Timestamp, Timestamp)> =
             query_as(sql).bind(delivery).fetch_all(&mut *self).await?;
         let sql = "DELETE FROM void_deliveries WHERE id = $1";
         let was_void = query(sql).bind(delivery).execute(&mut *self).await?.rows_affected();
-        if gone.len() != batches || was_void != 1 {
+        if spans.len() != batches || was_void != 1 {
             return Ok(false);
         }
-        let first = gone.iter().map(|span| span.0).min();
-        let last = gone.iter().map(|span| span.1).max();
+        let first = spans.iter().map(|span| span.0).min();
+        let last = spans.iter().map(|span| span.1).max();
         if let Some((first, last)) = first.zip(last) {
             change_days(self, RollupUnit::Day.beginning(first), last).await?;
         }
@@ -117,12 +118,12 @@ impl DeliveryWrites for Connection {
     async fn release_batches(
         &mut self,
         delivery: i64,
-        held_until: Timestamp,
-        certainly: bool,
+        claimed_until: Timestamp,
+        is_certain: bool,
     ) -> Result<()> {
         let sql = "UPDATE parcels SET held_until = $2 WHERE delivery = $1";
-        query(sql).bind(delivery).bind(held_until).execute(&mut *self).await?;
-        if certainly {
+        query(sql).bind(delivery).bind(claimed_until).execute(&mut *self).await?;
+        if is_certain {
             let sql = "DELETE FROM void_deliveries WHERE id = $1";
             query(sql).bind(delivery).execute(self).await?;
         }
@@ -132,32 +133,32 @@ impl DeliveryWrites for Connection {
     async fn claim_day(
         &mut self,
         now: Timestamp,
-        over: Timestamp,
-        kept_since: Timestamp,
-        held_until: Timestamp,
+        day_end_max: Timestamp,
+        retained_since: Timestamp,
+        claimed_until: Timestamp,
     ) -> Result<Option<DayRollup>> {
-        let (summed_until, held) = lock(self).await?;
-        let Some(summed_until) = summed_until.filter(|_| held <= now) else { return Ok(None) };
+        let (summed_until, claimed) = lock(self).await?;
+        let Some(summed_until) = summed_until.filter(|_| claimed <= now) else { return Ok(None) };
         let sql = "DELETE FROM summed_days WHERE delivery = 0 AND day < $1 AND day < $2";
-        query(sql).bind(kept_since).bind(summed_until).execute(&mut *self).await?;
+        query(sql).bind(retained_since).bind(summed_until).execute(&mut *self).await?;
         let sql = "SELECT MIN(day) FROM summed_days
             WHERE changes > changes_summed AND day >= $1 AND day < $2";
         let changed: Option<Timestamp> =
-            query_scalar(sql).bind(kept_since).bind(summed_until).fetch_one(&mut *self).await?;
+            query_scalar(sql).bind(retained_since).bind(summed_until).fetch_one(&mut *self).await?;
         let next = RollupUnit::Day.next(summed_until);
-        // What waits may be of that day.
+        // A batch in the outbox may contain events of that day.
         let sql = "SELECT COUNT(*) FROM parcels WHERE first_at < $1";
-        let late: i64 = query_scalar(sql).bind(next).fetch_one(&mut *self).await?;
+        let pending: i64 = query_scalar(sql).bind(next).fetch_one(&mut *self).await?;
         let day = match changed {
             Some(day) => day,
-            None if next <= over && late == 0 => summed_until,
+            None if next <= day_end_max && pending == 0 => summed_until,
             None => return Ok(None),
         };
         let delivered = self.delivered().await?;
         let delivery = self.begin_delivery(now).await?;
         let sql = "UPDATE delivered SET held_until = $1";
-        query(sql).bind(held_until).execute(&mut *self).await?;
-        // From here on, what arrives changes it.
+        query(sql).bind(claimed_until).execute(&mut *self).await?;
+        // Batches delivered from here on count as changes of the day.
         let sql = "INSERT INTO summed_days (day, delivery, changes, changes_summed)
             VALUES ($1, 0, 0, 0)
             ON CONFLICT (day) DO UPDATE SET delivery = summed_days.delivery
@@ -179,8 +180,8 @@ impl DeliveryWrites for Connection {
             make_void(self, before, now).await?;
         }
         let sql = "UPDATE summed_days SET delivery = $2, changes_summed = $3 WHERE day = $1";
-        let setting = query(sql).bind(day.day).bind(day.delivery).bind(day.changes);
-        setting.execute(&mut *self).await?;
+        let update = query(sql).bind(day.day).bind(day.delivery).bind(day.changes);
+        update.execute(&mut *self).await?;
         let until = summed_until.max(Some(RollupUnit::Day.next(day.day)));
         let sql = "UPDATE delivered SET summed_until = $1, held_until = 0";
         query(sql).bind(until).execute(self).await?;
@@ -203,7 +204,8 @@ impl DeliveryWrites for Connection {
     }
 }
 
-/// Up to when days are summed up, and until when somebody has one in hand. Who else asks waits.
+/// Locks the delivery state. Returns the time up to which days are rolled up, and the time until which a replica has
+/// claimed a day. Other replicas wait for the lock.
 async fn lock(connection: &mut Connection) -> Result<(Option<Timestamp>, Timestamp)> {
     let sql = locked!("SELECT summed_until, held_until FROM delivered");
     Ok(query_as(sql).fetch_one(connection).await?)
@@ -215,12 +217,12 @@ async fn make_void(connection: &mut Connection, delivery: i64, now: Timestamp) -
     Ok(())
 }
 
-/// The days from one that begins then until a moment have got events. The first that ever came tells where to begin to
-/// sum up.
+/// Records changes of the days from the one that begins at `first` to the one that contains `last`. The first
+/// delivered events determine where rollups begin.
 async fn change_days(connection: &mut Connection, first: Timestamp, last: Timestamp) -> Result<()> {
     let sql = "UPDATE delivered SET summed_until = $1 WHERE summed_until IS NULL";
     query(sql).bind(first).execute(&mut *connection).await?;
-    // One before the first day that was summed up is put among them.
+    // Inserts a row for a day before `summed_until` that has none, so that it is rolled up too.
     let sql = "INSERT INTO summed_days (day, delivery, changes, changes_summed)
         SELECT $1, 0, 0, 0 FROM delivered WHERE summed_until > $1
         ON CONFLICT (day) DO NOTHING";

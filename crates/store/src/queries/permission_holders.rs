@@ -1,4 +1,4 @@
-//! Which keys hold what.
+//! Implements reads of the keys and roles that hold permissions and roles.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -10,7 +10,7 @@ use super::{Connection, all};
 use crate::AssignmentReads;
 use crate::rows::HoldingRow;
 
-/// The keys of the links `l` that are still there.
+/// Joins the existing keys of the assignments `l`.
 macro_rules! live_keys {
     () => {
         " JOIN keys k ON k.id = l.key_id AND k.workspace_id = $1 AND k.deleted_at IS NULL
@@ -63,7 +63,8 @@ impl AssignmentReads for Connection {
         from: &str,
         limit: i64,
     ) -> Result<Vec<PermissionAssignment>> {
-        // Of each way the first links alone, which an index yields in their order: however many there are, few are read.
+        // Only the first assignments of each source, which an index returns in order, so few rows are read however
+        // many exist.
         let sql = concat!(
             "SELECT NULL AS role_id, NULL AS role_name, (SELECT ",
             array!("first.key_id"),

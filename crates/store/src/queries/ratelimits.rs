@@ -1,4 +1,4 @@
-//! Namespaces and overrides of the standalone limiter.
+//! Implements reads and writes of namespaces and overrides.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -47,7 +47,7 @@ impl RatelimitReads for Connection {
     async fn namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<StoredNamespace>> {
         let sql = named!(concat!(
             ", (SELECT ",
@@ -58,15 +58,15 @@ impl RatelimitReads for Connection {
             )),
             " FROM overrides o WHERE o.namespace_id = n.id) AS overrides"
         ));
-        one::<StoredNamespaceRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+        one::<StoredNamespaceRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
     }
 
     async fn bare_namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<Namespace>> {
-        one::<NamespaceRow, _>(self, query_as(named!("")).bind(workspace).bind(named)).await
+        one::<NamespaceRow, _>(self, query_as(named!("")).bind(workspace).bind(id_or_name)).await
     }
 
     async fn namespaces(&mut self, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
@@ -166,13 +166,13 @@ impl RatelimitWrites for Connection {
     async fn lock_namespace(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_name: &str,
     ) -> Result<Option<Namespace>> {
         let sql =
             locked!("SELECT id FROM namespaces WHERE workspace_id = $1 AND (id = $2 OR name = $2)");
-        query(sql).bind(workspace).bind(named).fetch_all(&mut *self).await?;
-        // Only now: what the one who held it before has written is seen.
-        self.bare_namespace(workspace, named).await
+        query(sql).bind(workspace).bind(id_or_name).fetch_all(&mut *self).await?;
+        // Read after the lock, so that writes of its previous holder are visible.
+        self.bare_namespace(workspace, id_or_name).await
     }
 
     async fn set_on_outage(&mut self, id: &NamespaceId, on_outage: OutagePolicy) -> Result<()> {

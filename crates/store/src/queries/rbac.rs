@@ -1,4 +1,4 @@
-//! Permissions and roles.
+//! Implements reads and writes of permissions and roles.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -34,7 +34,7 @@ macro_rules! permissions_where {
     };
 }
 
-/// Makes `$ids` all that `$owner` is linked to, as far as they exist.
+/// Replaces the assignments of `$owner` with the existing ids of `$ids`.
 macro_rules! relink {
     ($connection:expr, $table:literal, $from:literal, $to:literal, $target:literal, $owner:expr, $ids:expr) => {{
         let ids = json!($ids).to_string();
@@ -50,7 +50,7 @@ macro_rules! relink {
             ")"
         );
         query(drop_others).bind($owner).bind(&ids).execute(&mut *$connection).await?;
-        // One that is deleted meanwhile is no link, and one that is linked is not deleted meanwhile.
+        // An id that is deleted concurrently is not assigned, and an assigned one is not deleted concurrently.
         let add = concat!(
             "INSERT INTO ",
             $table,
@@ -82,10 +82,10 @@ impl RbacReads for Connection {
     async fn permission(
         &mut self,
         workspace: &WorkspaceId,
-        named: &str,
+        id_or_slug: &str,
     ) -> Result<Option<Permission>> {
         let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
-        one::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+        one::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(id_or_slug)).await
     }
 
     async fn permissions(
@@ -109,9 +109,9 @@ impl RbacReads for Connection {
         .await
     }
 
-    async fn role(&mut self, workspace: &WorkspaceId, named: &str) -> Result<Option<Role>> {
+    async fn role(&mut self, workspace: &WorkspaceId, id_or_name: &str) -> Result<Option<Role>> {
         let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
-        one::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(named)).await
+        one::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
     }
 
     async fn roles_page(
@@ -240,7 +240,7 @@ impl RbacWrites for Connection {
     async fn lock_role(&mut self, workspace: &WorkspaceId, id: &RoleId) -> Result<Option<Role>> {
         let sql = locked!("SELECT id FROM roles WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
-        // Only now: what the one who held it before has written is seen.
+        // Read after the lock, so that writes of its previous holder are visible.
         Ok(self.roles(workspace, std::slice::from_ref(id)).await?.into_iter().next())
     }
 

@@ -1,4 +1,4 @@
-//! What only reads.
+//! Implements reads of APIs, keys and stored replies.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -64,11 +64,11 @@ impl Reads for Connection {
         &mut self,
         workspace: &WorkspaceId,
         api: &ApiId,
-        whose: &KeyOwnerFilter,
+        owner: &KeyOwnerFilter,
         listing: &PageQuery<'_>,
     ) -> Result<Vec<StoredKey>> {
-        // A statement for each, for each has an index that yields the page in its order.
-        let (sql, whose) = match whose {
+        // One statement per case, because each case has an index that returns the page in order.
+        let (sql, owner_id) = match owner {
             KeyOwnerFilter::Anybody => (
                 keys_where!(
                     "k.workspace_id = $1 AND k.api_id = $2 AND k.id >= $3
@@ -95,9 +95,9 @@ impl Reads for Connection {
             ),
         };
         let query = query_as(sql).bind(workspace).bind(api).bind(listing.from).bind(listing.limit);
-        let query = match whose {
+        let query = match owner_id {
             None => query,
-            Some(whose) => query.bind(whose),
+            Some(owner_id) => query.bind(owner_id),
         };
         all::<KeyRow, _>(self, query).await
     }
@@ -172,7 +172,8 @@ impl Reads for Connection {
     }
 
     async fn key_to_spend(&mut self, hash: &str, replica: &str) -> Result<Option<StoredKey>> {
-        // In one statement, and so at one moment: whoever learns of a lease is registered then.
+        // In one statement, and therefore at one point in time: a replica that reads the number of a lease is
+        // registered then.
         let sql = concat!(
             "SELECT found.*, EXISTS (SELECT 1 FROM replicas WHERE id = $2 AND ",
             is_registered!(),

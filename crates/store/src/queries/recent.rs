@@ -1,4 +1,4 @@
-//! Single events, as people ask about them. All are found by their time.
+//! Implements reads of single events. Every query is bounded by time.
 
 use std::ops::Range;
 
@@ -33,13 +33,13 @@ impl RecentReads for Connection {
         key: &KeyId,
         max: usize,
     ) -> Result<Vec<VerificationRow>> {
-        let most = i64::try_from(max).unwrap_or(i64::MAX);
-        let mut rows = unsummed_of_key(self, workspace, key, most).await?;
-        // Sums tell in which minutes there are any, so nothing else has to be read.
+        let rows_max = i64::try_from(max).unwrap_or(i64::MAX);
+        let mut rows = unsummed_of_key(self, workspace, key, rows_max).await?;
+        // The rollups show which minutes contain events, so no other minute is read.
         let mut found = 0;
-        for minute in minutes_of_key(self, workspace, key, most).await? {
+        for minute in minutes_of_key(self, workspace, key, rows_max).await? {
             let within = minute..RollupUnit::Minute.next(minute);
-            let of_minute = verifications_of_key(self, workspace, key, within, most).await?;
+            let of_minute = verifications_of_key(self, workspace, key, within, rows_max).await?;
             found += of_minute.len();
             rows.extend(of_minute);
             if found >= max {
@@ -61,8 +61,8 @@ impl RecentReads for Connection {
         let sql = verifications_where!(
             "e.request_id = $2 AND e.time >= $3 AND e.time < $4 ORDER BY e.time LIMIT 1"
         );
-        let reading = query_as(sql).bind(workspace).bind(request);
-        Ok(reading.bind(within.start).bind(within.end).fetch_optional(self).await?)
+        let query = query_as(sql).bind(workspace).bind(request);
+        Ok(query.bind(within.start).bind(within.end).fetch_optional(self).await?)
     }
 
     async fn checks_of_request(
@@ -80,12 +80,12 @@ impl RecentReads for Connection {
             WHERE s.workspace_id = $1 AND e.request_id = $2 AND e.time >= $3 AND e.time < $4
             ORDER BY s.namespace_id, s.identifier
             LIMIT $5";
-        let reading = query_as(sql).bind(workspace).bind(request);
-        Ok(reading.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
+        let query = query_as(sql).bind(workspace).bind(request);
+        Ok(query.bind(within.start).bind(within.end).bind(max).fetch_all(self).await?)
     }
 }
 
-/// The latest minutes in which a key was verified, as far as they are summed up.
+/// Returns the latest minutes in which a key was verified, as far as they are rolled up.
 async fn minutes_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
@@ -100,7 +100,7 @@ async fn minutes_of_key(
     Ok(query_scalar(sql).bind(workspace).bind(key).bind(max).fetch_all(connection).await?)
 }
 
-/// The latest verifications of a key within a time.
+/// Returns the latest verifications of a key within a time range.
 async fn verifications_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
@@ -113,11 +113,11 @@ async fn verifications_of_key(
         ORDER BY e.time DESC, e.request_id
         LIMIT $5"
     );
-    let reading = query_as(sql).bind(workspace).bind(key).bind(within.start).bind(within.end);
-    Ok(reading.bind(max).fetch_all(connection).await?)
+    let query = query_as(sql).bind(workspace).bind(key).bind(within.start).bind(within.end);
+    Ok(query.bind(max).fetch_all(connection).await?)
 }
 
-/// The latest verifications of a key that have not been summed up.
+/// Returns the latest verifications of a key that have not been rolled up.
 async fn unsummed_of_key(
     connection: &mut Connection,
     workspace: &WorkspaceId,
@@ -132,6 +132,6 @@ async fn unsummed_of_key(
         ORDER BY e.time DESC, e.request_id
         LIMIT $4"
     );
-    let reading = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
-    Ok(reading.fetch_all(connection).await?)
+    let query = query_as(sql).bind(workspace).bind(key).bind(false).bind(max);
+    Ok(query.fetch_all(connection).await?)
 }

@@ -1,4 +1,4 @@
-//! What was deleted, brought back.
+//! Implements the restore of deleted entities.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -9,7 +9,7 @@ use sqlx::{query, query_as, query_scalar};
 use super::Connection;
 use crate::{RestoreReads, RestoreWrites};
 
-/// Links `$fixed`, which is bound first, to the rows of `$table` in the workspace whose ids are bound third.
+/// Assigns the entity bound as `$1` to the rows of `$table` in the workspace `$2` with the ids `$3`.
 macro_rules! link {
     ($links:literal, $from:literal, $to:literal, $table:literal) => {
         concat!(

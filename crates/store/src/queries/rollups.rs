@@ -1,4 +1,4 @@
-//! Sums of events per minute, hour, day and month.
+//! Implements reads and writes of rollups per minute, hour, day and month.
 
 use async_trait::async_trait;
 use foundation::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::events::{
     EventAmounts, EventReads, RollupFilter, RollupRow, SeriesRollup, TotalRow, TotalsFilter,
 };
 
-/// How the beginning of the unit of time is written in which an event lies.
+/// Returns the SQL expression for the start of the unit of time that contains an event.
 fn beginning(unit: RollupUnit) -> &'static str {
     match unit {
         RollupUnit::Minute => "e.time - e.time % 60000",
@@ -21,15 +21,15 @@ fn beginning(unit: RollupUnit) -> &'static str {
     }
 }
 
-/// How many sums one statement adds.
+/// The number of rollups that one statement adds.
 const ADDED_AT_ONCE: usize = 5_000;
 
-/// Adds to the sums of a unit, in their order.
+/// Adds amounts to the rollups of a unit, in the given order.
 pub async fn add(
     connection: &mut Connection,
     kind: EventKind,
     unit: RollupUnit,
-    sums: &[SeriesRollup],
+    series_rollups: &[SeriesRollup],
 ) -> Result<()> {
     let (raw, amount, latencies) = (kind.table(), kind.amount(), latencies!());
     let (table, items) = (format!("{raw}_per_{}", unit.as_str()), items!("$1"));
@@ -46,14 +46,14 @@ pub async fn add(
         FROM {items} WHERE TRUE
         ON CONFLICT (series, time) DO UPDATE SET {added}"
     );
-    for sums in sums.chunks(ADDED_AT_ONCE) {
-        let list = serde_json::to_string(sums).map_err(|e| Error::Internal(e.to_string()))?;
+    for chunk in series_rollups.chunks(ADDED_AT_ONCE) {
+        let list = serde_json::to_string(chunk).map_err(|e| Error::Internal(e.to_string()))?;
         query(AssertSqlSafe(sql.clone())).bind(list).execute(&mut *connection).await?;
     }
     Ok(())
 }
 
-/// What is to be summed up of the events of batches; `batches` is a JSON list of texts.
+/// Returns the amounts of the events of batches, to be rolled up. `batches` is a JSON list of texts.
 pub async fn events_of(
     connection: &mut Connection,
     kind: EventKind,
@@ -70,8 +70,8 @@ pub async fn events_of(
 
 #[async_trait]
 impl EventReads for Connection {
-    async fn totals(&mut self, wanted: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
-        let (table, id, outcome) = match wanted.kind {
+    async fn totals(&mut self, filter: &TotalsFilter<'_>) -> Result<Vec<TotalRow>> {
+        let (table, id, outcome) = match filter.kind {
             EventKind::Verifications => ("verification_totals", "api_id", "outcome"),
             EventKind::Ratelimits => (
                 "ratelimit_totals",
@@ -79,40 +79,43 @@ impl EventReads for Connection {
                 "CASE WHEN passed THEN 'true' ELSE 'false' END",
             ),
         };
-        let time = if wanted.by_id { "CAST(0 AS BIGINT)" } else { "time" };
-        let told_id = if wanted.by_id { id } else { "''" };
-        let only = wanted.only.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
+        let time = if filter.by_id { "CAST(0 AS BIGINT)" } else { "time" };
+        let id_column = if filter.by_id { id } else { "''" };
+        let only = filter.only.map(|_| format!(" AND {id} = $5")).unwrap_or_default();
         let sum = |name: &str| format!("CAST(SUM({name}) AS BIGINT) AS {name}");
         let buckets = latencies!().split(", ").map(sum).collect::<Vec<_>>().join(", ");
         let sql = format!(
-            "SELECT {time} AS time, {told_id} AS id, {outcome} AS outcome,
+            "SELECT {time} AS time, {id_column} AS id, {outcome} AS outcome,
                 CAST(SUM(count) AS BIGINT) AS count,
                 CAST(SUM(latency_us) AS BIGINT) AS latency_us, {buckets}
             FROM {table}
             WHERE workspace_id = $1 AND unit = $2 AND time >= $3 AND time < $4{only}
             GROUP BY 1, 2, 3"
         );
-        let mut reading = query_as(AssertSqlSafe(sql))
-            .bind(wanted.workspace)
-            .bind(wanted.unit.as_str())
-            .bind(wanted.from)
-            .bind(wanted.until);
-        if let Some(only) = wanted.only {
-            reading = reading.bind(only.to_owned());
+        let mut query = query_as(AssertSqlSafe(sql))
+            .bind(filter.workspace)
+            .bind(filter.unit.as_str())
+            .bind(filter.from)
+            .bind(filter.until);
+        if let Some(only) = filter.only {
+            query = query.bind(only.to_owned());
         }
-        Ok(reading.fetch_all(self).await?)
+        Ok(query.fetch_all(self).await?)
     }
 
-    async fn verification_sums(&mut self, wanted: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
-        let (unit, beginning) = (wanted.unit.as_str(), beginning(wanted.unit));
-        let by = wanted.by;
-        // What is not told for itself is the same in all rows.
-        let time = if wanted.by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
-        let column = |is_told: bool, column: &'static str| if is_told { column } else { "''" };
-        let key_id = column(by.key, "s.key_id");
-        let (identity_id, external_id) =
-            (column(by.identity, "s.identity_id"), column(by.identity, "s.external_id"));
-        let tags = column(by.tags, "s.tags");
+    async fn verification_sums(&mut self, filter: &RollupFilter<'_>) -> Result<Vec<RollupRow>> {
+        let (unit, beginning) = (filter.unit.as_str(), beginning(filter.unit));
+        let grouping = filter.by;
+        // Columns that do not group the result have the same value in all rows.
+        let time = if filter.by_time { "e.time" } else { "CAST(0 AS BIGINT)" };
+        let column =
+            |is_grouped: bool, column: &'static str| if is_grouped { column } else { "''" };
+        let key_id = column(grouping.key, "s.key_id");
+        let (identity_id, external_id) = (
+            column(grouping.identity, "s.identity_id"),
+            column(grouping.identity, "s.external_id"),
+        );
+        let tags = column(grouping.tags, "s.tags");
         let (apis, keys) = (texts!("$2"), texts!("$4"));
         let (wanted_tags, tags_of_series) = (texts!("$5"), texts!("s.tags"));
         let count = |outcome: &str| {
@@ -149,15 +152,15 @@ impl EventReads for Connection {
             LIMIT $9"
         );
         Ok(query_as(AssertSqlSafe(sql))
-            .bind(wanted.workspace)
-            .bind(json!(wanted.apis).to_string())
-            .bind(wanted.external_id.unwrap_or_default())
-            .bind(json!(wanted.keys).to_string())
-            .bind(json!(wanted.tags).to_string())
-            .bind(wanted.from)
-            .bind(wanted.to)
+            .bind(filter.workspace)
+            .bind(json!(filter.apis).to_string())
+            .bind(filter.external_id.unwrap_or_default())
+            .bind(json!(filter.keys).to_string())
+            .bind(json!(filter.tags).to_string())
+            .bind(filter.from)
+            .bind(filter.to)
             .bind(false)
-            .bind(i64::try_from(wanted.max).unwrap_or(i64::MAX))
+            .bind(i64::try_from(filter.max).unwrap_or(i64::MAX))
             .fetch_all(self)
             .await?)
     }

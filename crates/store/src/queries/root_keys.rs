@@ -1,4 +1,4 @@
-//! Root keys.
+//! Implements reads and writes of root keys.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -126,7 +126,7 @@ impl RootKeyWrites for Connection {
     ) -> Result<Option<RootKey>> {
         let sql = locked!("SELECT id FROM root_keys WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
-        // Only now: what the one who held it before has written is seen.
+        // Read after the lock, so that writes of its previous holder are visible.
         Ok(self.root_key(workspace, id).await?.map(|stored| stored.key))
     }
 

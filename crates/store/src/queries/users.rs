@@ -1,4 +1,4 @@
-//! People.
+//! Implements reads and writes of users, sessions, memberships and invitations.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -78,9 +78,9 @@ impl PeopleReads for Connection {
         Ok(query_as(sql).bind(issuer).bind(subject).fetch_optional(self).await?)
     }
 
-    async fn login_of(&mut self, person: &PersonId, issuer: &str) -> Result<Option<String>> {
+    async fn login_of(&mut self, user: &PersonId, issuer: &str) -> Result<Option<String>> {
         let sql = "SELECT subject FROM people_logins WHERE person_id = $1 AND issuer = $2";
-        Ok(query_scalar(sql).bind(person).bind(issuer).fetch_optional(self).await?)
+        Ok(query_scalar(sql).bind(user).bind(issuer).fetch_optional(self).await?)
     }
 
     async fn has_users(&mut self) -> Result<bool> {
@@ -103,28 +103,28 @@ impl PeopleReads for Connection {
         Ok(row.map(SessionRow::into_parts))
     }
 
-    async fn sessions_of(&mut self, person: &PersonId) -> Result<Vec<Session>> {
+    async fn sessions_of(&mut self, user: &PersonId) -> Result<Vec<Session>> {
         let sql = "
             SELECT id, person_id, created_at, seen_at, address, user_agent
             FROM sessions
             WHERE person_id = $1
             ORDER BY seen_at DESC, id
             LIMIT 100";
-        Ok(query_as(sql).bind(person).fetch_all(self).await?)
+        Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
-    async fn memberships_of(&mut self, person: &PersonId) -> Result<Vec<Membership>> {
+    async fn memberships_of(&mut self, user: &PersonId) -> Result<Vec<Membership>> {
         let sql = memberships_where!("m.person_id = $1 ORDER BY w.name, w.id LIMIT 100");
-        Ok(query_as(sql).bind(person).fetch_all(self).await?)
+        Ok(query_as(sql).bind(user).fetch_all(self).await?)
     }
 
     async fn membership(
         &mut self,
         workspace: &WorkspaceId,
-        person: &PersonId,
+        user: &PersonId,
     ) -> Result<Option<Membership>> {
         let sql = memberships_where!("m.workspace_id = $1 AND m.person_id = $2");
-        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+        Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
     }
 
     async fn members(
@@ -147,21 +147,21 @@ impl PeopleReads for Connection {
         Ok(query.bind(listing.from).bind(listing.limit).fetch_all(self).await?)
     }
 
-    async fn member(
-        &mut self,
-        workspace: &WorkspaceId,
-        person: &PersonId,
-    ) -> Result<Option<Member>> {
+    async fn member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<Option<Member>> {
         let sql = members_where!("m.workspace_id = $1 AND m.person_id = $2");
-        Ok(query_as(sql).bind(workspace).bind(person).fetch_optional(self).await?)
+        Ok(query_as(sql).bind(workspace).bind(user).fetch_optional(self).await?)
     }
 
-    async fn has_other_owner(&mut self, workspace: &WorkspaceId, but: &PersonId) -> Result<bool> {
+    async fn has_other_owner(
+        &mut self,
+        workspace: &WorkspaceId,
+        except: &PersonId,
+    ) -> Result<bool> {
         let sql = "
             SELECT 1 FROM memberships
             WHERE workspace_id = $1 AND person_id <> $2 AND role = 'owner'
             LIMIT 1";
-        Ok(query(sql).bind(workspace).bind(but).fetch_optional(self).await?.is_some())
+        Ok(query(sql).bind(workspace).bind(except).fetch_optional(self).await?.is_some())
     }
 
     async fn count_members(&mut self, workspace: &WorkspaceId) -> Result<i64> {
@@ -199,50 +199,50 @@ impl PeopleReads for Connection {
 
 #[async_trait]
 impl PeopleWrites for Connection {
-    async fn insert_person(&mut self, person: &User, password: Option<&str>) -> Result<()> {
+    async fn insert_person(&mut self, user: &User, password: Option<&str>) -> Result<()> {
         let sql = "INSERT INTO people (id, email, password, created_at) VALUES ($1, $2, $3, $4)";
         query(sql)
-            .bind(&person.id)
-            .bind(&person.email)
+            .bind(&user.id)
+            .bind(&user.email)
             .bind(password.unwrap_or_default())
-            .bind(person.created_at)
+            .bind(user.created_at)
             .execute(self)
             .await?;
         Ok(())
     }
 
-    async fn set_password(&mut self, person: &PersonId, password: Option<&str>) -> Result<()> {
+    async fn set_password(&mut self, user: &PersonId, password: Option<&str>) -> Result<()> {
         let sql = "UPDATE people SET password = $2 WHERE id = $1";
-        query(sql).bind(person).bind(password.unwrap_or_default()).execute(self).await?;
+        query(sql).bind(user).bind(password.unwrap_or_default()).execute(self).await?;
         Ok(())
     }
 
     async fn set_login(
         &mut self,
-        person: &PersonId,
+        user: &PersonId,
         issuer: &str,
         subject: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.delete_login(person, issuer).await?;
+        self.delete_login(user, issuer).await?;
         let sql = "
             INSERT INTO people_logins (issuer, subject, person_id, created_at)
             VALUES ($1, $2, $3, $4)";
-        query(sql).bind(issuer).bind(subject).bind(person).bind(now).execute(self).await?;
+        query(sql).bind(issuer).bind(subject).bind(user).bind(now).execute(self).await?;
         Ok(())
     }
 
-    async fn delete_login(&mut self, person: &PersonId, issuer: &str) -> Result<()> {
+    async fn delete_login(&mut self, user: &PersonId, issuer: &str) -> Result<()> {
         let sql = "DELETE FROM people_logins WHERE person_id = $1 AND issuer = $2";
-        query(sql).bind(person).bind(issuer).execute(self).await?;
+        query(sql).bind(user).bind(issuer).execute(self).await?;
         Ok(())
     }
 
-    async fn delete_orphaned_user(&mut self, person: &PersonId) -> Result<()> {
+    async fn delete_orphaned_user(&mut self, user: &PersonId) -> Result<()> {
         let sql = "
             DELETE FROM people
             WHERE id = $1 AND NOT EXISTS (SELECT 1 FROM memberships WHERE person_id = $1)";
-        query(sql).bind(person).execute(self).await?;
+        query(sql).bind(user).execute(self).await?;
         Ok(())
     }
 
@@ -278,18 +278,18 @@ impl PeopleWrites for Connection {
         Ok(())
     }
 
-    async fn end_session(&mut self, person: &PersonId, id: &SessionId) -> Result<bool> {
+    async fn end_session(&mut self, user: &PersonId, id: &SessionId) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
-        Ok(query(sql).bind(person).bind(id).execute(self).await?.rows_affected() == 1)
+        Ok(query(sql).bind(user).bind(id).execute(self).await?.rows_affected() == 1)
     }
 
     async fn end_other_sessions(
         &mut self,
-        person: &PersonId,
-        but: Option<&SessionId>,
+        user: &PersonId,
+        except: Option<&SessionId>,
     ) -> Result<()> {
         let sql = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
-        query(sql).bind(person).bind(but.map_or("", SessionId::as_str)).execute(self).await?;
+        query(sql).bind(user).bind(except.map_or("", SessionId::as_str)).execute(self).await?;
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl PeopleWrites for Connection {
     async fn insert_member(
         &mut self,
         workspace: &WorkspaceId,
-        person: &PersonId,
+        user: &PersonId,
         role: MemberRole,
         now: Timestamp,
     ) -> Result<bool> {
@@ -322,24 +322,24 @@ impl PeopleWrites for Connection {
             INSERT INTO memberships (workspace_id, person_id, role, joined_at)
             VALUES ($1, $2, $3, $4)
             ON CONFLICT (workspace_id, person_id) DO NOTHING";
-        let query = query(sql).bind(workspace).bind(person).bind(role.as_str()).bind(now);
+        let query = query(sql).bind(workspace).bind(user).bind(role.as_str()).bind(now);
         Ok(query.execute(self).await?.rows_affected() == 1)
     }
 
     async fn set_member_role(
         &mut self,
         workspace: &WorkspaceId,
-        person: &PersonId,
+        user: &PersonId,
         role: MemberRole,
     ) -> Result<()> {
         let sql = "UPDATE memberships SET role = $3 WHERE workspace_id = $1 AND person_id = $2";
-        query(sql).bind(workspace).bind(person).bind(role.as_str()).execute(self).await?;
+        query(sql).bind(workspace).bind(user).bind(role.as_str()).execute(self).await?;
         Ok(())
     }
 
-    async fn delete_member(&mut self, workspace: &WorkspaceId, person: &PersonId) -> Result<()> {
+    async fn delete_member(&mut self, workspace: &WorkspaceId, user: &PersonId) -> Result<()> {
         let sql = "DELETE FROM memberships WHERE workspace_id = $1 AND person_id = $2";
-        query(sql).bind(workspace).bind(person).execute(self).await?;
+        query(sql).bind(workspace).bind(user).execute(self).await?;
         Ok(())
     }
 

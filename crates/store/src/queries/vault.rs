@@ -1,4 +1,4 @@
-//! Data keys and sealed keys.
+//! Implements reads and writes of data keys and sealed keys.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;

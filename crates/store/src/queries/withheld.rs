@@ -1,4 +1,4 @@
-//! Withheld leases, and who has reported them.
+//! Implements reads and writes of withheld leases and of the reports of replicas about them.
 
 use async_trait::async_trait;
 use foundation::error::Result;
@@ -24,8 +24,8 @@ macro_rules! withheld {
     };
 }
 
-/// Whether every replica has reported a lease that may know of it. One that was counted out knows of none that was
-/// opened later.
+/// Tests whether every replica that may know of a lease has reported it. A replica that was counted out knows of no
+/// lease that was opened later.
 macro_rules! is_proven {
     () => {
         concat!(
@@ -40,7 +40,7 @@ macro_rules! is_proven {
     };
 }
 
-/// What was spent from leases as items of a list.
+/// Encodes the spend of leases as a list of items.
 pub fn items(spent: &[(KeyId, i64, i64)]) -> String {
     let item = |(key, epoch, spent): &(KeyId, i64, i64)| json!({ "key": key, "epoch": epoch, "spent": spent });
     json!(spent.iter().map(item).collect::<Vec<_>>()).to_string()
@@ -107,19 +107,19 @@ impl WithheldReads for Connection {
 #[async_trait]
 impl WithheldWrites for Connection {
     async fn report_spends(&mut self, spent: &[(KeyId, i64, i64)]) -> Result<()> {
-        // Held in one order, so that two who tell of the same do not wait for each other.
+        // Locked in one order, so that two replicas that report the same leases do not deadlock.
         let sql = concat!(
-            "UPDATE purses SET spent = told.known FROM (",
+            "UPDATE purses SET spent = reported.observed FROM (",
             locked_but_key!(concat!(
-                "SELECT p.key_id, p.epoch, CAST(item ->> 'spent' AS BIGINT) AS known FROM ",
+                "SELECT p.key_id, p.epoch, CAST(item ->> 'spent' AS BIGINT) AS observed FROM ",
                 items!("$1"),
                 " JOIN purses p ON p.key_id = item ->> 'key'
                     AND p.epoch = CAST(item ->> 'epoch' AS BIGINT)
                 ORDER BY p.key_id, p.epoch"
             )),
-            ") AS told
-            WHERE purses.key_id = told.key_id AND purses.epoch = told.epoch
-                AND purses.spent < told.known"
+            ") AS reported
+            WHERE purses.key_id = reported.key_id AND purses.epoch = reported.epoch
+                AND purses.spent < reported.observed"
         );
         query(sql).bind(items(spent)).execute(self).await?;
         Ok(())
@@ -130,9 +130,9 @@ impl WithheldWrites for Connection {
         replica: &str,
         spent: &[(KeyId, i64, i64)],
     ) -> Result<()> {
-        let known: Vec<_> = spent.iter().filter(|(_, _, spent)| *spent > 0).cloned().collect();
-        if !known.is_empty() {
-            self.report_spends(&known).await?;
+        let observed: Vec<_> = spent.iter().filter(|(_, _, spent)| *spent > 0).cloned().collect();
+        if !observed.is_empty() {
+            self.report_spends(&observed).await?;
         }
         let sql = concat!(
             "INSERT INTO purse_accounts (key_id, epoch, replica_id)

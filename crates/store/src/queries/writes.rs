@@ -1,4 +1,4 @@
-//! What changes something. Called on a transaction only.
+//! Implements writes of APIs, keys and stored replies. Called only on a transaction.
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
@@ -107,7 +107,7 @@ impl Writes for Connection {
     async fn lock_api(&mut self, workspace: &WorkspaceId, id: &ApiId) -> Result<Option<Api>> {
         let sql = locked!("SELECT id FROM apis WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
-        // Only now: what the one who held it before has written is seen.
+        // Read after the lock, so that writes of its previous holder are visible.
         self.api(workspace, id).await
     }
 
@@ -128,7 +128,7 @@ impl Writes for Connection {
     async fn lock_key(&mut self, workspace: &WorkspaceId, id: &KeyId) -> Result<Option<StoredKey>> {
         let sql = locked!("SELECT id FROM keys WHERE workspace_id = $1 AND id = $2");
         query(sql).bind(workspace).bind(id).fetch_optional(&mut *self).await?;
-        // Only now: what the one who held it before has written is seen.
+        // Read after the lock, so that writes of its previous holder are visible.
         self.key(workspace, id).await
     }
 
@@ -191,7 +191,7 @@ impl Writes for Connection {
     async fn note_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
         let row = |(key, at): &(KeyId, Timestamp)| json!({ "key_id": key, "at": at });
         let rows: Vec<_> = uses.iter().map(row).collect();
-        // Of those that are still there.
+        // Only of keys that still exist.
         let sql = concat!(
             "INSERT INTO key_uses (key_id, last_used_at)
             SELECT k.id, CAST(item ->> 'at' AS BIGINT)

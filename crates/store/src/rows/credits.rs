@@ -1,4 +1,4 @@
-//! Rows of credits.
+//! Defines rows of credit accounts and leases.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -65,7 +65,7 @@ impl KeyCreditsRow {
     }
 }
 
-/// The account of one of several keys.
+/// The credit account of one of several keys.
 #[derive(FromRow)]
 pub struct KeyAccountRow {
     id: KeyId,
@@ -88,7 +88,7 @@ struct PurseRow {
 impl KeyAccountRow {
     pub fn into_account(self) -> Result<Option<(KeyId, CreditAccount)>> {
         let Some((credits, now)) = self.account.into_credits() else { return Ok(None) };
-        let purses = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Lease {
+        let leases = json::<Vec<PurseRow>>(&self.purses)?.into_iter().map(|row| Lease {
             epoch: row.epoch,
             life: row.life,
             granted: row.granted,
@@ -99,6 +99,6 @@ impl KeyAccountRow {
             withheld_at: None,
             closed: false,
         });
-        Ok(Some((self.id, CreditAccount { credits, purses: purses.collect(), database_time: now })))
+        Ok(Some((self.id, CreditAccount { credits, purses: leases.collect(), database_time: now })))
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as the queries yield them, and how they become the nouns of `model`.
+//! Defines the rows that queries return, and converts them to the types of `model`.
 
 mod credits;
 mod permission_holders;
@@ -268,7 +268,7 @@ struct RatelimitRow {
     is_async: bool,
 }
 
-/// SQLite has no booleans, not in its JSON either.
+/// Deserializes a boolean from a word or a number, because SQLite has no booleans, not even in JSON.
 fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -299,8 +299,7 @@ impl TryFrom<NamespaceRow> for Namespace {
     fn try_from(row: NamespaceRow) -> Result<Self> {
         let on_outage = row.on_outage.parse();
         Ok(Self {
-            on_outage: on_outage
-                .map_err(|fault| Error::Internal(format!("a stored on_outage {fault}")))?,
+            on_outage: on_outage.map_err(|e| Error::Internal(format!("stored on_outage {e}")))?,
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
@@ -326,8 +325,7 @@ impl TryFrom<MigrationRow> for StoredMigration {
     fn try_from(row: MigrationRow) -> Result<Self> {
         let algorithm = row.algorithm.parse();
         let migration = Migration {
-            algorithm: algorithm
-                .map_err(|fault| Error::Internal(format!("a stored algorithm {fault}")))?,
+            algorithm: algorithm.map_err(|e| Error::Internal(format!("stored algorithm {e}")))?,
             id: row.id,
             workspace_id: row.workspace_id,
             name: row.name,
@@ -382,7 +380,7 @@ impl From<OverrideRow> for Override {
     }
 }
 
-/// By name.
+/// Parses a list of limits and sorts it by name.
 fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
     let mut limits: Vec<_> = json::<Vec<RatelimitRow>>(list)?
         .into_iter()
@@ -399,7 +397,7 @@ fn ratelimits(list: &str) -> Result<Vec<Ratelimit>> {
     Ok(limits)
 }
 
-/// By slug.
+/// Parses a list of permissions and sorts it by slug.
 fn permissions(list: &str) -> Result<Vec<Permission>> {
     let mut permissions: Vec<Permission> =
         json::<Vec<PermissionRow>>(list)?.into_iter().map(Permission::from).collect();
@@ -408,5 +406,6 @@ fn permissions(list: &str) -> Result<Vec<Permission>> {
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| Error::Internal(format!("a stored list is broken: {e}")))
+    serde_json::from_str(text)
+        .map_err(|e| Error::Internal(format!("failed to parse a stored list: {e}")))
 }

@@ -1,4 +1,4 @@
-//! Who holds what, as the queries yield it.
+//! Defines rows of the keys that hold a permission.
 
 use foundation::error::{Error, Result};
 use foundation::id::{KeyId, RoleId};

@@ -1,4 +1,4 @@
-//! People as the queries yield them.
+//! Defines rows of users and sessions.
 
 use foundation::clock::Timestamp;
 use foundation::id::{PersonId, SessionId};
@@ -9,7 +9,7 @@ use sqlx::FromRow;
 pub struct KnownPersonRow {
     #[sqlx(flatten)]
     person: User,
-    /// Empty: none.
+    /// The hash of the password. Empty if the user has none.
     password: String,
 }
 
@@ -33,7 +33,7 @@ pub struct SessionRow {
 
 impl SessionRow {
     pub fn into_parts(self) -> (Session, User) {
-        let person =
+        let user =
             User { id: self.person_id.clone(), email: self.email, created_at: self.joined_at };
         let session = Session {
             id: self.id,
@@ -43,6 +43,6 @@ impl SessionRow {
             address: self.address,
             user_agent: self.user_agent,
         };
-        (session, person)
+        (session, user)
     }
 }

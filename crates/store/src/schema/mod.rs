@@ -1,8 +1,8 @@
-//! Brings the schema of a database up to date, by a connection of its own that has all the time it needs, one process
-//! after the other.
+//! Migrates the schema of a database, on a connection of its own without time limits, one process at a time.
 //!
-//! A new database gets its migrations as they stand in the files. In Postgres, a migration that scans or rewrites a table
-//! that may be large has a second form, in `migrations/online`, for a database that others are using: see [`online`].
+//! A new database receives the migrations as their files contain them. In Postgres, a migration that scans or
+//! rewrites a table that may be large has a second form, in `migrations/online`, for a database in use: see
+//! [`online`].
 
 mod online;
 pub(super) mod postgres;
@@ -14,24 +14,24 @@ use foundation::clock::Stopwatch;
 use foundation::error;
 use sqlx::migrate::{AppliedMigration, MigrateError, Migration, Migrator};
 
-/// How often a migration that takes long says how far it is, and one that waits says for what.
+/// The interval at which a long migration logs its progress, and a waiting one logs what it waits for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// The pause before something that was in use is asked for again.
+/// The pause before another attempt to acquire a lock that was not free.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 
-/// Why a schema could not be brought up to date.
+/// The reason why a schema could not be migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     #[error(
-        "the database's schema (version {0}) is newer than this keyward knows: use a newer keyward"
+        "the database schema (version {0}) is newer than this keyward supports: use a newer keyward"
     )]
     Newer(i64),
     #[error(
-        "version {0} of the database's schema was made by another keyward than this one: \
-        use the one that made it, or a newer one"
+        "version {0} of the database schema was created by another keyward than this one: \
+        use the one that created it, or a newer one"
     )]
     Other(i64),
-    #[error("cannot bring the database's schema up to date: {0}")]
+    #[error("failed to migrate the database schema: {0}")]
     Failed(MigrateError),
 }
 
@@ -52,8 +52,8 @@ impl From<sqlx::Error> for SchemaError {
 }
 
 impl SchemaError {
-    /// Whether the database went out of reach, as against a schema that this keyward cannot use, or a migration that
-    /// the database refused, which is for a person to see.
+    /// Returns whether the database was unreachable, as opposed to a schema that this version cannot use or a
+    /// migration that the database rejected, which an operator must resolve.
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Failed(MigrateError::ExecuteMigration(sqlx::Error::Database(e), _)) => {
@@ -67,28 +67,28 @@ impl SchemaError {
     }
 }
 
-/// The migrations of one database, and where it keeps which of them it has had.
+/// The migrations of one database, and the table that records which of them are applied.
 pub(super) struct Plan {
     pub migrations: &'static Migrator,
     pub table: String,
-    /// The schema that is made first, in Postgres.
+    /// The schema to create first, in Postgres.
     pub schema: Option<&'static str>,
-    /// Migrations that have a form for a database in use, by their versions.
+    /// Migrations that have a form for a database in use, by version.
     pub online: &'static [(i64, &'static str)],
 }
 
 impl Plan {
-    /// The migrations of this file or of the default schema.
+    /// Creates the plan for a file, or for the default schema.
     pub fn of(migrations: &'static Migrator) -> Self {
         Self { migrations, table: "_sqlx_migrations".to_owned(), schema: None, online: &[] }
     }
 
-    /// The migrations of what Keyward decides by, in Postgres.
+    /// Creates the plan for the main database in Postgres.
     pub fn of_postgres(migrations: &'static Migrator) -> Self {
         Self { online: &online::MIGRATIONS, ..Self::of(migrations) }
     }
 
-    /// Those that are to be applied; an error where there is one that this program does not know.
+    /// Returns the migrations to apply. Fails if an applied migration is not one of this program.
     fn pending(
         &self,
         applied: &[AppliedMigration],
@@ -109,12 +109,12 @@ impl Plan {
     }
 }
 
-/// What a migration is called, in the log.
+/// Returns the name of a migration in the log.
 fn name(migration: &Migration) -> String {
     format!("{:04} ({})", migration.version, migration.description)
 }
 
-/// Tells of the migrations of a database that is in use; those of a new one are nobody's concern.
+/// Logs the progress of migrations of a database in use. Migrations of a new database are not logged.
 struct Progress {
     is_new: bool,
 }
@@ -122,7 +122,7 @@ struct Progress {
 impl Progress {
     fn begins(&self, migration: &Migration) -> Stopwatch {
         if !self.is_new {
-            tracing::info!("schema migration {} begins", name(migration));
+            tracing::info!("started schema migration {}", name(migration));
         }
         Stopwatch::new()
     }
@@ -130,17 +130,17 @@ impl Progress {
     fn is_done(&self, migration: &Migration, began: &Stopwatch) {
         if !self.is_new {
             let seconds = began.elapsed().as_secs_f64();
-            tracing::info!("schema migration {} is done after {seconds:.1} s", name(migration));
+            tracing::info!("finished schema migration {} in {seconds:.1} s", name(migration));
         }
     }
 }
 
-/// Says now and then what is being waited for, or how far something is.
+/// Limits how often a wait or the progress of a task is logged.
 #[derive(Default)]
 struct Told(Option<Stopwatch>);
 
 impl Told {
-    /// Whether it is time to say something: at once, and then every few seconds.
+    /// Returns whether a log line is due: at the first call, and then every few seconds.
     fn is_due(&mut self) -> bool {
         let is_due = self.0.as_ref().is_none_or(|last| last.elapsed() >= TELL_EVERY);
         if is_due {

@@ -1,7 +1,7 @@
-//! Migrations of a Postgres that others are using. Each is a file of steps that leave nobody waiting: columns that need no
-//! rewriting, indexes that are built concurrently, and rows that are changed a few thousand at a time. A step that has been
-//! taken does nothing when it is taken again, so a migration that was broken off goes on where it stopped. The tests hold
-//! what comes of it against what the migration's own file makes.
+//! Runs migrations of a Postgres database in use. Each is a file of steps that block no other client: columns that
+//! need no rewrite, indexes that are built concurrently, and rows that are updated a few thousand at a time. A
+//! completed step has no effect when it runs again, so an interrupted migration resumes where it stopped. The tests
+//! compare the result with that of the migration's own file.
 
 use std::time::Duration;
 
@@ -29,18 +29,18 @@ pub(super) static MIGRATIONS: [(i64, &str); 7] = [
     (16, steps!("0016_search")),
 ];
 
-/// How many rows a batch goes through: less than a tenth of a second's work.
+/// The number of rows per batch, which takes less than a tenth of a second.
 const BATCH: i64 = 2_000;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// A statement that stands by itself.
+    /// A statement that runs once.
     Once(&'static str),
-    /// A statement for the rows of a table whose ids are above `$1` and up to `$2`, until it changes none of them.
+    /// A statement for the rows of a table with ids above `$1` and up to `$2`, repeated until it changes no row.
     Batches { table: &'static str, sql: &'static str },
 }
 
-/// The steps of a file: each begins with a line that says of which kind it is.
+/// Returns the steps of a file. Each begins with a line that states its kind.
 fn steps(file: &'static str) -> impl Iterator<Item = Step> {
     let sections = file.split("\n-- ").skip(1);
     sections.filter_map(|section| {
@@ -70,26 +70,26 @@ pub(super) async fn run(connection: &mut PgConnection, file: &'static str) -> sq
     Ok(())
 }
 
-/// The index that a statement builds concurrently.
+/// Returns the name of the index that a statement builds concurrently.
 fn concurrent_index(sql: &str) -> Option<&str> {
     let (_, rest) = sql.split_once("INDEX CONCURRENTLY IF NOT EXISTS ")?;
     rest.split(' ').next()
 }
 
-/// Builds an index, and again where that was ended for the sake of another transaction.
+/// Builds an index, and retries if Postgres canceled it in favor of another transaction.
 async fn build(connection: &mut PgConnection, sql: &'static str, index: &str) -> sqlx::Result<()> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     set_lock_timeout(connection, "0").await?;
     loop {
         drop_unfinished(connection, index).await?;
         match sqlx::raw_sql(sql).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut told).await?,
+            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
             built => return built.map(drop),
         }
     }
 }
 
-/// An index whose building was broken off stays behind, used by nobody.
+/// Drops an index whose build was interrupted. Such an index remains, and no query uses it.
 async fn drop_unfinished(connection: &mut PgConnection, index: &str) -> sqlx::Result<()> {
     let unfinished: bool = query_scalar(
         "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)",
@@ -104,26 +104,26 @@ async fn drop_unfinished(connection: &mut PgConnection, index: &str) -> sqlx::Re
     Ok(())
 }
 
-/// Goes through a table until there is nothing left to change: replicas go on writing to it.
+/// Runs a statement over a table until no row is left to change, because replicas continue to write to it.
 async fn change_all(
     connection: &mut PgConnection,
     table: &'static str,
     sql: &'static str,
 ) -> sqlx::Result<()> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     let mut changed = 0;
     loop {
-        let (mut from, mut looked_at, before) = (String::new(), 0, changed);
+        let (mut from, mut scanned, before) = (String::new(), 0, changed);
         while let Some((until, rows)) = page(connection, table, &from).await? {
-            let began = Stopwatch::new();
+            let stopwatch = Stopwatch::new();
             changed += change(connection, sql, &from, &until).await?;
-            looked_at += rows;
+            scanned += rows;
             from = until;
-            if told.is_due() {
-                tracing::info!("{table}: {looked_at} rows looked at, {changed} changed in all");
+            if log_timer.is_due() {
+                tracing::info!("scanned {scanned} rows of {table}, changed {changed}");
             }
-            // As long a pause as the batch took, for what else the database has to do.
-            sleep(began.elapsed().min(Duration::from_secs(1))).await;
+            // Pauses for as long as the batch took, so that the database can serve other work.
+            sleep(stopwatch.elapsed().min(Duration::from_secs(1))).await;
         }
         if changed == before {
             return Ok(());
@@ -131,7 +131,7 @@ async fn change_all(
     }
 }
 
-/// The last id of the next rows, and how many they are.
+/// Returns the last id of the next batch of rows, and their number.
 async fn page(
     connection: &mut PgConnection,
     table: &str,
@@ -151,10 +151,10 @@ async fn change(
     from: &str,
     until: &str,
 ) -> sqlx::Result<u64> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     loop {
         match query(sql).bind(from).bind(until).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut told).await?,
+            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
             done => return Ok(done?.rows_affected()),
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_read_as_its_steps() {
+    fn steps_returns_every_step_of_a_file() {
         let file = "-- What it makes.\n-- step\nCREATE INDEX CONCURRENTLY IF NOT EXISTS a ON b (c);\n\
             -- batches of keys\nUPDATE keys SET x = 1\nWHERE id > $1 AND id <= $2;\n";
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_a_file_is_left_out() {
+    fn steps_parses_every_section_of_the_migrations() {
         for (version, file) in MIGRATIONS {
             let sections = file.split("\n-- ").skip(1).count();
             assert_eq!(steps(file).count(), sections, "{version}");

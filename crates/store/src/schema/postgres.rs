@@ -1,4 +1,4 @@
-//! Migrations of Postgres, while replicas of the schema before use it.
+//! Runs migrations of Postgres while replicas with the previous schema use it.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use tokio::time::{sleep, timeout};
 
 use super::{AGAIN_AFTER, Plan, Progress, SchemaError, Told, online};
 
-/// How long a statement waits for a lock before it lets those pass that wait behind it, and asks again. Less than
-/// `deadlock_timeout` (1 s), so that no transaction of a replica is ever ended for the sake of a migration.
+/// The time that a statement waits for a lock before it gives way to the statements queued behind it, and retries. It
+/// is shorter than `deadlock_timeout` (1 s), so no transaction of a replica is ever canceled in favor of a migration.
 const LOCK_TIMEOUT: &str = "300ms";
-/// How often it is asked whether the server still has the connection, and how long it may not answer.
+/// The interval of checks whether the server still knows the connection, and the time without replies after which the
+/// connection counts as lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
-/// Brings a schema up to date. `options` lead to the database; what bounds the time of a statement is left out.
+/// Migrates a schema. `options` identify the database; the limits on statement times are removed.
 pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
     let options = options
         .clone()
@@ -29,7 +30,7 @@ pub async fn migrate(options: &PgConnectOptions, plan: &Plan) -> Result<(), Sche
         done = run(&mut connection, plan) => done,
         lost = until_lost(&options, process) => Err(lost),
     };
-    // With it goes the lock.
+    // Closing the connection releases the lock.
     let _ = timeout(LOOK_EVERY, connection.close()).await;
     done
 }
@@ -60,33 +61,33 @@ async fn run(connection: &mut PgConnection, plan: &Plan) -> Result<(), SchemaErr
     Ok(())
 }
 
-/// Applies a migration as it stands in its file, in one transaction.
+/// Applies a migration as its file contains it, in one transaction.
 async fn apply(
     connection: &mut PgConnection,
     plan: &Plan,
     migration: &Migration,
 ) -> Result<(), SchemaError> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     loop {
         match connection.apply(&plan.table, migration).await {
             Err(MigrateError::ExecuteMigration(e, _)) if is_in_use(&e) => {
-                wait(connection, &mut told).await?;
+                wait(connection, &mut log_timer).await?;
             }
             applied => return Ok(applied.map(drop)?),
         }
     }
 }
 
-/// Takes the lock that every migration holds, those of programs before this one too. It is asked for again and again,
-/// for a statement that waits would keep an index from being built concurrently, which waits for every statement.
+/// Acquires the lock that every migration holds, including those of older versions. It polls for the lock: a
+/// statement that waits would block concurrent index builds, which wait for every statement.
 async fn lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     loop {
         match connection.lock().await {
             Err(MigrateError::Execute(e)) if is_in_use(&e) => {}
             locked => return Ok(locked?),
         }
-        if told.is_due() {
+        if log_timer.is_due() {
             let holders: Vec<Session> = query_as(
                 "SELECT a.pid, a.application_name, host(a.client_addr) AS address,
                     CAST(EXTRACT(EPOCH FROM clock_timestamp() - a.backend_start) AS BIGINT) AS seconds
@@ -107,9 +108,9 @@ async fn lock(connection: &mut PgConnection) -> Result<(), SchemaError> {
     }
 }
 
-/// Waits until what a statement needs may be free, and says now and then who is likely to have it.
-pub(super) async fn wait(connection: &mut PgConnection, told: &mut Told) -> sqlx::Result<()> {
-    if told.is_due() {
+/// Pauses before another attempt to acquire a lock, and logs from time to time which sessions probably hold it.
+pub(super) async fn wait(connection: &mut PgConnection, log_timer: &mut Told) -> sqlx::Result<()> {
+    if log_timer.is_due() {
         let oldest: Vec<Session> = query_as(
             "SELECT pid, application_name, host(client_addr) AS address,
                 CAST(EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS BIGINT) AS seconds
@@ -138,29 +139,31 @@ pub(super) async fn set_lock_timeout(
     set.bind(timeout).execute(connection).await.map(drop)
 }
 
-/// Runs one statement by itself, and again until it gets its locks. `patient`: it holds up nobody while it waits.
+/// Runs one statement outside of a transaction, and retries until it acquires its locks. `is_patient` means that the
+/// statement blocks no other client while it waits.
 pub(super) async fn run_patiently(
     connection: &mut PgConnection,
     sql: &'static str,
     is_patient: bool,
 ) -> sqlx::Result<u64> {
-    let mut told = Told::default();
+    let mut log_timer = Told::default();
     set_lock_timeout(connection, if is_patient { "0" } else { LOCK_TIMEOUT }).await?;
     loop {
         match sqlx::raw_sql(sql).execute(&mut *connection).await {
-            Err(e) if is_in_use(&e) => wait(connection, &mut told).await?,
+            Err(e) if is_in_use(&e) => wait(connection, &mut log_timer).await?,
             done => return Ok(done?.rows_affected()),
         }
     }
 }
 
-/// Whether a statement did not get a lock, or was ended because it and another one waited for each other.
+/// Returns whether a statement did not acquire a lock, or was canceled because of a deadlock.
 pub(super) fn is_in_use(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return false };
     error.code().is_some_and(|code| code == "55P03" || code == "40P01")
 }
 
-/// Where the server is told so, it ends a statement whose client is gone, and gives back what that had locked.
+/// Configures the session so that the server ends a statement whose client has disconnected, and releases its locks.
+/// Skips settings that the server does not have.
 async fn notice_that_the_client_is_gone(connection: &mut PgConnection) -> sqlx::Result<()> {
     query(
         "SELECT set_config(s.name, wanted.value, FALSE)
@@ -174,19 +177,19 @@ async fn notice_that_the_client_is_gone(connection: &mut PgConnection) -> sqlx::
     .map(drop)
 }
 
-/// Waits until the server does not know the connection any more, or has not been reached for long: a statement without
-/// a bound would wait for ever on a connection that fell into a hole.
+/// Waits until the server no longer knows the connection, or was unreachable for 30 s: a statement without a time
+/// limit would wait forever if the network drops its packets.
 async fn until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
-    let mut silent: Option<Stopwatch> = None;
+    let mut silence: Option<Stopwatch> = None;
     loop {
         sleep(LOOK_EVERY).await;
-        let is_there = timeout(LOOK_EVERY, knows(options, process)).await;
-        match is_there {
+        let is_known = timeout(LOOK_EVERY, knows(options, process)).await;
+        match is_known {
             Ok(Ok(false)) => break,
-            // A server that refuses is there.
-            Ok(Ok(true) | Err(sqlx::Error::Database(_))) => silent = None,
+            // A server that rejects a connection is reachable.
+            Ok(Ok(true) | Err(sqlx::Error::Database(_))) => silence = None,
             Ok(Err(_)) | Err(_) => {
-                if silent.get_or_insert_with(Stopwatch::new).elapsed() >= LOST_AFTER {
+                if silence.get_or_insert_with(Stopwatch::new).elapsed() >= LOST_AFTER {
                     break;
                 }
             }
@@ -199,12 +202,12 @@ async fn until_lost(options: &PgConnectOptions, process: i32) -> SchemaError {
 async fn knows(options: &PgConnectOptions, process: i32) -> sqlx::Result<bool> {
     let mut connection = options.connect().await?;
     let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
-    let is_there = query_scalar(sql).bind(process).fetch_one(&mut connection).await?;
+    let is_known = query_scalar(sql).bind(process).fetch_one(&mut connection).await?;
     connection.close().await?;
-    Ok(is_there)
+    Ok(is_known)
 }
 
-/// Who has something that is waited for.
+/// A database session that may hold a lock that a migration waits for.
 #[derive(sqlx::FromRow)]
 struct Session {
     pid: i32,

@@ -1,4 +1,5 @@
-//! Migrations of a SQLite file. A server has the file for itself while it starts; a command may meet one that serves.
+//! Runs migrations of a SQLite file. A server has exclusive access while it starts; a command may run beside a
+//! server.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use tokio::time::sleep;
 
 use super::{Plan, Progress, SchemaError, TELL_EVERY};
 
-/// How long a process waits for another one that writes.
+/// The maximum time that a process waits for another one that writes.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Brings a schema up to date, each migration in a transaction that writes from its beginning: of several processes the
-/// second finds what the first has done.
+/// Migrates a schema. Each migration runs in a transaction that acquires the write lock at its beginning: of several
+/// processes, the second finds the result of the first.
 pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), SchemaError> {
     let mut connection = options.clone().busy_timeout(PATIENCE).connect().await?;
     let mut tx = begin(&mut connection).await?;
@@ -36,14 +37,14 @@ pub async fn migrate(options: &SqliteConnectOptions, plan: &Plan) -> Result<(), 
     Ok(())
 }
 
-/// Begins to write, as soon as nobody else does.
+/// Begins a write transaction as soon as no other process is writing.
 async fn begin(connection: &mut SqliteConnection) -> sqlx::Result<Transaction<'_, Sqlite>> {
     let mut begin = std::pin::pin!(connection.begin_with("BEGIN IMMEDIATE"));
     loop {
         tokio::select! {
             tx = &mut begin => return tx,
             () = sleep(TELL_EVERY) => {
-                tracing::info!("waiting for another process that writes to the database");
+                tracing::info!("waiting for another process to finish writing to the database");
             }
         }
     }
