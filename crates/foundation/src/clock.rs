@@ -1,6 +1,6 @@
-//! Time: the only place that asks the machine what time it is.
+//! Provides time. This is the only module that reads the machine's clock.
 //!
-//! Everything else is handed a [`Clock`], so that a test can turn it.
+//! Other modules receive a [`Clock`], so that a test can set it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// A moment, in milliseconds since the unix epoch.
+/// A point in time, in milliseconds since the Unix epoch.
 #[derive(
     Debug,
     Clone,
@@ -29,13 +29,13 @@ use serde::Serialize;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This moment and `ms` milliseconds more; stays at the last moment there is.
+    /// Returns the time `ms` milliseconds later, saturating at the bounds.
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 }
 
-/// The clock of the machine, or one that a test sets.
+/// The machine's clock, or one that a test sets.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     #[default]
@@ -44,7 +44,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// A clock that stands still at `now` until [`Clock::advance_ms`] moves it.
+    /// Returns a clock that stays at `now` until [`Clock::advance_ms`] moves it.
     pub fn fixed_at(now: Timestamp) -> Self {
         Self::Set(Arc::new(AtomicI64::new(now.0)))
     }
@@ -56,7 +56,7 @@ impl Clock {
         }
     }
 
-    /// The moment a test has set; nothing on the machine's clock.
+    /// Returns the time that a test has set, or `None` for the machine's clock.
     pub fn fixed_time(&self) -> Option<Timestamp> {
         match self {
             Self::System => None,
@@ -64,7 +64,7 @@ impl Clock {
         }
     }
 
-    /// Moves a set clock, backwards too; the machine's clock is not touched.
+    /// Moves a fixed clock, also backward. Has no effect on the machine's clock.
     pub fn advance_ms(&self, ms: i64) {
         if let Self::Set(now) = self {
             now.fetch_add(ms, Ordering::SeqCst);
@@ -78,13 +78,13 @@ fn system_now() -> Timestamp {
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Milliseconds that passed since a fixed moment of this process, whatever the clock on the wall does.
-/// It runs on while the process is stopped.
+/// Measures the time since it was created, independent of changes to the system clock. It continues while the process
+/// is stopped.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    #[expect(clippy::new_without_default, reason = "starting one is an act")]
+    #[expect(clippy::new_without_default, reason = "creating one starts it")]
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     pub fn new() -> Self {
         Self(Instant::now())

@@ -1,7 +1,7 @@
-//! Every flag and variable, what it may be, and what it is when nothing is said.
+//! Defines every flag and environment variable, its allowed values and its default.
 //!
-//! A flag wins over the environment. A value that cannot be used stops the start, with the name of the
-//! variable, the fault and what is allowed; nothing is guessed.
+//! A flag takes precedence over its variable. An invalid value stops the start with the name of the variable, the
+//! problem and the allowed values; nothing is guessed.
 
 mod events;
 mod oidc;
@@ -26,86 +26,86 @@ use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
 use values::{address, local_url, number, secret, url};
 
-/// As it was written on the command line or in the environment. [`Config::check`] makes it usable.
+/// The settings as written on the command line or in the environment. [`Config::validate`] validates them.
 #[derive(Args, Clone, Default)]
 pub struct Config {
     /// Address and port to serve on [default: 127.0.0.1:3000]
     #[arg(long, env = "KEYWARD_LISTEN", global = true)]
     listen: Option<String>,
-    /// Postgres, as `postgres://user:password@host/database`; needs a Redis too
+    /// Postgres URL, such as `postgres://user:password@host/database`; requires Redis
     #[arg(long, env = "KEYWARD_DATABASE_URL", global = true, hide_env_values = true)]
     database_url: Option<String>,
-    /// A file that holds the database URL
+    /// File that contains the database URL
     #[arg(long, env = "KEYWARD_DATABASE_URL_FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// Redis, as `redis://host:6379`, or a Redis Cluster, as `redis-cluster://host:7000,host:7001`; needs
-    /// a database too
+    /// Redis URL, such as `redis://host:6379`, or `redis-cluster://host:7000,host:7001` for a Redis Cluster; requires a
+    /// database
     #[arg(long, env = "KEYWARD_REDIS_URL", global = true, hide_env_values = true)]
     redis_url: Option<String>,
-    /// A file that holds the Redis URL
+    /// File that contains the Redis URL
     #[arg(long, env = "KEYWARD_REDIS_URL_FILE", global = true)]
     redis_url_file: Option<PathBuf>,
-    /// Where an embedded server keeps its data [default: ./keyward-data]
+    /// Data directory of an embedded server [default: ./keyward-data]
     #[arg(long, env = "KEYWARD_DATA_DIR", global = true)]
     data_dir: Option<PathBuf>,
-    /// A root key of the default workspace with every permission, made at start if absent
+    /// Root key of the default workspace with all permissions, created at the start if absent
     #[arg(long, env = "KEYWARD_ROOT_KEY", global = true, hide_env_values = true)]
     root_key: Option<String>,
-    /// A file that holds the root key
+    /// File that contains the root key
     #[arg(long, env = "KEYWARD_ROOT_KEY_FILE", global = true)]
     root_key_file: Option<PathBuf>,
-    /// 32 bytes in base64 or hex that seal recoverable keys [default, embedded: made at the first start]
+    /// 32 bytes in base64 or hex that seal recoverable keys [default, embedded: created at the first start]
     #[arg(long, env = "KEYWARD_MASTER_KEY", global = true, hide_env_values = true)]
     master_key: Option<String>,
-    /// A file that holds the master key
+    /// File that contains the master key
     #[arg(long, env = "KEYWARD_MASTER_KEY_FILE", global = true)]
     master_key_file: Option<PathBuf>,
-    /// The master key before this one, until `keyward vault rotate` has run
+    /// Previous master key, until `keyward vault rotate` has run
     #[arg(long, env = "KEYWARD_MASTER_KEY_PREVIOUS", global = true, hide_env_values = true)]
     master_key_previous: Option<String>,
-    /// A file that holds the master key before this one
+    /// File that contains the previous master key
     #[arg(long, env = "KEYWARD_MASTER_KEY_PREVIOUS_FILE", global = true)]
     master_key_previous_file: Option<PathBuf>,
-    /// Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8,fd00::/8` [default: none]
+    /// Networks of trusted proxies, whose X-Forwarded-For is used, such as `10.0.0.0/8,fd00::/8` [default: none]
     #[arg(long, env = "KEYWARD_TRUSTED_PROXIES", global = true)]
     trusted_proxies: Option<String>,
-    /// How long to serve on after SIGTERM, so that the balancer notices [default: 5]
+    /// Seconds to continue serving after SIGTERM, so that the load balancer notices [default: 5]
     #[arg(long, env = "KEYWARD_DRAIN_SECONDS", global = true)]
     drain_seconds: Option<String>,
-    /// Where people reach this server, for the links that it shows [default: the listening address]
+    /// Public URL of this server, for the links that it shows [default: the listening address]
     #[arg(long, env = "KEYWARD_PUBLIC_URL", global = true)]
     public_url: Option<String>,
-    /// Where error pages are [default: this server]
+    /// Base URL of error pages [default: this server]
     #[arg(long, env = "KEYWARD_DOCS_URL", global = true)]
     docs_url: Option<String>,
-    /// What to log: error, warn, info, debug, trace, or a filter such as `keyward=debug` [default: info]
+    /// Log level: error, warn, info, debug, trace, or a filter such as `keyward=debug` [default: info]
     #[arg(long, env = "KEYWARD_LOG", global = true)]
     log: Option<String>,
-    /// How to log: text or json [default: text]
+    /// Log format: text or json [default: text]
     #[arg(long, env = "KEYWARD_LOG_FORMAT", global = true)]
     log_format: Option<String>,
-    /// The longest that a request waits for Redis, in milliseconds [default: 40]
+    /// Maximum time that a request waits for Redis, in milliseconds [default: 40]
     #[arg(long, env = "KEYWARD_REDIS_TIMEOUT_MS", global = true)]
     redis_timeout_ms: Option<String>,
-    /// What every name in Redis begins with [default: kw:]
+    /// Prefix of all names in Redis [default: kw:]
     #[arg(long, env = "KEYWARD_REDIS_PREFIX", global = true)]
     redis_prefix: Option<String>,
-    /// Connections to Postgres [default: 16]
+    /// Maximum number of connections to Postgres [default: 16]
     #[arg(long, env = "KEYWARD_DATABASE_CONNECTIONS", global = true)]
     database_connections: Option<String>,
-    /// How long cached keys verify while the database is away [default: 900]
+    /// Seconds for which cached keys verify while the database is unreachable [default: 900]
     #[arg(long, env = "KEYWARD_DATABASE_GRACE_SECONDS", global = true)]
     database_grace_seconds: Option<String>,
-    /// What is said of the limits of keys while Redis is away: local, open or closed [default: local]
+    /// Outage policy for key rate limits: local, open or closed [default: local]
     #[arg(long, env = "KEYWARD_KEYS_ON_OUTAGE", global = true)]
     keys_on_outage: Option<String>,
-    /// After how many seconds without a spend credits go back from Redis to the database [default: 60]
+    /// Seconds without a spend before leased credits return to the account [default: 60]
     #[arg(long, env = "KEYWARD_LEASE_IDLE_SECONDS", global = true)]
     lease_idle_seconds: Option<String>,
-    /// How this replica's region is called in analytics [default: none]
+    /// Region of this replica in analytics [default: none]
     #[arg(long, env = "KEYWARD_REGION", global = true)]
     region: Option<String>,
-    /// How many keys are cached [default: 1000000]
+    /// Maximum number of cached keys [default: 1000000]
     #[arg(long, env = "KEYWARD_CACHED_KEYS", global = true)]
     cached_keys: Option<String>,
     #[command(flatten)]
@@ -116,12 +116,12 @@ pub struct Config {
     oidc: OidcConfig,
 }
 
-/// Where data and counters live.
+/// Where data and counters are stored.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Deployment {
-    /// One process: a SQLite file and counters in memory.
+    /// An embedded server: a SQLite file, and counters in memory.
     Embedded { data_dir: PathBuf },
-    /// One of many: Postgres and Redis.
+    /// One of several replicas: Postgres and Redis.
     Replica { database_url: String, redis_url: String },
 }
 
@@ -131,18 +131,18 @@ pub enum LogFormat {
     Json,
 }
 
-/// A configuration that can be used.
+/// The validated settings.
 #[derive(Clone)]
 pub struct Settings {
     pub listen: SocketAddr,
     pub engines: Deployment,
     pub root_key: Option<Plaintext>,
-    /// Configured; an embedded server may have one in a file.
+    /// The configured master keys. An embedded server may have them in a file instead.
     pub master_keys: Option<MasterKeys>,
-    /// Absent: nobody's X-Forwarded-For is believed.
+    /// Absent: X-Forwarded-For is ignored.
     pub trusted_proxies: Option<Networks>,
     pub drain_seconds: u64,
-    /// Without a slash at the end, as the other.
+    /// Without a trailing slash, like `docs_url`.
     pub public_url: String,
     pub docs_url: String,
     pub log: String,
@@ -154,26 +154,26 @@ pub struct Settings {
     pub cached_keys_max: u64,
     pub keys_on_outage: OutagePolicy,
     pub lease_idle_seconds: u64,
-    /// Empty: none.
+    /// Empty: no region.
     pub region: String,
     pub events_waiting_max: usize,
     pub events_waiting_bytes_max: usize,
     pub kept: RetentionSettings,
-    /// Approximate maximum size of single events in the database. Absent: none.
+    /// Approximate maximum size of single events in the database. Absent: unlimited.
     pub events_max_bytes: Option<u64>,
     /// Free space of an embedded server's disk below which no events are written.
     pub events_reserve_bytes: u64,
-    /// Where events go, over http or https. Absent: they stay in the database.
+    /// The ClickHouse that receives events, over http or https. Absent: events stay in the database.
     pub clickhouse_url: Option<Url>,
-    /// The database as a role that only reads events. Absent: `database_url` answers analytics queries too.
+    /// The database with a role that only reads events. Absent: `database_url` is used for analytics queries too.
     pub analytics_url: Option<String>,
     pub security: Security,
-    /// Absent: there is no single sign-on.
+    /// Absent: single sign-on is disabled.
     pub oidc: Option<OidcSettings>,
 }
 
 impl Settings {
-    /// With the address that is really listened on, where the port was left to the machine.
+    /// Returns the settings with the address that the server listens on, which differs if port 0 was configured.
     pub fn listening_on(mut self, address: SocketAddr) -> Self {
         for url in [&mut self.docs_url, &mut self.public_url] {
             if *url == local_url(self.listen) {
@@ -188,7 +188,7 @@ impl Settings {
 const LISTEN: &str = "127.0.0.1:3000";
 
 impl Config {
-    /// Finds every fault before anything is opened. The error is one sentence.
+    /// Validates the settings before anything is opened. The error is one sentence.
     pub fn check(&self) -> Result<Settings, String> {
         let (listen, engines) = (self.listen()?, self.engines()?);
         let events = self.events.check(matches!(engines, Deployment::Replica { .. }))?;
@@ -253,13 +253,11 @@ impl Config {
         })
     }
 
-    /// Only where to find the server, for commands that ask it something.
+    /// Returns only the listening address, for commands that call the server.
     pub fn listen(&self) -> Result<SocketAddr, String> {
         let text = self.listen.as_deref().unwrap_or(LISTEN);
         text.parse().map_err(|_| {
-            format!(
-                "KEYWARD_LISTEN is {text:?}, which is not an address and a port such as {LISTEN}"
-            )
+            format!("KEYWARD_LISTEN is {text:?}: it must be an address and a port such as {LISTEN}")
         })
     }
 
@@ -298,38 +296,38 @@ impl Config {
         let length = key.chars().count();
         if !(20..=255).contains(&length) {
             return Err(format!(
-                "KEYWARD_ROOT_KEY has {length} characters: it must have 20 to 255"
+                "KEYWARD_ROOT_KEY has {length} characters: it must have 20 to 255 characters"
             ));
         }
         if !key.chars().all(|c| c.is_ascii_graphic()) {
             return Err("KEYWARD_ROOT_KEY must be printable ASCII without spaces, \
-                for it is sent in a header"
+                because it is sent in a header"
                 .into());
         }
         Ok(Some(Plaintext::from(key)))
     }
 
     fn master_keys(&self) -> Result<Option<MasterKeys>, String> {
-        let parsed = |name: &str, value: Option<&String>, file: Option<&Path>| {
+        let parse_key = |name: &str, value: Option<&String>, file: Option<&Path>| {
             let Some(text) = secret(name, value, file)? else { return Ok(None) };
-            MasterKey::parse(&text).map(Some).map_err(|fault| format!("{name} {fault}"))
+            MasterKey::parse(&text).map(Some).map_err(|error| format!("{name} {error}"))
         };
-        let (name, before) = ("KEYWARD_MASTER_KEY", "KEYWARD_MASTER_KEY_PREVIOUS");
-        let current = parsed(name, self.master_key.as_ref(), self.master_key_file.as_deref())?;
+        let (name, previous_name) = ("KEYWARD_MASTER_KEY", "KEYWARD_MASTER_KEY_PREVIOUS");
+        let current = parse_key(name, self.master_key.as_ref(), self.master_key_file.as_deref())?;
         let (value, file) = (&self.master_key_previous, &self.master_key_previous_file);
-        let previous = parsed(before, value.as_ref(), file.as_deref())?;
+        let previous = parse_key(previous_name, value.as_ref(), file.as_deref())?;
         match (current, previous) {
             (Some(current), previous) => Ok(Some(MasterKeys { current, previous })),
             (None, None) => Ok(None),
             (None, Some(_)) => {
-                Err(format!("{before} is set and {name} is not: set both, or neither"))
+                Err(format!("{previous_name} is set and {name} is not: set both, or neither"))
             }
         }
     }
 
     fn trusted_proxies(&self) -> Result<Option<Networks>, String> {
         let networks = Networks::parse(self.trusted_proxies.as_deref().unwrap_or_default());
-        networks.map(Networks::new).map_err(|fault| format!("KEYWARD_TRUSTED_PROXIES: {fault}"))
+        networks.map(Networks::new).map_err(|error| format!("KEYWARD_TRUSTED_PROXIES: {error}"))
     }
 
     fn log_format(&self) -> Result<LogFormat, String> {
@@ -342,7 +340,7 @@ impl Config {
 
     fn keys_on_outage(&self) -> Result<OutagePolicy, String> {
         let text = self.keys_on_outage.as_deref().unwrap_or("local");
-        text.parse().map_err(|fault| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {fault}"))
+        text.parse().map_err(|error| format!("KEYWARD_KEYS_ON_OUTAGE is {text:?}: it {error}"))
     }
 
     fn database_connections_max(&self) -> Result<u32, String> {
@@ -361,7 +359,7 @@ impl Config {
 
     fn redis_prefix(&self) -> Result<String, String> {
         let prefix = self.redis_prefix.clone().unwrap_or_else(|| "kw:".into());
-        // A brace would move the hash tag; the rest would merely be hard to read.
+        // A brace would change the hash tag; the other characters would only be hard to read.
         if prefix.len() <= 64 && prefix.chars().all(|c| c.is_ascii_graphic() && !"{}".contains(c)) {
             return Ok(prefix);
         }

@@ -1,4 +1,4 @@
-//! Bounds on file descriptors, which the connections of clients share with the files of the server itself.
+//! Bounds file descriptors, which client connections share with the files of the server itself.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use rlimit::Resource;
 
 use crate::config::{Deployment, Settings};
 
-/// The descriptors that a server keeps for itself beside the connections to Postgres: its files and listeners, Redis, the
-/// connections of the metrics listener, and refused connections until they are closed.
+/// The descriptors that a server reserves for itself in addition to the connections to Postgres: its files and
+/// listeners, Redis, the connections of the metrics listener, and rejected connections until they are closed.
 const RESERVED: u64 = 200;
 
 /// Raises the soft limit of this process to its hard limit. Returns the limit that is then in effect.
@@ -20,19 +20,19 @@ pub fn limits() -> io::Result<(u64, u64)> {
     Resource::NOFILE.get()
 }
 
-/// Returns how many descriptors a server needs when it has as many connections as are configured.
+/// Returns how many descriptors a server needs at its configured maximum of connections.
 pub fn needed(settings: &Settings) -> u64 {
     reserved(settings) + settings.security.connections_max as u64
 }
 
-/// Returns how many connections of clients a server may have at a time when it may open `limit` files: as many as are
-/// configured, unless fewer fit.
+/// Returns how many client connections a server may have if it may open `limit` files: the configured maximum, unless
+/// fewer fit.
 pub fn connections_max(settings: &Settings, limit: u64) -> usize {
     let room = limit.saturating_sub(reserved(settings)).max(1);
     settings.security.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
-/// Returns how many descriptors the server keeps for itself.
+/// Returns how many descriptors the server reserves for itself.
 fn reserved(settings: &Settings) -> u64 {
     match settings.engines {
         Deployment::Embedded { .. } => RESERVED,

@@ -1,7 +1,7 @@
-//! What can go wrong, and how it is called on the wire.
+//! Defines the errors of the server and their representation on the wire.
 //!
-//! [`Error`] knows nothing of HTTP but the status in the table of [`Code`]s. Each of them has its section in
-//! `docs/errors.md`, which the server itself shows at `/errors/<name>`.
+//! [`Error`] is independent of HTTP except for the status in the table of [`Code`]s. Each code has a section in
+//! `docs/errors.md`, which the server shows at `/errors/<name>`.
 
 mod codes;
 mod subjects;
@@ -17,14 +17,14 @@ pub use subjects::{QueryFault, Refusal, Subject, Unknown};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// One thing that is wrong with a request.
+/// One invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Where the rule stands: `/properties/name/minLength`, `requestBody`.
+    /// The location of the violated rule: `/properties/name/minLength`, `requestBody`.
     pub location: String,
-    /// The caller's own field name, what is wrong with it, and the bound.
+    /// The caller's field name, what is wrong with it, and the bound.
     pub message: String,
-    /// What to do, where that is not plain from the message.
+    /// What to do, if the message does not make it clear.
     pub fix: Option<&'static str>,
 }
 
@@ -34,12 +34,10 @@ pub enum Error {
     Invalid(Vec<FieldError>),
     #[error("the permissions query is not valid: {0}")]
     Query(String),
-    /// Tells what is wrong with a question about events.
+    /// Holds what is wrong with an analytics query.
     #[error("{1}")]
     AnalyticsQuery(QueryFault, String),
-    #[error(
-        "the key must have at least three parts between underscores: the migration's are prefix_short_long"
-    )]
+    #[error("the key must have at least three parts separated by underscores: prefix_short_long")]
     MalformedKey,
     #[error("{0}")]
     Unauthenticated(Unknown),
@@ -50,73 +48,73 @@ pub enum Error {
     Forbidden(String),
     #[error("{} does not exist", list(.0))]
     NotFound(Vec<Subject>),
-    #[error("{0} exists already")]
+    #[error("{0} already exists")]
     Taken(Subject),
     #[error("Ratelimit with name {0:?} is already defined in the request")]
     Doubled(String),
     #[error("rate-limit namespace {0} has been deleted")]
     NamespaceGone(String),
     #[error(
-        "the Idempotency-Key was used for another request within the last day; give each its own"
+        "the Idempotency-Key was used for another request within the last day; use a new one for each request"
     )]
     IdempotencyKeyReused,
-    #[error("another request with the same Idempotency-Key is under way")]
+    #[error("another request with the same Idempotency-Key is in progress")]
     IdempotencyConflict,
-    /// Names the variable that does it.
-    #[error("this server does not answer it: {0}")]
+    /// Names the variable that disables it.
+    #[error("this operation is disabled on this server by {0}")]
     OperationDisabled(&'static str),
-    /// Tells what there was too much of.
+    /// Holds what there was too much of.
     #[error("{0}; try again in a minute")]
     TooManyRequests(&'static str),
     #[error("{0}")]
     Refused(Refusal),
-    #[error("there is nothing at this path")]
+    #[error("no operation or page at this path")]
     NoSuchPath,
-    #[error("this path does not answer {0}; it answers {1}")]
+    #[error("this path does not support {0}; it supports {1}")]
     WrongMethod(String, &'static str),
-    #[error("the request's body did not arrive within {0} seconds")]
+    #[error("the request body did not arrive within {0} seconds")]
     BodyTimeout(u64),
-    #[error("the request's body is larger than {0} bytes")]
+    #[error("the request body is larger than {0} bytes")]
     BodyTooLarge(usize),
-    #[error("the counters cannot be reached: {0}")]
+    #[error("Redis is unreachable: {0}")]
     Counters(#[from] redis::RedisError),
-    #[error("the counters did not answer within {0} ms")]
+    #[error("Redis did not respond within {0} ms")]
     CountersTimeout(u64),
-    #[error("the counters are away")]
+    #[error("the Redis circuit breaker is open")]
     CountersAway,
-    #[error("the counters were reached too late, and counted nothing")]
+    #[error("the Redis deadline passed; nothing was consumed")]
     CountersLate,
-    /// Somebody may still be spending from it, so what is left is not known.
-    #[error("a credit lease of the key could not be seen closed")]
+    /// Another replica may still be spending from it, so the remaining credits are unknown.
+    #[error("a credit lease of the key could not be closed")]
     LeaseNotClosed,
-    #[error("the database did not answer within {0} s")]
+    #[error("the database did not respond within {0} s")]
     StoreTimeout(u64),
-    #[error("the database is not there, or not yet")]
+    #[error("the database is not available; retry in a few seconds")]
     StoreNotReady,
-    /// Names what too many requests wait for.
+    /// Names what the requests wait for.
     #[error("too many requests wait for {0}; try again in a second")]
     Busy(&'static str),
     #[error("the credits of the key could not be debited in time")]
     DebitTimeout,
-    /// Tells which replicas.
+    /// Lists the replicas.
     #[error(
-        "nothing was changed, for replicas that may rely on announcements could not be told: {0}; try again, or \
-        declare one that is gone for good gone with keyward replica forget"
+        "nothing was changed: could not notify replicas {0}; try again, or run keyward replica forget for a \
+        replica that no longer runs"
     )]
     Unreached(String),
-    /// A failure in another transaction has undone it.
-    #[error("the commit that the change shared with others was lost: {0}")]
+    /// A failure in another transaction has rolled it back.
+    #[error("the commit that this change shared with others failed: {0}")]
     CommitLost(String),
     #[error("the database failed: {0}")]
     Store(#[from] sqlx::Error),
     #[error("ClickHouse failed: {0}")]
     ClickHouse(String),
-    #[error("ClickHouse is away: {0}")]
+    #[error("ClickHouse is unreachable: {0}")]
     ClickHouseAway(String),
-    /// Tells what of the issuer failed.
-    #[error("the issuer of single sign-on cannot be used: {0}")]
+    /// Describes the failure of the provider.
+    #[error("the OIDC provider is not usable: {0}")]
     Issuer(String),
-    /// A load that several requests waited for; its cause has been logged by the first.
+    /// A load that several requests waited for. The first one has logged its cause.
     #[error("{0}")]
     Shared(std::sync::Arc<Error>),
     #[error("{0}")]
@@ -130,23 +128,23 @@ impl From<Infallible> for Error {
 }
 
 impl Error {
-    /// Whether the database was asked and has not answered at all.
+    /// Returns whether the database did not reply at all.
     pub fn is_silence(&self) -> bool {
         matches!(self, Self::StoreTimeout(_) | Self::Store(sqlx::Error::PoolTimedOut))
     }
 }
 
-fn list(subjects: &[Subject]) -> String {
-    subjects.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn list(resources: &[Subject]) -> String {
+    resources.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Error {
-    /// One thing that is not there.
-    pub fn not_found(subject: Subject) -> Self {
-        Self::NotFound(vec![subject])
+    /// Creates the error for one resource that does not exist.
+    pub fn not_found(resource: Subject) -> Self {
+        Self::NotFound(vec![resource])
     }
 
-    /// One fault of one field, found by a rule that no schema can say.
+    /// Creates the error for one invalid field, found by a rule that the schema cannot express.
     pub fn invalid(location: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError {
             location: location.into(),
@@ -155,29 +153,29 @@ impl Error {
         }])
     }
 
-    /// The same faults in a part of a request: `place` is where the part stands in the schema, `field` how its fields
-    /// begin.
+    /// Returns the same field errors in a part of a request: `place` is the location of the part in the schema, `field`
+    /// the prefix of its fields.
     #[must_use]
-    pub fn within(self, place: &str, field: &str) -> Self {
-        let within = |fault: FieldError| FieldError {
-            location: format!("{place}{}", fault.location),
-            message: format!("{field}{}", fault.message),
-            ..fault
+    pub fn within(self, location_prefix: &str, field_prefix: &str) -> Self {
+        let within = |error: FieldError| FieldError {
+            location: format!("{location_prefix}{}", error.location),
+            message: format!("{field_prefix}{}", error.message),
+            ..error
         };
         match self {
-            Self::Invalid(faults) => Self::Invalid(faults.into_iter().map(within).collect()),
+            Self::Invalid(errors) => Self::Invalid(errors.into_iter().map(within).collect()),
             other => other,
         }
     }
 
-    /// How the error is called on the wire.
+    /// Returns the code of the error on the wire.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidInput,
             Self::MalformedKey => Code::KeyMalformed,
             Self::Query(_) => Code::PermissionsQuerySyntaxError,
-            Self::AnalyticsQuery(fault, _) => fault.code(),
-            Self::Unauthenticated(unknown) => match unknown {
+            Self::AnalyticsQuery(kind, _) => kind.code(),
+            Self::Unauthenticated(reason) => match reason {
                 Unknown::Missing => Code::AuthenticationMissing,
                 Unknown::Malformed => Code::AuthenticationMalformed,
                 Unknown::NotFound => Code::RootKeyNotFound,
@@ -218,20 +216,20 @@ impl Error {
         }
     }
 
-    /// What the caller is told: everything about its own mistakes, nothing about ours.
+    /// Returns the message for the caller. It describes the caller's mistakes in full, and no internal failures.
     pub fn detail(&self) -> String {
         match self.code() {
             Code::UnexpectedError => {
-                "something failed in the server; the request id finds it in the server's log".into()
+                "internal error; find its cause in the server log by the request id".into()
             }
             Code::ServiceUnavailable => {
-                "a server behind this one cannot be reached; try again in a moment".into()
+                "a dependency of this server is unavailable; try again in a moment".into()
             }
             _ => self.to_string(),
         }
     }
 
-    /// Whether the counters could not be asked, so that somebody must decide without them.
+    /// Returns whether the counters were unreachable, so that the caller must decide without them.
     pub fn is_counters_outage(&self) -> bool {
         match self {
             Self::Counters(_)
@@ -243,7 +241,7 @@ impl Error {
         }
     }
 
-    /// The innermost text: the outer ones only say that something failed.
+    /// Returns the innermost message; the outer ones only say that something failed.
     pub fn cause(&self) -> String {
         match self {
             Self::Store(sqlx::Error::Io(e)) => e.to_string(),
@@ -252,19 +250,18 @@ impl Error {
         }
     }
 
-    /// The single faults, for the errors that list them.
+    /// Returns the field errors, if the error has any.
     pub fn faults(&self) -> &[FieldError] {
         match self {
-            Self::Invalid(faults) => faults,
+            Self::Invalid(errors) => errors,
             _ => &[],
         }
     }
 
-    /// Whether the statement failed because this unique constraint of the migrations holds the value
-    /// already.
+    /// Returns whether the statement failed because a row already has the value of this unique constraint.
     pub fn violates(&self, constraint: &str) -> bool {
         let Self::Store(sqlx::Error::Database(cause)) = self else { return false };
-        // SQLite tells the columns, Postgres the name.
+        // SQLite reports the columns, Postgres the name.
         let columns =
             UNIQUE.iter().find(|(name, _)| *name == constraint).map(|(_, columns)| columns);
         cause.is_unique_violation()
@@ -272,25 +269,25 @@ impl Error {
                 || columns.is_some_and(|columns| cause.message().ends_with(columns)))
     }
 
-    /// Whether a server behind this one is out of reach and may come back by itself. Two that do not
-    /// agree on TLS wait for a person.
+    /// Returns whether a dependency is unreachable and may recover by itself. A failed TLS negotiation requires an
+    /// operator.
     pub fn is_outage(&self) -> bool {
         self.code() == Code::ServiceUnavailable && !matches!(self, Self::Store(sqlx::Error::Tls(_)))
     }
 
-    /// Whether the statement waited in vain for a row that somebody else holds.
+    /// Returns whether the statement timed out waiting for a row that another transaction has locked.
     pub fn is_lock_timeout(&self) -> bool {
         let code = |e: &dyn DatabaseError| e.code().is_some_and(|code| code == "55P03");
         matches!(self, Self::Store(sqlx::Error::Database(e)) if code(&**e))
     }
 
-    /// Whether the statement named a row that is not there.
+    /// Returns whether the statement referenced a row that does not exist.
     pub fn is_foreign_key_violation(&self) -> bool {
         matches!(self, Self::Store(sqlx::Error::Database(e)) if e.is_foreign_key_violation())
     }
 }
 
-/// The unique constraints that are asked about, and the columns that SQLite names instead.
+/// The unique constraints that are checked, and the columns that SQLite reports instead.
 const UNIQUE: [(&str, &str); 6] = [
     ("keys_hash_unique", ": keys.hash"),
     ("root_keys_hash_unique", ": root_keys.hash"),
@@ -300,7 +297,7 @@ const UNIQUE: [(&str, &str); 6] = [
     ("audit_undoes_unique", ": audit.undoes"),
 ];
 
-/// Whether the database is out of reach, as against a statement that it refused.
+/// Returns whether the database is unreachable, as opposed to a statement that it rejected.
 pub fn is_outage(cause: &sqlx::Error) -> bool {
     match cause {
         sqlx::Error::Io(_)
@@ -317,18 +314,18 @@ pub fn is_outage(cause: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether an SQLSTATE says that Postgres, as it stands, cannot do what it could do before: its connections (class 08),
-/// resources (53, such as a full disk), an operator (57), its disk (58030), or that it follows another server (25006);
-/// or that it has undone a transaction for the sake of another one (40), did not wait for it (55P03), or ended one that
-/// rested for too long, in a process that was stopped (25P03).
+/// Returns whether an SQLSTATE says that Postgres is temporarily impaired: its connections (class 08), resources (53,
+/// such as a full disk), an operator (57), its disk (58030), or a server that is now read-only (25006); or that it
+/// rolled back a transaction in favor of another one (40), did not wait for it (55P03), or ended one that was idle for
+/// too long, in a process that was stopped (25P03).
 fn is_postgres_outage(code: &str) -> bool {
     ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class))
         || ["25006", "25P03", "55P03", "58030"].contains(&code)
 }
 
-/// Whether a result code of SQLite, extended or not, says that the file, as it stands, cannot be used: locked by
-/// another process (5, 6, 15), no memory (7), not writable (8), a failure of the disk (10), a full one (13), or a file
-/// that cannot be opened (14).
+/// Returns whether a result code of SQLite, extended or not, says that the file is not usable at the moment: locked by
+/// another process (5, 6, 15), no memory (7), not writable (8), a disk failure (10), a full disk (13), or a file that
+/// cannot be opened (14).
 fn is_sqlite_outage(code: &str) -> bool {
     let primary = code.parse::<u32>().map(|code| code & 0xff);
     matches!(primary, Ok(5 | 6 | 7 | 8 | 10 | 13 | 14 | 15))
@@ -339,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlite_outages_are_told_from_refusals_by_their_primary_codes() {
+    fn is_sqlite_outage_depends_on_primary_code() {
         // FULL, IOERR, IOERR_WRITE, IOERR_FSYNC, READONLY, READONLY_DBMOVED, CANTOPEN, BUSY, BUSY_SNAPSHOT, NOMEM.
         for code in ["13", "10", "778", "1034", "8", "1032", "14", "5", "517", "7"] {
             assert!(is_sqlite_outage(code), "{code}");
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn postgres_outages_are_told_from_refusals() {
+    fn is_postgres_outage_excludes_rejected_statements() {
         let outages = [
             "53100", "53200", "53300", "57P01", "57P03", "57014", "08006", "40P01", "25006",
             "55P03", "58030",

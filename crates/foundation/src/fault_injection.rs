@@ -1,58 +1,61 @@
-//! Safeguards that the tests switch off, one at a time, to show that they would be missed.
+//! Disables safeguards in tests, one at a time, to show the fault that each prevents.
 //!
-//! `KEYWARD_DISABLE_SAFEGUARD` names one; only a build with debug assertions looks at it, so no release binary can be
-//! talked into anything. See `tests/nemesis`.
+//! `KEYWARD_DISABLE_SAFEGUARD` names one. Only a build with debug assertions reads it, so it has no effect on a release
+//! binary. See `tests/nemesis`.
 
-/// A safeguard.
+/// A safeguard that a test can disable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safeguard {
-    /// A purse is void in any other life of its Redis.
+    /// A lease is void in any other Redis generation.
     FenceGeneration,
-    /// A block is debited durably before it can be spent.
+    /// A top-up is debited durably before it can be spent.
     DebitFirst,
-    /// Windows are checked and taken in one act.
+    /// Windows are checked and consumed in one atomic step.
     AtomicConsume,
-    /// A change of the balance closes the purse.
+    /// A change of the balance closes the lease.
     CloseLease,
-    /// A refill remembers the period that it was for.
+    /// A refill records the period that it was for.
     RefillOnce,
     /// In an outage each replica has its share of a limit.
     Share,
-    /// A call to Redis has an end.
+    /// A call to Redis has a timeout.
     Timeout,
-    /// That end does not come while this process cannot run.
+    /// The timeout does not count time in which this process cannot run.
     RunTime,
-    /// What is admitted without Redis is bounded by what was left, and consumed when it returns.
+    /// What is admitted without Redis is bounded by the last known remaining amount, and consumed in Redis when it
+    /// returns.
     Charge,
-    /// What could not be read is not taken for what does not exist.
+    /// A row that could not be read is not treated as one that does not exist.
     Absent,
-    /// A gap in the announcements is noticed.
+    /// A gap in the announcements is detected.
     Gap,
-    /// Announcements prove something while more than half of all replicas read them.
+    /// Announcements are proof only while more than half of all replicas read them.
     Majority,
-    /// A change is committed only when every replica that relies on announcements has got one.
+    /// A change is committed only when every replica that relies on announcements has its intent.
     Reach,
-    /// A change that was announced is committed. Without it the process ends before the commit, as if it had been killed.
+    /// An announced change is committed. Without this safeguard the process ends before the commit, as if it had been
+    /// killed.
     Commit,
-    /// The result of a change is announced. Without it the process ends after the commit, as if it had been killed.
+    /// The result of a change is announced. Without this safeguard the process ends after the commit, as if it had been
+    /// killed.
     Result,
-    /// Of a value in Redis whose format is of a later version nothing is known.
+    /// A value in Redis whose format is of a later version is not interpreted.
     Format,
-    /// What is leased of a balance is bounded, over all replicas.
+    /// The leased part of a balance is bounded, over all replicas.
     LeaseBound,
     /// A lease that another Redis does not know is not closed.
     ProvenClosed,
-    /// No answer about a lease is trusted once it has been reported.
+    /// A reply about a lease is not trusted after the lease has been reported.
     Reported,
-    /// A lease is given back only when every replica has reported it that may know of it.
+    /// A lease is returned to the account only when every replica that may know of it has reported it.
     EveryReport,
-    /// What somebody is about to change is unknown to a replica that cannot read the change log.
+    /// A replica that cannot read the change log does not use what an open intent names.
     Intent,
-    /// A reader that leaves out rows of the change log takes everything for changed.
+    /// A reader that skips rows of the change log treats everything as changed.
     Skip,
     /// A replica has a queue of direct debits for each key.
     DebitQueue,
-    /// Credits are given back without the accounts that somebody holds.
+    /// Credits are returned except to accounts that another transaction has locked.
     Claim,
 }
 
@@ -89,17 +92,17 @@ mod switch {
             "skip" => Safeguard::Skip,
             "debit-queue" => Safeguard::DebitQueue,
             "claim" => Safeguard::Claim,
-            other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which names no safeguard"),
+            other => panic!("KEYWARD_DISABLE_SAFEGUARD is {other:?}, which is not a safeguard"),
         })
     });
 
     impl Safeguard {
-        /// Whether a test has switched it off.
+        /// Returns whether a test has disabled this safeguard.
         pub fn is_disabled(self) -> bool {
             *OFF == Some(self)
         }
 
-        /// Ends the process where a test has switched it off.
+        /// Aborts the process if a test has disabled this safeguard.
         pub fn die(self) {
             if self.is_disabled() {
                 std::process::abort();
@@ -110,11 +113,11 @@ mod switch {
 
 #[cfg(not(debug_assertions))]
 impl Safeguard {
-    /// Never, in a release.
+    /// Returns `false` in a release build.
     pub fn is_disabled(self) -> bool {
         false
     }
 
-    /// Never, in a release.
+    /// Does nothing in a release build.
     pub fn die(self) {}
 }

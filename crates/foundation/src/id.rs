@@ -1,36 +1,36 @@
-//! Identifiers: a prefix that tells what it names, and 22 characters from a cryptographic generator.
+//! Defines identifiers: a prefix that names the type, and 22 characters from a cryptographic generator.
 
 use rand::Rng as _;
 
 use crate::clock::Timestamp;
 
-/// The alphabet of identifiers: no look-alikes, nothing that a shell or a URL would mind.
+/// The alphabet of identifiers: no look-alikes, no characters that need escaping in a shell or a URL.
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// How many random characters an identifier has: about 128 bits.
+/// The number of random characters in an identifier: about 128 bits.
 const LENGTH: usize = 22;
 
-/// How many of them 64 random bits yield, and how many numbers that takes.
+/// How many characters 64 random bits yield, and the number of their combinations.
 const LETTERS: usize = 10;
 const NUMBERS: u64 = 58_u64.pow(10);
 
-/// Random characters, each as likely as any other.
-#[expect(clippy::disallowed_methods, reason = "identifiers are made here")]
+/// Returns random characters, uniformly distributed.
+#[expect(clippy::disallowed_methods, reason = "the one place that generates identifiers")]
 fn letters() -> [u8; LENGTH] {
     let mut rng = rand::rng();
     let mut letters = [0; LENGTH];
-    let mut made = 0;
-    while made < LENGTH {
+    let mut filled = 0;
+    while filled < LENGTH {
         let mut bits = rng.next_u64();
         if bits >= u64::MAX / NUMBERS * NUMBERS {
-            // The last, broken round of the numbers would make some of them likelier.
+            // The last, incomplete range of numbers would make some characters more likely.
             continue;
         }
-        for letter in letters.iter_mut().skip(made).take(LETTERS) {
+        for letter in letters.iter_mut().skip(filled).take(LETTERS) {
             *letter = ALPHABET[(bits % 58) as usize];
             bits /= 58;
         }
-        made += LETTERS;
+        filled += LETTERS;
     }
     letters
 }
@@ -42,18 +42,18 @@ fn random(prefix: &str) -> String {
     id
 }
 
-/// A request, in every answer and in the log. Every request has one, so it needs no memory of its own.
+/// The ID of a request, in every response and in the log. Every request has one, so it needs no allocation.
 ///
-/// It begins with its time, so what happened is found by when it did: no index of random names has to be kept of it.
+/// It begins with the time of the request, so analytics events are found by time and need no index of random IDs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestId([u8; REQUEST.len() + LENGTH]);
 
 const REQUEST: &[u8; 4] = b"req_";
-/// How many of its characters tell the time, in milliseconds: enough for four thousand years.
+/// How many characters encode the time in milliseconds: enough for four thousand years.
 const TIME_LENGTH: usize = 8;
 
 impl RequestId {
-    /// A new one, of a request that comes in at this moment.
+    /// Returns a new ID for a request that arrives at this time.
     pub fn new(at: Timestamp) -> Self {
         let mut id = [0; REQUEST.len() + LENGTH];
         let (prefix, rest) = id.split_at_mut(REQUEST.len());
@@ -67,10 +67,10 @@ impl RequestId {
         Self(id)
     }
 
-    /// When the request came in whose id somebody wrote. Absent: it is none.
+    /// Returns the time of the request with this ID, or `None` if the text is not a request ID.
     pub fn time(text: &str) -> Option<Timestamp> {
         let letters = text.as_bytes().strip_prefix(REQUEST)?;
-        let digit = |letter: &u8| ALPHABET.iter().position(|known| known == letter);
+        let digit = |letter: &u8| ALPHABET.iter().position(|candidate| candidate == letter);
         if letters.len() != LENGTH || !letters.iter().all(|letter| digit(letter).is_some()) {
             return None;
         }
@@ -80,7 +80,7 @@ impl RequestId {
     }
 
     pub fn as_str(&self) -> &str {
-        // It was made of ASCII.
+        // The bytes are ASCII.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -114,7 +114,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// A new one.
+            /// Returns a new random ID.
             pub fn random() -> Self {
                 Self(random($prefix))
             }
@@ -124,7 +124,7 @@ macro_rules! id {
             }
         }
 
-        /// An identifier as somebody wrote it; whether it names anything is for the store to say.
+        /// Converts text from a request. Whether it identifies anything is checked by the store.
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self(text)
@@ -164,39 +164,39 @@ macro_rules! id {
 }
 
 id! {
-    /// A key; not a secret.
+    /// The ID of a key. It is not secret.
     KeyId "key_",
-    /// An API: the set of keys that a backend accepts.
+    /// The ID of an API: the set of keys that a backend accepts.
     ApiId "api_",
-    /// A workspace: everything one customer of Keyward owns.
+    /// The ID of a workspace: everything that one customer of Keyward owns.
     WorkspaceId "ws_",
-    /// An identity: one of the customer's own users, with the limits that all its keys share.
+    /// The ID of an identity: an end user of the customer, with limits that all its keys share.
     IdentityId "id_",
-    /// A permission.
+    /// The ID of a permission.
     PermissionId "perm_",
-    /// A role.
+    /// The ID of a role.
     RoleId "role_",
-    /// A rate limit of a key or an identity.
+    /// The ID of a rate limit of a key or an identity.
     RatelimitId "rl_",
-    /// A namespace of the standalone limiter.
+    /// The ID of a namespace of the standalone limiter.
     NamespaceId "rlns_",
-    /// An override in a namespace.
+    /// The ID of an override in a namespace.
     OverrideId "rlor_",
-    /// An audit entry.
+    /// The ID of an audit entry.
     AuditId "log_",
-    /// What all audit entries of one act share.
+    /// The ID that all audit entries of one audit group share.
     CorrelationId "cor_",
-    /// A key that seals the recoverable keys of a workspace.
+    /// The ID of a data key, which seals the recoverable keys of a workspace.
     DataKeyId "dk_",
-    /// A set of keys that were issued elsewhere.
+    /// The ID of a migration: a set of keys that were issued elsewhere.
     MigrationId "mig_",
-    /// A person who uses the dashboard.
+    /// The ID of a user of the dashboard.
     PersonId "user_",
-    /// A session of a person.
+    /// The ID of a user's session.
     SessionId "ses_",
-    /// A link that makes somebody a member, once.
+    /// The ID of an invitation: a single-use URL that makes a user a member.
     InvitationId "inv_",
-    /// A process that serves, from its start to its end.
+    /// The ID of a replica: a server process from its start to its end.
     ReplicaId "rep_",
 }
 
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_its_prefix_and_22_characters_of_the_alphabet() {
+    fn random_id_has_prefix_and_22_characters() {
         let id = KeyId::random();
 
         let tail = id.as_str().strip_prefix("key_").expect("the prefix");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_tells_when_it_came_in_and_sorts_by_it() {
+    fn request_id_contains_time_and_sorts_by_it() {
         let times = [0, 1, 57, 58, 1_763_700_000_000, 1_763_700_000_001, 58_i64.pow(8) - 1];
         let ids = times.map(|ms| RequestId::new(Timestamp(ms)));
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_of_a_request_has_no_time() {
+    fn request_id_time_is_none_when_text_is_no_request_id() {
         let id = RequestId::new(Timestamp(1_763_700_000_000));
         let short = &id.as_str()[..25];
 

@@ -1,8 +1,7 @@
-//! What is counted for whoever watches the servers: the one place where each metric has its name, its
-//! unit and its help.
+//! Defines the metrics of the server. This is the only module that names a metric, its unit and its help.
 //!
-//! A handle is an atomic number that is found once, when the server is put together, so that counting
-//! is one addition. Labels come from closed sets; no text of a caller is ever one.
+//! A handle is an atomic number that is looked up once, at startup, so that counting is one addition. Label values come
+//! from closed sets, and never contain text from a caller.
 
 mod durations;
 mod process;
@@ -20,10 +19,10 @@ use prometheus_client::registry::Registry;
 pub use durations::Durations;
 use process::Process;
 
-/// The name of a label and its value.
+/// The name and the value of a label.
 type Label = (&'static str, &'static str);
 
-/// Counters of one metric that differ in one label: a field for each of its values.
+/// Defines the counters of one metric that differ in one label, with a field for each value.
 macro_rules! labelled {
     ($(#[$doc:meta])* $name:ident: $label:literal { $($field:ident $value:literal,)* }) => {
         $(#[$doc])*
@@ -42,12 +41,12 @@ macro_rules! labelled {
 }
 
 labelled! {
-    /// Answers to requests, by the class of their status.
+    /// Counts responses by the class of their status.
     Requests: "status" { success "2xx", client_error "4xx", server_error "5xx", }
 }
 
 labelled! {
-    /// Verifications, by what came of them.
+    /// Counts verifications by their code.
     Verifications: "code" {
         valid "VALID",
         not_found "NOT_FOUND",
@@ -61,17 +60,17 @@ labelled! {
 }
 
 labelled! {
-    /// Checks of the standalone limiter, by whether they passed.
+    /// Counts checks of the standalone limiter by whether they were admitted.
     RatelimitChecks: "passed" { passed "true", refused "false", }
 }
 
 labelled! {
-    /// Answers that were given without the counters, by the policy that allowed it.
+    /// Counts responses that were decided without Redis, by outage policy.
     DegradedAnswers: "policy" { local "local", open "open", closed "closed", }
 }
 
 labelled! {
-    /// Rows that were not in a cache, or not true any more, and so were read; by cache.
+    /// Counts rows that were not cached, or stale, and were read from the database, by cache.
     CacheLoads: "cache" {
         views "views",
         keys "keys",
@@ -82,23 +81,23 @@ labelled! {
     }
 }
 
-/// Events of one kind: verifications, or checks of the standalone limiter.
+/// Counts the events of one kind: verifications, or checks of the standalone limiter.
 #[derive(Debug)]
 pub struct EventCounts {
-    /// Put into the database.
+    /// Events that were written to the database.
     pub written: Counter,
-    /// Found the buffer full, and are gone.
+    /// Events that were dropped because the buffer was full.
     pub dropped: Counter,
 }
 
-/// Events of both kinds.
+/// Metrics of the events of both kinds.
 #[derive(Debug)]
 pub struct Events {
     pub verifications: EventCounts,
     pub ratelimits: EventCounts,
-    /// Those of all replicas that are on their way to ClickHouse; as far as has been found out lately.
+    /// Events of all replicas that have not arrived in ClickHouse, when last measured.
     pub undelivered: Gauge,
-    /// For how long the oldest of them have been.
+    /// The age of the oldest of them.
     pub undelivered_seconds: Gauge,
 }
 
@@ -108,33 +107,33 @@ impl Events {
         let dropped = family(
             registry,
             "events_dropped",
-            "Events lost because too many waited, or the disk had too little room, by kind",
+            "Events dropped because too many waited or the disk was too full, by kind",
         );
-        let of = |kind| {
-            let of = |family: &Family<[Label; 1], Counter>| {
+        let counts_of = |kind| {
+            let counter = |family: &Family<[Label; 1], Counter>| {
                 family.get_or_create_owned(&[("kind", kind)])
             };
-            EventCounts { written: of(&written), dropped: of(&dropped) }
+            EventCounts { written: counter(&written), dropped: counter(&dropped) }
         };
         Self {
-            verifications: of("verification"),
-            ratelimits: of("ratelimit"),
+            verifications: counts_of("verification"),
+            ratelimits: counts_of("ratelimit"),
             undelivered: gauge(
                 registry,
                 "events_undelivered",
-                "Events that are written and have not arrived in ClickHouse",
+                "Events written and not yet delivered to ClickHouse",
             ),
             undelivered_seconds: gauge(
                 registry,
                 "events_undelivered_seconds",
-                "How long ago the oldest of them was written",
+                "Age of the oldest undelivered event",
             ),
         }
     }
 }
 
 impl Requests {
-    /// Counts an answer with this status.
+    /// Counts a response with this status.
     pub fn count(&self, status: u16) {
         match status {
             ..400 => self.success.inc(),
@@ -144,58 +143,58 @@ impl Requests {
     }
 }
 
-/// Every metric. All count from 0 at the start of the process.
+/// All metrics. Counters start at 0 when the process starts.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Under names that all programs share.
+    /// Metrics whose names all programs share.
     of_process: Registry,
     process: Process,
     requests: Family<[Label; 3], Counter>,
     state: StateGauges,
-    /// Open connections of clients.
+    /// Open client connections.
     pub connections: Gauge,
-    /// Those that were refused because there were too many.
+    /// Client connections that were rejected because too many were open.
     pub connections_refused: Counter,
     pub verifications: Verifications,
-    /// How long they took to be decided.
+    /// How long verifications took to be decided.
     pub verification_durations: Durations,
     pub ratelimit_checks: RatelimitChecks,
     pub ratelimit_durations: Durations,
     pub cache_loads: CacheLoads,
-    /// How long a change stood in the change log before this replica read it there.
+    /// The age of a change in the change log when this replica read it there.
     pub change_delay: Durations,
     pub degraded_answers: DegradedAnswers,
     pub events: Events,
-    /// Costs that were admitted without the counters and never consumed in them.
+    /// Costs that were admitted without Redis and never consumed in it.
     pub local_costs_dropped: Counter,
-    /// Calls to the counters that replicas share.
+    /// Calls to Redis for counters.
     pub redis_calls: Counter,
-    /// Those that failed, or were not answered in time.
+    /// Calls to Redis that failed, or were not answered in time.
     pub counters_failures: Counter,
-    /// Blocks of credits that were debited from the bank.
+    /// Lease top-ups that were debited from credit accounts.
     pub credits_withdrawals: Counter,
-    /// Credits that went back to the bank unspent.
+    /// Credits that were returned to accounts unspent.
     pub credits_returned: Counter,
-    /// Credits that no key can spend, of all replicas; as far as has been found out lately.
+    /// Withheld credits of all replicas, which no key can spend, when last measured.
     pub credits_withheld: Gauge,
 }
 
-/// How a server stands when it is asked.
+/// The state of a server at the time of a scrape.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServerStatus {
     pub database_is_reachable: bool,
     pub counters_are_reachable: bool,
-    /// For how long it has not been proven that no change was missed.
+    /// The time since the last proof that no change was missed.
     pub silence: Duration,
     /// Events that wait to be written.
     pub events_waiting: usize,
-    /// Connections to the database that are in use, and those that are not.
+    /// Connections to the database that are in use, and those that are idle.
     pub connections_used: u32,
     pub connections_idle: u32,
 }
 
-/// What of [`State`] is told.
+/// The gauges of [`ServerStatus`].
 #[derive(Debug)]
 struct StateGauges {
     database_reachable: Gauge,
@@ -210,19 +209,19 @@ impl StateGauges {
     fn new(registry: &mut Registry) -> Self {
         let silence_seconds = Gauge::default();
         let (database_reachable, counters_reachable) = (
-            gauge(registry, "database_reachable", "1 while the database answers"),
-            gauge(registry, "counters_reachable", "1 while the counters answer"),
+            gauge(registry, "database_reachable", "1 while the database responds"),
+            gauge(registry, "counters_reachable", "1 while Redis responds"),
         );
-        let help = "For how long it has not been proven that no change was missed";
+        let help = "Seconds since the last proof that no change was missed";
         registry.register("changes_silence_seconds", help, silence_seconds.clone());
         let connections = Family::<[Label; 1], Gauge>::default();
-        let help = "Connections to the database, by whether they are in use";
+        let help = "Connections to the database, by state";
         registry.register("database_connections", help, connections.clone());
         Self {
             database_reachable,
             counters_reachable,
             silence_seconds,
-            events_waiting: gauge(registry, "events_waiting", "Events that wait to be written"),
+            events_waiting: gauge(registry, "events_waiting", "Events waiting to be written"),
             connections_used: connections.get_or_create_owned(&[("state", "used")]),
             connections_idle: connections.get_or_create_owned(&[("state", "idle")]),
         }
@@ -243,7 +242,7 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("keyward");
         let all = &mut registry;
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        all.register("build", "The version that runs; always 1", version);
+        all.register("build", "The running version; always 1", version);
         let mut of_process = Registry::default();
         Self {
             process: Process::new(&mut of_process),
@@ -254,58 +253,78 @@ impl Default for Metrics {
                 "Requests answered, by version, operation and status class",
             ),
             state: StateGauges::new(all),
-            connections: gauge(all, "connections", "Open connections of clients"),
+            connections: gauge(all, "connections", "Open client connections"),
             connections_refused: counter(
                 all,
                 "connections_refused",
-                "Connections refused because there were too many",
+                "Connections rejected because too many were open",
             ),
             verifications: Verifications::of(
-                &family(all, "verifications", "Verifications answered, by code"),
+                &family(all, "verifications", "Verifications, by code"),
                 |code| [code],
             ),
             verification_durations: durations(
                 all,
                 "verification_duration_seconds",
-                "How long verifications took to be decided",
+                "Time to decide a verification",
             ),
             ratelimit_durations: durations(
                 all,
                 "ratelimit_check_duration_seconds",
-                "How long checks of the standalone limiter took to be decided",
+                "Time to decide a check of the standalone limiter",
             ),
             cache_loads: CacheLoads::of(
-                &family(all, "cache_loads", "Rows read because no cache had them, by cache"),
+                &family(
+                    all,
+                    "cache_loads",
+                    "Rows read because they were not cached or stale, by cache",
+                ),
                 |cache| [cache],
             ),
             change_delay: durations(
                 all,
                 "change_delay_seconds",
-                "How long changes stood in the change log before they were read",
+                "Age of changes when read from the change log",
             ),
             ratelimit_checks: RatelimitChecks::of(
-                &family(all, "ratelimit_checks", "Checks of the standalone limiter"),
+                &family(all, "ratelimit_checks", "Checks of the standalone limiter, by result"),
                 |passed| [passed],
             ),
             degraded_answers: DegradedAnswers::of(
-                &family(all, "degraded_answers", "Answers without the counters, by policy"),
+                &family(
+                    all,
+                    "degraded_answers",
+                    "Responses decided without Redis, by outage policy",
+                ),
                 |policy| [policy],
             ),
             events: Events::new(all),
-            local_costs_dropped: counter(all, "local_costs_dropped", "Costs never sent to Redis"),
-            redis_calls: counter(all, "counters_calls", "Calls to Redis for counters"),
+            local_costs_dropped: counter(
+                all,
+                "local_costs_dropped",
+                "Costs admitted without Redis and never consumed in it",
+            ),
+            redis_calls: counter(all, "counters_calls", "Calls to Redis"),
             counters_failures: counter(
                 all,
                 "counters_failures",
-                "Calls to Redis that failed or were late",
+                "Calls to Redis that failed or timed out",
             ),
             credits_withdrawals: counter(
                 all,
                 "credits_withdrawals",
-                "Blocks of credits debited from the bank",
+                "Lease top-ups debited from credit accounts",
             ),
-            credits_returned: counter(all, "credits_returned", "Credits given back to the bank"),
-            credits_withheld: gauge(all, "credits_withheld", "Credits that no key can spend"),
+            credits_returned: counter(
+                all,
+                "credits_returned",
+                "Credits returned to accounts unspent",
+            ),
+            credits_withheld: gauge(
+                all,
+                "credits_withheld",
+                "Leased credits whose spend is unknown and that no key can spend",
+            ),
             registry,
         }
     }
@@ -340,13 +359,14 @@ fn family<const N: usize>(
 }
 
 impl Metrics {
-    /// The handles of an operation of a version; `other` stands for every path that is none.
+    /// Returns the request counters of an operation in an API version. `other` stands for every path without an
+    /// operation.
     pub fn requests(&self, version: &'static str, operation: &'static str) -> Requests {
         let labels = |status| [("version", version), ("operation", operation), status];
         Requests::of(&self.requests, labels)
     }
 
-    /// All of them in the text format that Prometheus reads (`OpenMetrics` 1.0).
+    /// Renders all metrics in the text format of Prometheus (`OpenMetrics` 1.0).
     pub fn text(&self, state: &ServerStatus) -> String {
         self.state.set(state);
         self.process.refresh();
@@ -354,7 +374,7 @@ impl Metrics {
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &self.of_process))
             .and_then(|()| encode_eof(&mut text))
-            .expect("a text takes whatever is written into it");
+            .expect("writing to a string does not fail");
         text
     }
 }

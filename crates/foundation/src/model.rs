@@ -1,4 +1,4 @@
-//! The nouns: plain records that the domain and the store share. No behaviour but invariants.
+//! Defines the records that the domain and the store share. They have no behavior except invariants.
 
 mod bound_query;
 mod delivery_snapshot;
@@ -39,48 +39,48 @@ pub struct Api {
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What an operator sets an API to.
+/// The settings of an API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// What its keys begin with, where nothing else is asked for.
+    /// The default prefix of its keys.
     pub default_prefix: Option<String>,
-    /// How many random bytes its keys have, where nothing else is asked for.
+    /// The default number of random bytes in its keys.
     pub default_byte_length: Option<u8>,
-    /// Whether sealed copies of its keys may be kept.
+    /// Whether sealed copies of its keys may be stored.
     pub recoverable_keys: bool,
     /// Whether it cannot be deleted.
     pub delete_protection: bool,
-    /// From where its keys may be used. Absent: from anywhere.
+    /// The networks from which its keys may be used. Absent: any.
     pub allowed_networks: Option<Networks>,
 }
 
-/// Networks in CIDR notation, of either kind of address.
+/// Networks in CIDR notation, IPv4 or IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Networks(Arc<[IpNet]>);
 
 impl Networks {
-    /// How many there may be.
+    /// The maximum number of networks.
     pub const MAX: usize = 100;
 
-    /// `None`: there are none.
+    /// Creates a list of networks. Returns `None` if it is empty.
     pub fn new(networks: Vec<IpNet>) -> Option<Self> {
         if networks.is_empty() { None } else { Some(Self(networks.into())) }
     }
 
-    /// From a list of networks and single addresses, separated by commas. The error tells the one that is none.
+    /// Parses a list of networks and single addresses, separated by commas. The error names the invalid item.
     pub fn parse(list: &str) -> Result<Vec<IpNet>, String> {
         let network = |text: &str| {
             let address = || text.parse::<IpAddr>().map(IpNet::from);
-            let fault = format!("{text:?} is not a network such as 10.0.0.0/8, nor an address");
+            let message = format!("{text:?} must be a network such as 10.0.0.0/8 or an address");
             text.parse::<IpNet>()
                 .map(|network| network.trunc())
                 .or_else(|_| address())
-                .map_err(|_| fault)
+                .map_err(|_| message)
         };
         list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(network).collect()
     }
 
-    /// Whether the address is in one of them. An IPv4 address in IPv6 form counts as what it is.
+    /// Returns whether the address is in one of the networks. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -106,100 +106,100 @@ pub struct Key {
     pub name: Option<String>,
     pub meta: Option<Meta>,
     pub identity_id: Option<IdentityId>,
-    /// The customer's own name for the user whose key it is: that of the identity, while it has one.
+    /// The customer's name for the end user who owns the key: that of the identity, while the key has one.
     pub owner_id: Option<String>,
     /// The customer's own label.
     pub environment: Option<String>,
     pub enabled: bool,
     pub expires_at: Option<Timestamp>,
-    /// Absent: the key may be used without end.
+    /// The credits of the key. Absent: unlimited use.
     pub credits: Option<Credits>,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
 }
 
-/// The uses of a metered key, as the bank has them. What replicas hold in the purse is not in it.
+/// The credits of a metered key in its account. Credits in leases are not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credits {
     pub balance: i64,
-    /// The number of the latest purse. Rises whenever the balance is set or a purse is made; those with
+    /// The number of the latest lease. It increases whenever the balance is set or a lease is created; leases with
     /// other numbers may be void.
     pub last_lease_number: i64,
     pub refill: Option<Refill>,
-    /// The period (see [`Refill::period`]) for which the balance has been refilled.
+    /// The refill period for which the balance has been refilled; see `domain::refill`.
     pub refilled_period: i64,
 }
 
-/// A purse as the bank knows it: what it has debited for it, and where it is.
+/// A lease in the database: the credits debited for it, and the Redis that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Lease {
-    /// Its number among those of its key.
+    /// The lease number, unique per key.
     pub epoch: i64,
-    /// The life of the Redis that holds it.
+    /// The generation of the Redis that holds it.
     pub life: i64,
-    /// Debited for it, in all.
+    /// The total number of credits debited for it.
     pub granted: i64,
-    /// Of it, what was spent for certain, as far as the bank has been told.
+    /// The credits that were certainly spent from it, as last reported.
     pub spent: i64,
     pub opened_at: Timestamp,
     #[sqlx(rename = "asked_at")]
     pub topped_up_at: Timestamp,
-    /// The replica that asked.
+    /// The replica that topped it up.
     #[sqlx(rename = "asked_by")]
     pub topped_up_by: String,
-    /// Since when what it held can neither be spent nor be accounted for.
+    /// When its credits were withheld: they can neither be spent nor accounted for.
     pub withheld_at: Option<Timestamp>,
-    /// Whether it is known that nobody can spend from it any more. A withheld lease of another Redis generation is not:
-    /// somebody may still reach the Redis that holds it.
+    /// Whether it is certain that no replica can spend from it any longer. This is not certain of a withheld lease of
+    /// another Redis generation: a replica may still reach the Redis that holds it.
     pub closed: bool,
 }
 
 impl Lease {
-    /// What it may still hold, as far as the bank has been told.
+    /// Returns the credits that it may still hold, as last reported.
     pub fn unspent(&self) -> i64 {
         (self.granted - self.spent).max(0)
     }
 
-    /// Whether no replica learns of it any more.
+    /// Returns whether replicas are no longer given this lease.
     pub fn is_ended(&self) -> bool {
         self.closed || self.withheld_at.is_some()
     }
 }
 
-/// A metered key's account with the bank.
+/// The credit account of a metered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreditAccount {
     pub credits: Credits,
-    /// The oldest first.
+    /// The leases, oldest first.
     pub purses: Vec<Lease>,
     /// The database's own time.
     pub database_time: Timestamp,
 }
 
 impl CreditAccount {
-    /// What is leased, as far as is known: what was debited for leases and is not known to be spent. What is withheld is
-    /// part of it.
+    /// Returns the leased credits as far as known: debited for leases and not known to be spent. Withheld credits are
+    /// included.
     pub fn leased(&self) -> i64 {
         self.purses.iter().map(Lease::unspent).fold(0, i64::saturating_add)
     }
 }
 
-/// Credits that a key cannot spend, because what held them is gone.
+/// Credits that a key cannot spend, because the Redis that held them lost them.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct WithheldCredits {
     pub key_id: KeyId,
     pub workspace_id: WorkspaceId,
     pub epoch: i64,
-    /// At most so many.
+    /// The maximum number of withheld credits.
     pub units: i64,
     pub since: Timestamp,
 }
 
-/// When the credits of a key come back, and how many.
+/// When the credits of a key are refilled, and to which amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refill {
     pub interval: RefillInterval,
-    /// What the balance is set to.
+    /// The amount that the balance is set to.
     pub amount: i64,
 }
 
@@ -207,7 +207,7 @@ pub struct Refill {
 pub enum RefillInterval {
     /// At 00:00 UTC.
     Daily,
-    /// At 00:00 UTC on this day of the month; on the month's last day where it has fewer.
+    /// At 00:00 UTC on this day of the month, or on the month's last day if it has fewer.
     Monthly { day: u8 },
 }
 
@@ -216,17 +216,17 @@ pub enum RefillInterval {
 pub struct Ratelimit {
     pub id: RatelimitId,
     pub name: String,
-    /// What may be taken in one window.
+    /// The maximum amount consumed in one window.
     pub limit: i64,
     /// The window's length in milliseconds.
     pub duration_ms: i64,
-    /// Checked on every verification, with cost 1, whether asked for or not.
+    /// Whether it is checked on every verification with cost 1, even if the request does not name it.
     pub auto_apply: bool,
-    /// Whether its answers may be quick rather than exact. They are exact all the same: it is only told.
+    /// Whether it is marked approximate. The mark is only reported; the limit is always exact.
     pub is_async: bool,
 }
 
-/// One of the customer's own users.
+/// An end user of the customer.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub id: IdentityId,
@@ -235,7 +235,7 @@ pub struct Identity {
     pub ratelimits: Vec<Ratelimit>,
 }
 
-/// Something a key may be allowed to do, in the customer's own words.
+/// A permission that a key may have, in the customer's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
     pub id: PermissionId,
@@ -253,15 +253,15 @@ pub struct Role {
     pub permissions: Vec<Permission>,
 }
 
-/// One of the ways in which keys hold a permission.
+/// A way in which keys have a permission: directly or through a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionAssignment {
-    /// The role through which they do. Absent: they hold it of themselves.
+    /// The role through which they have it. Absent: they have it directly.
     pub role: Option<(RoleId, String)>,
     pub key_ids: Vec<KeyId>,
 }
 
-/// A set of keys that were issued elsewhere, of which only the hash is known.
+/// A migration: a set of keys that were issued elsewhere, of which only the hash is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
     pub id: MigrationId,
@@ -271,12 +271,12 @@ pub struct Migration {
     pub created_at: Timestamp,
 }
 
-/// How the hashes of a migration were made.
+/// How the hashes of a migration were computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// SHA-256 of the whole key, as Keyward's own.
+    /// SHA-256 of the whole key, as for Keyward's own keys.
     Sha256,
-    /// SHA-256 of the last part of `prefix_short_long`, as `prefixed-api-key` of Seam makes them.
+    /// SHA-256 of the last part of `prefix_short_long`, as in `prefixed-api-key` by Seam.
     PrefixedApiKey,
 }
 
@@ -293,12 +293,14 @@ impl std::str::FromStr for Algorithm {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut known = [Self::Sha256, Self::PrefixedApiKey].into_iter();
-        known.find(|known| known.as_str() == text).ok_or("must be sha256 or prefixed-api-key")
+        let mut algorithms = [Self::Sha256, Self::PrefixedApiKey].into_iter();
+        algorithms
+            .find(|algorithm| algorithm.as_str() == text)
+            .ok_or("must be sha256 or prefixed-api-key")
     }
 }
 
-/// A root key: what an operator's programs call Keyward with.
+/// A root key, with which an operator's programs call Keyward.
 #[derive(Debug, Clone)]
 pub struct RootKey {
     pub id: KeyId,
@@ -306,34 +308,34 @@ pub struct RootKey {
     pub workspace_enabled: bool,
     pub start: String,
     pub name: Option<String>,
-    /// Tuples as they are written: `api.*.create_key`.
+    /// Permission tuples as they are written: `api.*.create_key`.
     pub permissions: Vec<String>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
 
-/// A namespace of the standalone limiter: what is counted in one has nothing to do with another.
+/// A namespace of the standalone limiter. Its counters are separate from those of other namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     pub id: NamespaceId,
     pub workspace_id: WorkspaceId,
-    /// Unique in its workspace, and taken for good.
+    /// The name, unique in its workspace. It is not reused after deletion.
     pub name: String,
     pub on_outage: OutagePolicy,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What is said of limits while Redis is away; the stricter, the later.
+/// How limits are enforced while Redis is unreachable, ordered by strictness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OutagePolicy {
-    /// All pass.
+    /// All requests are admitted.
     Open,
     /// Each replica enforces its share of the limit.
     #[default]
     Local,
-    /// None passes.
+    /// All requests are rejected.
     Closed,
 }
 
@@ -351,24 +353,24 @@ impl std::str::FromStr for OutagePolicy {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut known = [Self::Local, Self::Open, Self::Closed].into_iter();
-        known.find(|known| known.as_str() == text).ok_or("must be local, open or closed")
+        let mut policies = [Self::Local, Self::Open, Self::Closed].into_iter();
+        policies.find(|policy| policy.as_str() == text).ok_or("must be local, open or closed")
     }
 }
 
-/// A limit that stands in, for some identifiers of a namespace, for the one given with a check.
+/// An override: the limit for some identifiers of a namespace, in place of the one in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     pub id: OverrideId,
-    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    /// An identifier, or a pattern in which `*` matches any run of characters.
     pub identifier: String,
-    /// What may be taken in one window; 0: nothing.
+    /// The maximum amount consumed in one window; 0: nothing.
     pub limit: i64,
     /// The window's length in milliseconds.
     pub duration_ms: i64,
-    /// The last moment at which it applies. Absent: it does not end.
+    /// The last moment at which it applies. Absent: it does not expire.
     pub expires_at: Option<Timestamp>,
-    /// Whether it was asked for quick answers rather than exact ones; a check says so for itself.
+    /// Whether it was created as approximate; each check chooses its own mode.
     pub is_async: bool,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,

@@ -1,7 +1,7 @@
-//! Secrets: the plaintext of a key, made here, hashed here, shown nowhere by accident.
+//! Creates and hashes secrets: the plaintexts of keys. Their `Debug` output is redacted.
 //!
-//! Only `SHA-256(key)` is ever stored. A fast hash is right for keys of 128 random bits and more:
-//! there is nothing to guess.
+//! Only `SHA-256(key)` is ever stored. A fast hash is right for keys of 128 random bits and more: they cannot be
+//! guessed.
 
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -12,16 +12,16 @@ use rand::Rng as _;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// How many characters of the random part `start` shows.
+/// How many characters of the random part `start` contains.
 pub const START_LENGTH: usize = 4;
 
-/// A key in the clear. It can be put into the one reply that hands it out, and hashed; nothing else.
+/// The plaintext of a key. It can only be hashed, or written to the single reply that returns it.
 #[derive(Clone)]
 pub struct Plaintext(String);
 
 impl Plaintext {
-    /// A new key: `byte_length` random bytes in base58, behind `prefix` and an underscore.
-    #[expect(clippy::disallowed_methods, reason = "secrets are made here")]
+    /// Returns a new key: `byte_length` random bytes in base58, after `prefix` and an underscore.
+    #[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
     pub fn random(prefix: Option<&str>, byte_length: u8) -> Self {
         let mut bytes = vec![0; usize::from(byte_length)];
         rand::rng().fill_bytes(&mut bytes);
@@ -32,7 +32,7 @@ impl Plaintext {
         })
     }
 
-    /// The leading characters that may be shown: the prefix and four characters.
+    /// Returns the leading characters that may be shown: the prefix and four characters.
     pub fn start(&self, prefix: Option<&str>) -> String {
         let prefix = prefix.map_or(0, |prefix| prefix.chars().count() + 1);
         self.leading(prefix + START_LENGTH)
@@ -46,7 +46,7 @@ impl Plaintext {
         KeyHash::of(&self.0)
     }
 
-    /// The key itself, for the one who is to have it.
+    /// Returns the key itself, for the reply that returns it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -82,16 +82,16 @@ impl std::fmt::Debug for Plaintext {
     }
 }
 
-/// What makes two hashes of one password differ.
-#[expect(clippy::disallowed_methods, reason = "secrets are made here")]
+/// Returns a random salt, which makes two hashes of one password differ.
+#[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
 pub fn salt() -> [u8; 16] {
     let mut salt = [0; 16];
     rand::rng().fill_bytes(&mut salt);
     salt
 }
 
-/// `SHA-256` of a whole key. Two keys are the same key when these are equal; comparing them tells an
-/// attacker nothing, because nobody can steer a hash towards another.
+/// The `SHA-256` of a whole key. Two keys are equal if their hashes are. Comparing hashes leaks nothing to an attacker,
+/// because a hash cannot be steered toward another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash([u8; 32]);
 
@@ -100,7 +100,7 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
-    /// As it is stored: standard base64 with padding, 44 characters.
+    /// Returns the stored form: standard base64 with padding, 44 characters.
     pub fn base64(&self) -> String {
         STANDARD.encode(self.0)
     }
@@ -109,32 +109,32 @@ impl KeyHash {
         self.0
     }
 
-    /// In lower-case hex, as others store theirs.
+    /// Returns lower-case hex, the form that other systems store.
     pub fn hex(&self) -> String {
         self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
-            // Writing into a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(hex, "{byte:02x}");
             hex
         })
     }
 
-    /// From 64 digits of hex, in either case.
+    /// Parses 64 hex digits in either case.
     pub fn from_hex(text: &str) -> Option<Self> {
         hex(text)?.try_into().ok().map(Self)
     }
 
-    /// From what is stored. `None`: it is no hash of ours.
+    /// Parses the stored form. Returns `None` if it is not a Keyward hash.
     pub fn from_base64(text: &str) -> Option<Self> {
         STANDARD.decode(text).ok()?.try_into().ok().map(Self)
     }
 
-    /// The first eight bytes: enough to find a cache entry, useless to anybody else.
+    /// Returns the first eight bytes: enough to find a cache entry, useless for anything else.
     pub fn fingerprint(&self) -> u64 {
         self.0[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 }
 
-/// The bytes of an even number of hex digits.
+/// Decodes an even number of hex digits.
 pub fn hex(text: &str) -> Option<Vec<u8>> {
     if text.len() % 2 == 1 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -142,15 +142,15 @@ pub fn hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// The prefix, the short and the long token of a key as `prefixed-api-key` makes them. `None`: fewer than three parts
-/// stand between its underscores.
+/// Returns the prefix, the short and the long token of a key of `prefixed-api-key`. Returns `None` if it has fewer than
+/// three parts between underscores.
 pub fn prefixed_parts(key: &str) -> Option<(&str, &str, &str)> {
     let (head, long) = key.rsplit_once('_')?;
     let (prefix, short) = head.rsplit_once('_')?;
     Some((prefix, short, long))
 }
 
-/// A part of a hash is a hash.
+/// The fingerprint is already uniformly distributed, so it serves as the hash.
 impl Hash for KeyHash {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.fingerprint());
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_its_prefix_an_underscore_and_base58() {
+    fn random_key_has_prefix_underscore_and_base58() {
         let key = Plaintext::random(Some("prod"), 16);
 
         let random = key.expose().strip_prefix("prod_").expect("the prefix");
@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_hash_is_base64_of_sha256() {
+    fn key_hash_is_base64_of_sha256() {
         assert_eq!(KeyHash::of("abc").base64(), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
     }
 
     #[test]
-    fn a_hash_is_read_as_others_write_it() {
+    fn key_hash_is_parsed_from_hex_and_base64() {
         let hash = KeyHash::of("abc");
 
         assert_eq!(hash.hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

@@ -1,8 +1,8 @@
-//! Traces for OpenTelemetry, where a build has them (the feature `otel`). In any other build every function here is
-//! empty, and what it is handed comes back as it was.
+//! Records OpenTelemetry traces in builds with the feature `otel`. In other builds every function here does nothing,
+//! and returns its argument unchanged.
 //!
-//! A span tells of a request which operation it was and what came of it. It never holds what a caller wrote: no key, no
-//! root key, no name.
+//! A span holds the operation of a request and its outcome. It never holds what a caller wrote: no key, no root key, no
+//! name.
 
 #[cfg(feature = "otel")]
 mod spans;
@@ -17,17 +17,17 @@ pub use nothing::{outcome, request_id, step, workspace};
 mod nothing {
     use crate::id::{RequestId, WorkspaceId};
 
-    /// A step of a request that waits for another server.
+    /// Wraps a step of a request that waits for another server.
     pub fn step<F: Future>(_name: &'static str, step: F) -> F {
         step
     }
 
-    /// How the request is called.
+    /// Records the ID of the request.
     pub fn request_id(_id: &RequestId) {}
 
-    /// Whose request it is.
+    /// Records the workspace of the request.
     pub fn workspace(_id: &WorkspaceId) {}
 
-    /// What came of it: the code of a verification, or the name of an error.
+    /// Records the outcome: the code of a verification, or the name of an error.
     pub fn outcome(_outcome: &'static str) {}
 }

@@ -1,23 +1,23 @@
-//! One way to the issuer and back.
+//! Derives the parameters of an authorization request to the OIDC provider.
 
 use foundation::secret::{KeyHash, Plaintext};
 
-/// Random bytes in the secret of a trip.
+/// The number of random bytes in the secret of a request.
 const SECRET_BYTES: u8 = 32;
 
-/// One way to the issuer and back, known by a secret that the browser keeps meanwhile. What is shown to the issuer is
-/// made from that and from the visitor's own token, so an answer is good only in the browser that asked, for whoever
-/// asked there, and once: the browser is told to forget the secret when the answer comes.
+/// An authorization request, identified by a secret that the browser stores until the callback. Its parameters are
+/// derived from that secret and the visitor's own CSRF token, so a callback is valid only in the browser that made the
+/// request, for the user who made it, and once: the browser deletes the secret when the callback arrives.
 #[derive(Debug)]
 pub struct AuthorizationRequest(Plaintext);
 
 impl AuthorizationRequest {
-    /// A secret for the browser to keep.
+    /// Generates a secret for the browser to store.
     pub fn secret() -> Plaintext {
         Plaintext::random(None, SECRET_BYTES)
     }
 
-    /// The trip of a browser that keeps `secret`, for the visitor whose forms show `csrf`.
+    /// Returns the request of a browser that stores `secret`, for the visitor whose forms contain `csrf`.
     pub fn of(secret: &str, csrf: &str) -> Self {
         Self(Plaintext::from(format!("{csrf}\n{secret}")))
     }
@@ -26,22 +26,23 @@ impl AuthorizationRequest {
         KeyHash::of(format!("oidc {name}\n{}", self.0.expose())).hex()
     }
 
-    /// What the issuer hands back with its answer.
+    /// Returns the `state`, which the provider returns with the callback.
     pub fn state(&self) -> String {
         self.part("state")
     }
 
-    /// What stands in the token that it makes.
+    /// Returns the `nonce`, which the provider includes in the ID token.
     pub fn nonce(&self) -> String {
         self.part("nonce")
     }
 
-    /// By which the issuer knows that who began also ends it (PKCE).
+    /// Returns the PKCE verifier, which proves that the callback belongs to the same client.
     pub fn verifier(&self) -> String {
         self.part("verifier")
     }
 
-    /// Whether an answer belongs to it. Compared by their hashes, which nobody can steer towards each other.
+    /// Returns whether a callback belongs to this request. The hashes are compared, which leaks nothing because a hash
+    /// cannot be steered toward another.
     pub fn is_answered_by(&self, state: &str) -> bool {
         KeyHash::of(state) == KeyHash::of(self.state())
     }
@@ -52,23 +53,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_belongs_to_one_secret_and_one_visitor() {
-        let trip = AuthorizationRequest::of("secret", "csrf");
+    fn state_matches_only_the_same_secret_and_csrf_token() {
+        let request = AuthorizationRequest::of("secret", "csrf");
 
-        assert!(trip.is_answered_by(&AuthorizationRequest::of("secret", "csrf").state()));
+        assert!(request.is_answered_by(&AuthorizationRequest::of("secret", "csrf").state()));
         for other in
             [AuthorizationRequest::of("secret", "other"), AuthorizationRequest::of("other", "csrf")]
         {
-            assert!(!trip.is_answered_by(&other.state()));
+            assert!(!request.is_answered_by(&other.state()));
         }
-        assert!(!trip.is_answered_by("") && !trip.is_answered_by(&trip.nonce()));
+        assert!(!request.is_answered_by("") && !request.is_answered_by(&request.nonce()));
     }
 
     #[test]
-    fn the_parts_differ_and_are_as_long_as_pkce_wants() {
-        let trip = AuthorizationRequest::of(AuthorizationRequest::secret().expose(), "csrf");
+    fn derived_values_differ_and_have_the_length_that_pkce_requires() {
+        let request = AuthorizationRequest::of(AuthorizationRequest::secret().expose(), "csrf");
 
-        let parts = [trip.state(), trip.nonce(), trip.verifier()];
+        let parts = [request.state(), request.nonce(), request.verifier()];
 
         assert!(parts.iter().all(|part| (43..=128).contains(&part.len())));
         assert!(parts[0] != parts[1] && parts[1] != parts[2] && parts[0] != parts[2]);

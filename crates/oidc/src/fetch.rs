@@ -1,4 +1,4 @@
-//! How the issuer is asked: within bounds of time and size, and only where it was said to be.
+//! Calls the OIDC provider within bounds of time and size, and without following redirects.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use openidconnect::{HttpRequest, HttpResponse, http};
 use reqwest::redirect::Policy;
 use thiserror::Error;
 
-/// How long a connection to the issuer may take, and a whole answer.
+/// The timeouts to connect to the provider, and to receive a whole response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest answer.
+/// The maximum size of a response.
 const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, Error)]
 pub enum FetchError {
-    #[error("it cannot be reached")]
+    #[error("it is unreachable")]
     Away(#[from] reqwest::Error),
-    #[error("it answers with more than {BYTES_MAX} bytes")]
+    #[error("its response is larger than {BYTES_MAX} bytes")]
     TooLarge,
-    #[error("it answers with no HTTP")]
+    #[error("its response is not valid HTTP")]
     Broken(#[from] http::Error),
 }
 
@@ -28,7 +28,8 @@ type Fetched = Pin<Box<dyn Future<Output = Result<HttpResponse, FetchError>> + S
 pub struct Fetcher(reqwest::Client);
 
 impl Fetcher {
-    /// `is_safe`: all is asked over https. Certificates are trusted that the machine trusts, and those of the web.
+    /// Creates the HTTP client. `is_safe` requires https for all requests. Certificates are validated against the roots
+    /// of the machine and those of the web.
     pub fn new(is_safe: bool) -> reqwest::Result<Self> {
         let client = reqwest::Client::builder()
             .use_rustls_tls()
@@ -41,7 +42,7 @@ impl Fetcher {
         Ok(Self(client))
     }
 
-    /// What openidconnect asks through.
+    /// Returns the HTTP function for `openidconnect`.
     pub fn fetch(&self) -> impl Fn(HttpRequest) -> Fetched + Send + Sync + 'static {
         let client = self.0.clone();
         move |request| Box::pin(fetch(client.clone(), request))
@@ -49,17 +50,17 @@ impl Fetcher {
 }
 
 async fn fetch(client: reqwest::Client, request: HttpRequest) -> Result<HttpResponse, FetchError> {
-    let mut answer = client.execute(request.try_into()?).await?;
-    let mut told = http::Response::builder().status(answer.status());
-    for (name, value) in answer.headers() {
-        told = told.header(name, value);
+    let mut response = client.execute(request.try_into()?).await?;
+    let mut builder = http::Response::builder().status(response.status());
+    for (name, value) in response.headers() {
+        builder = builder.header(name, value);
     }
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
+    while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > BYTES_MAX {
             return Err(FetchError::TooLarge);
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(told.body(body)?)
+    Ok(builder.body(body)?)
 }

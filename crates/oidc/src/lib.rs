@@ -1,8 +1,8 @@
-//! The issuer of OpenID Connect: the one place that talks to it. What it says of somebody is told as it was proven;
-//! who of those may come in is for the domain to say.
+//! Implements the client of the OIDC provider. No other module calls it. It returns the verified claims of a user; the
+//! domain decides whether that user may sign in.
 //!
-//! Nothing is asked of it before somebody wants to sign in, and what it publishes of itself is kept for an hour. An
-//! issuer that cannot be reached fails that one act and nothing else.
+//! The provider is not called before a user signs in, and its metadata is cached for an hour. If the provider is
+//! unreachable, only the sign-in fails.
 
 mod authorization_request;
 mod fetch;
@@ -29,14 +29,14 @@ use openidconnect::{
     SignatureVerificationError, TokenResponse as _,
 };
 
-/// How long what the issuer publishes of itself is kept: its addresses and its keys. A token that is signed with a key
-/// that is not among them has them fetched again.
+/// How long the provider's metadata is cached: its endpoints and keys. A token signed with an unknown key causes the
+/// metadata to be fetched again.
 const KEPT_FOR: Duration = Duration::from_hours(1);
-/// By how much the issuer's clock and this one may differ.
+/// The maximum difference between the provider's clock and this one.
 const SKEW_MS: i64 = 60_000;
-/// The longest name that an issuer may give somebody, by the specification.
+/// The maximum length of a subject, by the specification.
 const SUBJECT_MAX: usize = 255;
-/// How tokens may be signed: with a key that the issuer alone has.
+/// The allowed signature algorithms: asymmetric ones, whose private key only the provider has.
 const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
     CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
     CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384,
@@ -49,14 +49,14 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 9] = [
     CoreJwsSigningAlgorithm::EdDsa,
 ];
 
-/// What the issuer says of somebody, proven by its signature.
+/// The claims of a user, verified by the provider's signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     pub issuer: String,
-    /// What it calls them, for good.
+    /// The provider's permanent identifier of the user.
     pub subject: String,
     pub email: Option<String>,
-    /// Whether it says that the e-mail is theirs.
+    /// Whether the provider states that the e-mail belongs to the user.
     pub is_email_verified: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct OidcClient {
 }
 
 impl OidcClient {
-    /// Asks nothing yet.
+    /// Creates the client without calling the provider.
     pub fn new(settings: &OidcSettings) -> Result<Self> {
         let is_safe = settings.issuer.starts_with("https://");
         let fetcher = Fetcher::new(is_safe).map_err(|e| Error::Internal(e.to_string()))?;
@@ -84,86 +84,86 @@ impl OidcClient {
         Ok(Self { settings: settings.clone(), fetcher, published })
     }
 
-    /// Where the browser is sent, to come back to `redirect`.
+    /// Returns the URL to which the browser is redirected. The provider redirects back to `redirect`.
     pub async fn authorization_url(
         &self,
-        trip: &AuthorizationRequest,
+        request: &AuthorizationRequest,
         redirect: &str,
     ) -> Result<String> {
         let client = self.client(&*self.provider_metadata().await?, redirect)?;
-        let verifier = PkceCodeVerifier::new(trip.verifier());
-        let (state, nonce) = (CsrfToken::new(trip.state()), Nonce::new(trip.nonce()));
+        let verifier = PkceCodeVerifier::new(request.verifier());
+        let (state, nonce) = (CsrfToken::new(request.state()), Nonce::new(request.nonce()));
         let scopes = self.settings.scopes.iter().cloned().map(Scope::new);
         let (url, _, _) = client
             .authorize_url(CoreAuthenticationFlow::AuthorizationCode, || state, || nonce)
             .add_scopes(scopes)
             .set_pkce_challenge(PkceCodeChallenge::from_code_verifier_sha256(&verifier))
             .url();
-        // Somebody types a password there, so it is held to what the issuer is.
+        // The user enters a password there, so it must be as secure as the issuer.
         if url.scheme() == "https" || self.settings.issuer.starts_with("http://") {
             return Ok(url.into());
         }
-        Err(Error::Issuer("its authorization_endpoint is not https".into()))
+        Err(Error::Issuer("its authorization_endpoint does not use https".into()))
     }
 
-    /// Whom the code stands for that the browser brought back. `None`: it has been used, is too old, or is not of this
-    /// trip.
+    /// Exchanges the code of a callback for the claims of the user. Returns `None` if the code has been used, has
+    /// expired, or belongs to another request.
     pub async fn exchange_code(
         &self,
         code: &str,
-        trip: &AuthorizationRequest,
+        request: &AuthorizationRequest,
         redirect: &str,
         now: Timestamp,
     ) -> Result<Option<Told>> {
-        let published = self.provider_metadata().await?;
-        let client = self.client(&published, redirect)?;
-        let asked = client
+        let metadata = self.provider_metadata().await?;
+        let client = self.client(&metadata, redirect)?;
+        let result = client
             .exchange_code(AuthorizationCode::new(code.to_owned()))
             .map_err(|e| Error::Issuer(e.to_string()))?
-            .set_pkce_verifier(PkceCodeVerifier::new(trip.verifier()))
+            .set_pkce_verifier(PkceCodeVerifier::new(request.verifier()))
             .request_async(&self.fetcher.fetch())
             .await;
-        let answer = match asked {
-            Ok(answer) => answer,
-            Err(RequestTokenError::ServerResponse(refused))
-                if matches!(refused.error(), CoreErrorResponseType::InvalidGrant) =>
+        let response = match result {
+            Ok(response) => response,
+            Err(RequestTokenError::ServerResponse(rejection))
+                if matches!(rejection.error(), CoreErrorResponseType::InvalidGrant) =>
             {
                 return Ok(None);
             }
             Err(error) => return Err(failed("its token_endpoint", &error)),
         };
-        let claims = match verify_claims(&client, &answer, trip, now) {
+        let claims = match verify_claims(&client, &response, request, now) {
             Err(error) if is_unknown_key(&error) => {
                 self.published.invalidate(&()).await;
                 let client = self.client(&*self.provider_metadata().await?, redirect)?;
-                verify_claims(&client, &answer, trip, now)
+                verify_claims(&client, &response, request, now)
             }
             proven => proven,
         };
         let claims = claims.map_err(|error| failed("its token", &error))?;
-        self.load_claims(&client, &answer, claims).await.map(Some)
+        self.load_claims(&client, &response, claims).await.map(Some)
     }
 
-    /// What is said of them: in the token, or where the token points to.
+    /// Returns the claims in the token, and the e-mail from the userinfo endpoint if the token has none.
     async fn load_claims(
         &self,
         client: &Client,
-        answer: &CoreTokenResponse,
+        response: &CoreTokenResponse,
         claims: &CoreIdTokenClaims,
     ) -> Result<Told> {
         let subject = claims.subject();
         if !(1..=SUBJECT_MAX).contains(&subject.len()) {
-            return Err(Error::Issuer(format!("its sub has not 1 to {SUBJECT_MAX} characters")));
+            return Err(Error::Issuer(format!("its sub must have 1 to {SUBJECT_MAX} characters")));
         }
         let mut email = claims.email().map(|email| email.to_string());
         let mut is_email_verified = claims.email_verified();
-        let (token, same) = (answer.access_token().clone(), Some(subject.clone()));
+        let (token, same) = (response.access_token().clone(), Some(subject.clone()));
         if email.is_none()
             && let Ok(request) = client.user_info(token, same)
         {
-            let asked = request.request_async(&self.fetcher.fetch()).await;
+            let result = request.request_async(&self.fetcher.fetch()).await;
             let more: CoreUserInfoClaims =
-                asked.map_err(|e| failed("its userinfo_endpoint", &e))?;
+                result.map_err(|e| failed("its userinfo_endpoint", &e))?;
             email = more.email().map(|email| email.to_string());
             is_email_verified = more.email_verified();
         }
@@ -175,39 +175,39 @@ impl OidcClient {
         })
     }
 
-    /// What the issuer publishes of itself: fetched once for all who wait for it.
+    /// Returns the provider's metadata, fetched once for all concurrent callers.
     async fn provider_metadata(&self) -> Result<Arc<CoreProviderMetadata>> {
         let fetched = self.published.try_get_with((), async {
             let issuer = IssuerUrl::new(self.settings.issuer.clone())
-                .map_err(|e| format!("KEYWARD_OIDC_ISSUER is no URL: {e}"))?;
+                .map_err(|e| format!("KEYWARD_OIDC_ISSUER is not a valid URL: {e}"))?;
             let fetch = self.fetcher.fetch();
             let found = CoreProviderMetadata::discover_async(issuer, &fetch).await;
             found.map(Arc::new).map_err(|e| sentence("its discovery document", &e))
         });
-        fetched.await.map_err(|fault: Arc<String>| Error::Issuer(fault.to_string()))
+        fetched.await.map_err(|cause: Arc<String>| Error::Issuer(cause.to_string()))
     }
 
-    fn client(&self, published: &CoreProviderMetadata, redirect: &str) -> Result<Client> {
+    fn client(&self, metadata: &CoreProviderMetadata, redirect: &str) -> Result<Client> {
         let redirect = RedirectUrl::new(redirect.to_owned())
-            .map_err(|e| Error::Issuer(format!("KEYWARD_PUBLIC_URL is no URL: {e}")))?;
+            .map_err(|e| Error::Issuer(format!("KEYWARD_PUBLIC_URL is not a valid URL: {e}")))?;
         let client = CoreClient::from_provider_metadata(
-            published.clone(),
+            metadata.clone(),
             ClientId::new(self.settings.client_id.clone()),
             Some(ClientSecret::new(self.settings.client_secret.expose().to_owned())),
         );
-        Ok(client.set_redirect_uri(redirect).set_auth_type(auth_type(published)))
+        Ok(client.set_redirect_uri(redirect).set_auth_type(auth_type(metadata)))
     }
 }
 
-/// The claims of a token, with the signature, the issuer, the audience, the times and the nonce proven.
+/// Returns the claims of a token, after verifying its signature, issuer, audience, times and nonce.
 fn verify_claims<'t>(
     client: &Client,
-    answer: &'t CoreTokenResponse,
-    trip: &AuthorizationRequest,
+    response: &'t CoreTokenResponse,
+    request: &AuthorizationRequest,
     now: Timestamp,
 ) -> std::result::Result<&'t CoreIdTokenClaims, ClaimsVerificationError> {
-    let token = answer.id_token().ok_or_else(|| {
-        ClaimsVerificationError::Other("there is no id_token in the answer".into())
+    let token = response.id_token().ok_or_else(|| {
+        ClaimsVerificationError::Other("the response contains no id_token".into())
     })?;
     let moment = |ms: i64| {
         let at = DateTime::from_timestamp_millis(now.plus_ms(ms).0);
@@ -220,14 +220,14 @@ fn verify_claims<'t>(
         .set_time_fn(move || late)
         .set_issue_time_verifier_fn(move |at| match at <= early {
             true => Ok(()),
-            false => Err(format!("it was issued at {at}, which is yet to come")),
+            false => Err(format!("it was issued at {at}, which is in the future")),
         });
-    token.claims(&verifier, &Nonce::new(trip.nonce()))
+    token.claims(&verifier, &Nonce::new(request.nonce()))
 }
 
-/// How this server shows its secret: in a header, unless the issuer takes it in the body alone.
-fn auth_type(published: &CoreProviderMetadata) -> AuthType {
-    let methods = published.token_endpoint_auth_methods_supported().map_or(&[][..], Vec::as_slice);
+/// Returns how this server sends its secret: in a header, unless the provider supports only the body.
+fn auth_type(metadata: &CoreProviderMetadata) -> AuthType {
+    let methods = metadata.token_endpoint_auth_methods_supported().map_or(&[][..], Vec::as_slice);
     let takes = |method| methods.contains(&method);
     match !takes(CoreClientAuthMethod::ClientSecretBasic)
         && takes(CoreClientAuthMethod::ClientSecretPost)
@@ -248,14 +248,14 @@ fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
     Error::Issuer(sentence(what, error))
 }
 
-/// What failed, down to its innermost cause.
+/// Describes an error with all its causes.
 fn sentence(what: &str, error: &(dyn std::error::Error + 'static)) -> String {
-    let mut told = format!("{what}: {error}");
+    let mut description = format!("{what}: {error}");
     let mut cause = error.source();
     while let Some(inner) = cause {
-        told.push_str(": ");
-        told.push_str(&inner.to_string());
+        description.push_str(": ");
+        description.push_str(&inner.to_string());
         cause = inner.source();
     }
-    told
+    description
 }

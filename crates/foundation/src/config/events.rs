@@ -1,4 +1,4 @@
-//! Events: how long they are kept, how much room they may take, and who answers queries about them.
+//! Settings of analytics events: retention, size and the database for analytics queries.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,42 @@ use url::Url;
 use super::values::{number, parse_retention, secret, url};
 use crate::model::RetentionSettings;
 
-/// As it was written on the command line or in the environment.
-// Ids of their own: a command may have a name, too.
+/// The settings as written on the command line or in the environment.
+// The argument IDs are explicit, because a command may have an argument `name` too.
 #[derive(Args, Clone, Default)]
 pub struct EventsConfig {
-    /// How many days verifications are kept, and their sums
-    /// [default: raw=90,minute=90,hour=90,day=365,month=1095]
+    /// Retention of verifications and of their rollups, in days [default: raw=90,minute=90,hour=90,day=365,month=1095]
     #[arg(long, env = "KEYWARD_VERIFICATIONS_KEPT", global = true)]
     verifications_kept: Option<String>,
-    /// How many days checks of the standalone limiter are kept, and their sums
-    /// [default: raw=30,minute=7,hour=30,day=100,month=1095]
+    /// Retention of checks of the standalone limiter and of their rollups, in days [default:
+    /// raw=30,minute=7,hour=30,day=100,month=1095]
     #[arg(long, env = "KEYWARD_RATELIMITS_KEPT", global = true)]
     ratelimits_kept: Option<String>,
-    /// How many events may wait to be written before others are dropped [default: 100000]
+    /// Maximum number of events that wait to be written; more are dropped [default: 100000]
     #[arg(long, env = "KEYWARD_EVENTS_WAITING", global = true)]
     events_waiting: Option<String>,
-    /// How many bytes the events that wait may hold before others are dropped [default: 67108864]
+    /// Maximum size of the events that wait to be written, in bytes; more are dropped [default: 67108864]
     #[arg(long, env = "KEYWARD_EVENTS_WAITING_BYTES", global = true)]
     events_waiting_bytes: Option<String>,
-    /// Approximate maximum size of single events in the database, in bytes; the oldest are deleted, their sums stay;
-    /// 0: no maximum [default: 4294967296]
+    /// Approximate maximum size of single events in the database, in bytes; the oldest are deleted, their rollups stay;
+    /// 0: unlimited [default: 4294967296]
     #[arg(long, env = BYTES, global = true)]
     events_bytes: Option<String>,
     /// Free disk space, in bytes, below which an embedded server writes no events; 0: none [default: 536870912]
     #[arg(long, env = RESERVE, global = true)]
     events_reserve_bytes: Option<String>,
-    /// A ClickHouse that events go to and are read from, such as `http://user:password@host:8123/keyward`; the same for
-    /// all replicas [default: none, they stay in the database]
+    /// ClickHouse that stores events, such as `http://user:password@host:8123/keyward`; the same for all replicas
+    /// [default: none, they stay in the database]
     #[arg(long, env = "KEYWARD_CLICKHOUSE_URL", global = true, hide_env_values = true)]
     clickhouse_url: Option<String>,
-    /// A file with the address of ClickHouse
+    /// File that contains the ClickHouse URL
     #[arg(long, env = "KEYWARD_CLICKHOUSE_URL_FILE", global = true)]
     clickhouse_url_file: Option<PathBuf>,
-    /// The same Postgres database as a role that only reads events, for analytics queries
-    /// [default: that of `KEYWARD_DATABASE_URL`]
+    /// Postgres URL of the same database with a role that only reads events, for analytics queries [default: that of
+    /// `KEYWARD_DATABASE_URL`]
     #[arg(long, env = ANALYTICS_URL, global = true, hide_env_values = true)]
     database_analytics_url: Option<String>,
-    /// A file that holds the database URL for analytics queries
+    /// File that contains the database URL for analytics queries
     #[arg(long, env = "KEYWARD_DATABASE_ANALYTICS_URL_FILE", global = true)]
     database_analytics_url_file: Option<PathBuf>,
 }
@@ -53,27 +52,27 @@ pub const BYTES: &str = "KEYWARD_EVENTS_BYTES";
 pub const RESERVE: &str = "KEYWARD_EVENTS_RESERVE_BYTES";
 pub const ANALYTICS_URL: &str = "KEYWARD_DATABASE_ANALYTICS_URL";
 
-/// Some million events.
+/// Room for several million events.
 const BYTES_DEFAULT: u64 = 4 << 30;
-/// Below this a bound would delete events as fast as they come.
+/// A lower maximum would delete events as fast as they are written.
 const BYTES_MIN: u64 = 1 << 20;
 const RESERVE_DEFAULT: u64 = 512 << 20;
 const RESERVE_MAX: u64 = 1 << 50;
 
-/// As it is used.
+/// The validated settings of events.
 #[derive(Debug, Clone)]
 pub struct EventSettings {
     pub kept: RetentionSettings,
-    /// How many events may wait to be written.
+    /// The maximum number of events that wait to be written.
     pub waiting_max: usize,
     pub waiting_bytes_max: usize,
-    /// Of single events in the database. Absent: no maximum.
+    /// The maximum size of single events in the database. Absent: unlimited.
     pub max_bytes: Option<u64>,
-    /// Of the disk of an embedded server, for everything else. 0: none.
+    /// The reserved space on the disk of an embedded server. 0: none.
     pub reserve_bytes: u64,
-    /// Where events go, over http or https. Absent: they stay in the database.
+    /// The ClickHouse that receives events, over http or https. Absent: events stay in the database.
     pub clickhouse_url: Option<Url>,
-    /// Absent: the database's own role answers analytics queries.
+    /// Absent: the database's own role is used for analytics queries.
     pub analytics_url: Option<String>,
 }
 
@@ -122,7 +121,7 @@ impl EventsConfig {
             secret(name, self.clickhouse_url.as_ref(), self.clickhouse_url_file.as_deref())?;
         let Some(text) = given else { return Ok(None) };
         url(name, &text, &["http://", "https://"])?;
-        Url::parse(&text).map(Some).map_err(|e| format!("{name} is no address: {e}"))
+        Url::parse(&text).map(Some).map_err(|e| format!("{name} is not a valid URL: {e}"))
     }
 
     fn analytics_url(&self, has_database: bool) -> Result<Option<String>, String> {

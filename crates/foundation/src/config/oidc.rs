@@ -1,4 +1,4 @@
-//! Single sign-on: which issuer of OpenID Connect may say who somebody is, and who of those comes in.
+//! Settings of single sign-on: the OIDC provider, and which of its users may sign in.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use super::values::{secret, switch};
 use crate::model::MemberRole;
 use crate::secret::Plaintext;
 
-/// As it was written on the command line or in the environment.
-// Ids of their own: a command may have a name, too.
+/// The settings as written on the command line or in the environment.
+// The argument IDs are explicit, because a command may have an argument `name` too.
 #[derive(Args, Clone, Default)]
 pub struct OidcConfig {
-    /// The issuer of OpenID Connect whose people may sign in to the dashboard [default: none]
+    /// OpenID Connect issuer whose users may sign in to the dashboard [default: none]
     #[arg(id = "oidc-issuer", long, env = ISSUER, global = true)]
     issuer: Option<String>,
-    /// How the issuer knows this server
+    /// Client ID of this server at the OIDC provider
     #[arg(id = "oidc-client-id", long, env = CLIENT_ID, global = true)]
     client_id: Option<String>,
-    /// By which it knows that it is this server
+    /// Client secret of this server at the OIDC provider
     #[arg(id = "oidc-client-secret", long, env = CLIENT_SECRET, global = true, hide_env_values = true)]
     client_secret: Option<String>,
-    /// A file that holds the client secret
+    /// File that contains the client secret
     #[arg(
         id = "oidc-client-secret-file",
         long,
@@ -31,39 +31,39 @@ pub struct OidcConfig {
         global = true
     )]
     client_secret_file: Option<PathBuf>,
-    /// What the issuer is asked to tell [default: openid email profile]
+    /// Scopes to request from the OIDC provider [default: openid email profile]
     #[arg(id = "oidc-scopes", long, env = SCOPES, global = true)]
     scopes: Option<String>,
-    /// What the button says behind "Sign in with" [default: single sign-on]
+    /// Label of the button after "Sign in with" [default: single sign-on]
     #[arg(id = "oidc-name", long, env = NAME, global = true)]
     name: Option<String>,
-    /// Domains of e-mail addresses, separated by commas, whose people alone come in [default: all]
+    /// E-mail domains whose users may sign in, separated by commas [default: all]
     #[arg(id = "oidc-allowed-domains", long, env = ALLOWED_DOMAINS, global = true)]
     allowed_domains: Option<String>,
-    /// What people become in the default workspace who come for the first time without an invitation: none,
-    /// viewer or admin [default: none]
+    /// Role in the default workspace for users who sign in for the first time without an invitation: none, viewer or
+    /// admin [default: none]
     #[arg(id = "oidc-default-role", long, env = DEFAULT_ROLE, global = true)]
     default_role: Option<String>,
-    /// Whether passwords are refused: true or false [default: false]
+    /// Disable sign-in with passwords: true or false [default: false]
     #[arg(id = "oidc-only", long, env = OIDC_ONLY, global = true)]
     only: Option<String>,
 }
 
-/// Single sign-on, as it is used.
+/// The validated settings of single sign-on.
 #[derive(Clone)]
 pub struct OidcSettings {
-    /// Exactly as the issuer calls itself.
+    /// The issuer identifier, exactly as the provider publishes it.
     pub issuer: String,
     pub client_id: String,
     pub client_secret: Plaintext,
-    /// Without `openid`, which always is one.
+    /// The scopes except `openid`, which is always requested.
     pub scopes: Vec<String>,
     pub name: String,
-    /// In lower case. Empty: all.
+    /// The allowed domains, in lower case. Empty: all.
     pub allowed_domains: Vec<String>,
-    /// Absent: only who is invited becomes a member.
+    /// Absent: only invited users become members.
     pub default_role: Option<MemberRole>,
-    /// Whether passwords are refused.
+    /// Whether sign-in with passwords is disabled.
     pub is_only: bool,
 }
 
@@ -74,18 +74,18 @@ const SCOPES: &str = "KEYWARD_OIDC_SCOPES";
 const NAME: &str = "KEYWARD_OIDC_NAME";
 const ALLOWED_DOMAINS: &str = "KEYWARD_OIDC_ALLOWED_DOMAINS";
 const DEFAULT_ROLE: &str = "KEYWARD_OIDC_DEFAULT_ROLE";
-/// The variable that switches passwords off.
+/// The variable that disables passwords.
 pub const OIDC_ONLY: &str = "KEYWARD_OIDC_ONLY";
 
-/// The longest address of an issuer, and name of a client.
+/// The maximum length of an issuer, and of a client ID.
 const TEXT_MAX: usize = 255;
-/// The longest name on a button, in characters.
+/// The maximum length of the button label, in characters.
 const NAME_MAX: usize = 40;
 const SCOPES_MAX: usize = 20;
 const DOMAINS_MAX: usize = 100;
 
 impl OidcConfig {
-    /// `None`: there is no single sign-on.
+    /// Validates the settings. Returns `None` if single sign-on is not configured.
     pub fn check(&self) -> Result<Option<OidcSettings>, String> {
         let secret =
             secret(CLIENT_SECRET, self.client_secret.as_ref(), self.client_secret_file.as_deref())?;
@@ -93,8 +93,8 @@ impl OidcConfig {
         check_issuer(issuer)?;
         if self.default_role()?.is_some() && self.allowed_domains.is_none() {
             return Err(format!(
-                "{DEFAULT_ROLE} is set and {ALLOWED_DOMAINS} is not: everybody who has an account at the issuer \
-                would become a member; set both, or neither"
+                "{DEFAULT_ROLE} is set and {ALLOWED_DOMAINS} is not: every user of the provider would \
+                become a member; set both, or neither"
             ));
         }
         Ok(Some(OidcSettings {
@@ -109,7 +109,7 @@ impl OidcConfig {
         }))
     }
 
-    /// What is set for an issuer and lacks one is a mistake.
+    /// Rejects settings that require an issuer without one.
     fn without_issuer(&self, has_secret: bool) -> Result<Option<OidcSettings>, String> {
         let others = [
             (CLIENT_ID, self.client_id.is_some()),
@@ -131,9 +131,9 @@ impl OidcConfig {
     fn scopes(&self) -> Result<Vec<String>, String> {
         let text = self.scopes.as_deref().unwrap_or("openid email profile");
         let scopes: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
-        let are_good =
+        let is_valid =
             text.chars().all(|c| c == ' ' || c.is_ascii_graphic() && !"\"\\".contains(c));
-        if !are_good || !scopes.iter().any(|scope| scope == "openid") || scopes.len() > SCOPES_MAX {
+        if !is_valid || !scopes.iter().any(|scope| scope == "openid") || scopes.len() > SCOPES_MAX {
             return Err(format!(
                 "{SCOPES} is {text:?}: it must be openid and up to {} others, separated by spaces",
                 SCOPES_MAX - 1
@@ -144,8 +144,8 @@ impl OidcConfig {
 
     fn name(&self) -> Result<String, String> {
         let name = self.name.as_deref().unwrap_or("single sign-on").trim();
-        let is_good = (1..=NAME_MAX).contains(&name.chars().count());
-        if is_good && !name.chars().any(char::is_control) {
+        let is_valid = (1..=NAME_MAX).contains(&name.chars().count());
+        if is_valid && !name.chars().any(char::is_control) {
             return Ok(name.to_owned());
         }
         Err(format!("{NAME} must have 1 to {NAME_MAX} characters"))
@@ -164,9 +164,10 @@ impl OidcConfig {
                 "{ALLOWED_DOMAINS} has {wrong:?}: it must be a list of domains such as \
                 example.com,example.org, without wildcards"
             )),
-            None if domains.len() > DOMAINS_MAX => {
-                Err(format!("{ALLOWED_DOMAINS} has {}: {DOMAINS_MAX} at most", domains.len()))
-            }
+            None if domains.len() > DOMAINS_MAX => Err(format!(
+                "{ALLOWED_DOMAINS} has {} domains; the maximum is {DOMAINS_MAX}",
+                domains.len()
+            )),
             None => Ok(domains),
         }
     }
@@ -183,7 +184,7 @@ impl OidcConfig {
     }
 }
 
-/// What goes to the issuer must be there, and printable.
+/// Checks a value that is sent to the provider: it must be set and printable.
 fn graphic(name: &str, value: Option<String>) -> Result<String, String> {
     let text =
         value.ok_or_else(|| format!("{ISSUER} is set and {name} is not: set both, or neither"))?;
@@ -195,14 +196,14 @@ fn graphic(name: &str, value: Option<String>) -> Result<String, String> {
     }
 }
 
-/// Whoever can change what the issuer says can be anybody here, so nobody may stand between: https, or the machine
-/// itself.
+/// Checks the issuer. An attacker who can alter the provider's responses can sign in as any user, so it must use https
+/// or be on the same machine.
 fn check_issuer(text: &str) -> Result<(), String> {
-    let fault = |what: &str| Err(format!("{ISSUER} is {text:?}: it {what}"));
+    let error = |what: &str| Err(format!("{ISSUER} is {text:?}: it {what}"));
     let Ok(url) = Url::parse(text) else {
-        return fault("must be a URL such as https://login.example.com");
+        return error("must be a URL such as https://login.example.com");
     };
-    let is_near = match url.host() {
+    let is_local = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(ip)) => IpAddr::from(ip).is_loopback(),
         Some(Host::Ipv6(ip)) => IpAddr::from(ip).is_loopback(),
@@ -210,19 +211,19 @@ fn check_issuer(text: &str) -> Result<(), String> {
     };
     match url.scheme() {
         "https" => {}
-        "http" if is_near => {}
+        "http" if is_local => {}
         "http" => {
-            return fault(
-                "must begin with https://; http:// is for 127.0.0.1, [::1] and localhost",
+            return error(
+                "must begin with https://; http:// is allowed for 127.0.0.1, [::1] and localhost",
             );
         }
-        _ => return fault("must begin with https://"),
+        _ => return error("must begin with https://"),
     }
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
-        return fault("must have no user, no query and no fragment");
+        return error("must not have a user, query or fragment");
     }
     if text.len() > TEXT_MAX {
-        return Err(format!("{ISSUER} has {} characters: {TEXT_MAX} at most", text.len()));
+        return Err(format!("{ISSUER} has {} characters; the maximum is {TEXT_MAX}", text.len()));
     }
     Ok(())
 }
@@ -240,25 +241,25 @@ mod tests {
         }
     }
 
-    fn fault(config: &OidcConfig) -> String {
-        config.check().err().expect("a fault")
+    fn error(config: &OidcConfig) -> String {
+        config.check().err().expect("an error")
     }
 
     #[test]
-    fn an_issuer_with_a_client_is_enough() {
-        let oidc = whole().check().expect("it is good").expect("there is one");
+    fn check_uses_defaults_when_only_issuer_and_client_are_set() {
+        let oidc = whole().check().expect("valid settings").expect("single sign-on");
 
         assert_eq!(oidc.scopes, ["email", "profile"]);
         assert_eq!((oidc.name.as_str(), oidc.is_only), ("single sign-on", false));
         assert!(oidc.default_role.is_none() && oidc.allowed_domains.is_empty());
-        assert!(OidcConfig::default().check().expect("it is good").is_none());
+        assert!(OidcConfig::default().check().expect("valid settings").is_none());
     }
 
     #[test]
-    fn an_issuer_is_asked_over_https_or_on_the_machine_itself() {
+    fn check_requires_https_unless_issuer_is_local() {
         let with = |issuer: &str| OidcConfig { issuer: Some(issuer.into()), ..whole() };
 
-        for good in [
+        for valid in [
             "https://login.example.com/realms/a",
             "https://10.0.0.1:8443",
             "http://127.0.0.1:8080",
@@ -266,41 +267,45 @@ mod tests {
             "http://[::1]:9/x",
             "http://localhost:3",
         ] {
-            assert!(with(good).check().is_ok(), "{good}");
+            assert!(with(valid).check().is_ok(), "{valid}");
         }
-        for near in [
+        for insecure in [
             "http://login.example.com",
             "http://10.0.0.1",
             "http://localhost.example.com",
             "http://128.0.0.1",
         ] {
-            assert!(fault(&with(near)).contains("http:// is for 127.0.0.1"), "{near}");
+            assert!(
+                error(&with(insecure)).contains("http:// is allowed for 127.0.0.1"),
+                "{insecure}"
+            );
         }
-        for wrong in ["login.example.com", "ftp://a", "https://a?b=c", "https://a#b", "https://u@a"]
+        for invalid in
+            ["login.example.com", "ftp://a", "https://a?b=c", "https://a#b", "https://u@a"]
         {
-            assert!(fault(&with(wrong)).contains("KEYWARD_OIDC_ISSUER"), "{wrong}");
+            assert!(error(&with(invalid)).contains("KEYWARD_OIDC_ISSUER"), "{invalid}");
         }
         let long = |length: usize| format!("https://{}", "a".repeat(length - 8 - 4) + ".com");
-        assert!(fault(&with(&long(256))).contains("255 at most"));
+        assert!(error(&with(&long(256))).contains("the maximum is 255"));
     }
 
     #[test]
-    fn what_belongs_together_is_set_together() {
+    fn check_rejects_settings_that_lack_their_counterpart() {
         for (lacking, name) in [
             (OidcConfig { client_id: None, ..whole() }, CLIENT_ID),
             (OidcConfig { client_secret: None, ..whole() }, CLIENT_SECRET),
             (OidcConfig { issuer: None, ..whole() }, CLIENT_ID),
             (OidcConfig { only: Some("true".into()), ..OidcConfig::default() }, OIDC_ONLY),
         ] {
-            let fault = fault(&lacking);
-            assert!(fault.contains(name) && fault.contains(ISSUER), "{fault}");
+            let error = error(&lacking);
+            assert!(error.contains(name) && error.contains(ISSUER), "{error}");
         }
         let off = OidcConfig { only: Some("false".into()), ..OidcConfig::default() };
-        assert!(off.check().expect("it is good").is_none());
+        assert!(off.check().expect("valid settings").is_none());
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_with_what_is_allowed() {
+    fn check_names_allowed_values_when_setting_is_invalid() {
         let some = |text: &str| Some(text.to_owned());
         for (config, words) in [
             (OidcConfig { client_id: some(""), ..whole() }, "1 to 255"),
@@ -313,14 +318,14 @@ mod tests {
             (OidcConfig { allowed_domains: some("@a.com"), ..whole() }, "\"@a.com\""),
             (
                 OidcConfig { allowed_domains: Some("a.com,".repeat(100) + "b"), ..whole() },
-                "100 at most",
+                "the maximum is 100",
             ),
             (OidcConfig { default_role: some("owner"), ..whole() }, "none, viewer or admin"),
             (OidcConfig { only: some("on"), ..whole() }, "true or false"),
             (OidcConfig { default_role: some("viewer"), ..whole() }, ALLOWED_DOMAINS),
             (OidcConfig { default_role: some("admin"), ..whole() }, ALLOWED_DOMAINS),
         ] {
-            assert!(fault(&config).contains(words), "{}", fault(&config));
+            assert!(error(&config).contains(words), "{}", error(&config));
         }
         for config in [
             OidcConfig { client_id: Some("x".repeat(255)), ..whole() },

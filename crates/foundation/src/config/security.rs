@@ -1,4 +1,4 @@
-//! What callers may do, and how much of it.
+//! Settings of security: what callers may do, and how much.
 
 use std::net::SocketAddr;
 
@@ -6,41 +6,40 @@ use clap::Args;
 
 use super::values::{number, on_or_off};
 
-/// As it was written on the command line or in the environment.
+/// The settings as written on the command line or in the environment.
 #[derive(Args, Clone, Default)]
 pub struct SecurityConfig {
-    /// Whether version 1 verifies keys for anybody who shows one: on, minimal (only whether it is valid, the code and
-    /// the limit are answered) or off [default: on]
+    /// Allow v1 verification without a root key: on, minimal (responses contain only validity, code and limit) or off
+    /// [default: on]
     #[arg(long, env = OPEN_VERIFICATION, global = true)]
     open_verification: Option<String>,
-    /// How many keys that do not exist one address may show to version 1 in a minute; 0: any number
-    /// [default: 10000]
+    /// Maximum number of unknown keys that one address may verify with v1 per minute; 0: unlimited [default: 10000]
     #[arg(long, env = UNKNOWN_KEYS_PER_MINUTE, global = true)]
     unknown_keys_per_minute: Option<String>,
-    /// Whether creating, changing and importing keys needs the `rbac.*` permissions for the permissions and roles that
-    /// they are given: on or off [default: off]
+    /// Require the `rbac.*` permissions to assign permissions and roles when keys are created, updated or imported: on
+    /// or off [default: off]
     #[arg(long, env = STRICT_GRANTS, global = true)]
     strict_grants: Option<String>,
-    /// How many connections of clients may be open at a time; more are answered 503 and closed [default: 10000]
+    /// Maximum number of open client connections; more get 503 and are closed [default: 10000]
     #[arg(long, env = CONNECTIONS_MAX, global = true)]
     connections_max: Option<String>,
-    /// Address and port to serve `/metrics` on, and there alone [default: with everything else]
+    /// Separate address and port for `/metrics` [default: the same as everything else]
     #[arg(long, env = METRICS_LISTEN, global = true)]
     metrics_listen: Option<String>,
-    /// Where to report a vulnerability, for `/.well-known/security.txt`: URIs such as `mailto:security@example.com`,
-    /// separated by commas [default: none]
+    /// Contacts for reporting a vulnerability in `/.well-known/security.txt`: URIs such as
+    /// `mailto:security@example.com`, separated by commas [default: none]
     #[arg(long, env = SECURITY_CONTACT, global = true)]
     security_contact: Option<String>,
-    /// Until when that is right, such as `2027-06-30T00:00:00Z`
+    /// Time at which the security contact expires, such as `2027-06-30T00:00:00Z`
     #[arg(long, env = SECURITY_EXPIRES, global = true)]
     security_expires: Option<String>,
-    /// How many live counters of ad-hoc limits, those given with a verification, a workspace may have
-    /// [default: 1000000]
+    /// Maximum number of live counters per workspace for ad-hoc limits, which are given with a verification [default:
+    /// 1000000]
     #[arg(long, env = AD_HOC_COUNTERS, global = true)]
     ad_hoc_counters: Option<String>,
 }
 
-/// The variable that switches verification without a root key off.
+/// The variable that disables verification without a root key.
 pub const OPEN_VERIFICATION: &str = "KEYWARD_OPEN_VERIFICATION";
 const UNKNOWN_KEYS_PER_MINUTE: &str = "KEYWARD_UNKNOWN_KEYS_PER_MINUTE";
 const STRICT_GRANTS: &str = "KEYWARD_STRICT_GRANTS";
@@ -48,42 +47,42 @@ const CONNECTIONS_MAX: &str = "KEYWARD_CONNECTIONS_MAX";
 const METRICS_LISTEN: &str = "KEYWARD_METRICS_LISTEN";
 const SECURITY_CONTACT: &str = "KEYWARD_SECURITY_CONTACT";
 const SECURITY_EXPIRES: &str = "KEYWARD_SECURITY_EXPIRES";
-/// The most addresses of a security contact, and the length of each.
+/// The maximum number of security contacts, and the maximum length of each.
 const CONTACTS_MAX: usize = 10;
 const CONTACT_LENGTH_MAX: usize = 255;
 const AD_HOC_COUNTERS: &str = "KEYWARD_AD_HOC_COUNTERS";
 
-/// Whether version 1 verifies keys for callers without a root key.
+/// Whether v1 verifies keys for callers without a root key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenVerification {
-    /// It does, and the reply describes the key.
+    /// Enabled; the reply describes the key.
     On,
-    /// It does, and the reply holds the result and the limit alone.
+    /// Enabled; the reply contains only the result and the limit.
     Minimal,
     Off,
 }
 
-/// What `security.txt` says.
+/// The content of `security.txt`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityContact {
     pub uris: Vec<String>,
-    /// As RFC 3339 writes it.
+    /// The time of expiry in the format of RFC 3339.
     pub expires: String,
 }
 
-/// As it is used.
+/// The validated settings of security.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Security {
     pub open_verification: OpenVerification,
-    /// 0: any number.
+    /// 0: unlimited.
     pub unknown_keys_per_minute: u64,
-    /// Whether who gives a key permissions or roles must be allowed to, whatever operation gives them.
+    /// Whether assigning permissions or roles to a key requires the permission to do so, in every operation.
     pub strict_grants: bool,
     pub connections_max: usize,
-    /// Absent: the metrics are served with everything else.
+    /// Absent: metrics are served on the main address.
     pub metrics_listen: Option<SocketAddr>,
     pub contact: Option<SecurityContact>,
-    /// The most live counters of ad-hoc limits that a workspace may have.
+    /// The maximum number of live counters of ad-hoc limits in a workspace.
     pub ad_hoc_counters_max: u64,
 }
 
@@ -131,7 +130,7 @@ impl SecurityConfig {
         let Some(text) = &self.metrics_listen else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
             format!(
-                "{METRICS_LISTEN} is {text:?}, which is not an address and a port such as 127.0.0.1:9100"
+                "{METRICS_LISTEN} is {text:?}: it must be an address and a port such as 127.0.0.1:9100"
             )
         })
     }
@@ -153,7 +152,10 @@ impl SecurityConfig {
         };
         let uris: Vec<_> = contact.split(',').map(|uri| uri.trim().to_owned()).collect();
         if uris.len() > CONTACTS_MAX {
-            return Err(format!("{SECURITY_CONTACT} has {}: {CONTACTS_MAX} at most", uris.len()));
+            return Err(format!(
+                "{SECURITY_CONTACT} has {} URIs; the maximum is {CONTACTS_MAX}",
+                uris.len()
+            ));
         }
         if let Some(wrong) = uris.iter().find(|uri| !is_contact(uri)) {
             return Err(format!(
@@ -163,14 +165,14 @@ impl SecurityConfig {
         }
         let at: jiff::Timestamp = expires.parse().map_err(|_| {
             format!(
-                "{SECURITY_EXPIRES} is {expires:?}, which is not a moment such as 2027-06-30T00:00:00Z"
+                "{SECURITY_EXPIRES} is {expires:?}: it must be a time such as 2027-06-30T00:00:00Z"
             )
         })?;
         Ok(Some(SecurityContact { uris, expires: at.to_string() }))
     }
 }
 
-/// Whether it is a URI that RFC 9116 allows for a contact.
+/// Returns whether RFC 9116 allows the URI as a contact.
 fn is_contact(uri: &str) -> bool {
     let is_known = ["mailto:", "https://", "tel:"]
         .iter()
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn defaults_are_open_and_bounded() {
-        let security = SecurityConfig::default().check().expect("it is good");
+        let security = SecurityConfig::default().check().expect("valid settings");
 
         assert_eq!((security.connections_max, security.ad_hoc_counters_max), (10_000, 1_000_000));
         assert_eq!(
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_with_what_is_allowed() {
+    fn check_names_allowed_values_when_setting_is_invalid() {
         let none = SecurityConfig::default;
         let moment = "2027-06-30T00:00:00Z";
         for (config, words) in [
@@ -221,18 +223,18 @@ mod tests {
             (contact("https://a b", moment), "mailto:"),
             (contact("https://a\nContact: b", moment), "mailto:"),
             (contact(&format!("tel:{}", "1".repeat(252)), moment), "255"),
-            (contact(&["tel:1"; 11].join(","), moment), "10 at most"),
+            (contact(&["tel:1"; 11].join(","), moment), "the maximum is 10"),
             (contact("tel:1", "2027-06-30"), "2027-06-30T00:00:00Z"),
         ] {
-            let fault = config.check().expect_err("a fault");
-            assert!(fault.contains(words), "{fault}");
+            let error = config.check().expect_err("an error");
+            assert!(error.contains(words), "{error}");
         }
     }
 
     #[test]
-    fn what_can_be_used_is_taken_up_to_its_bounds() {
+    fn check_accepts_values_up_to_their_maximum() {
         let uris = ["https://example.com/report", "mailto:security@example.com"].join(", ");
-        let checked = contact(&uris, "2027-06-30T02:00:00+02:00").check().expect("it is good");
+        let checked = contact(&uris, "2027-06-30T02:00:00+02:00").check().expect("valid settings");
         let longest = format!("tel:{}", "1".repeat(251));
         let most = contact(&[longest.as_str(); 10].join(","), "2027-06-30T00:00:00Z");
 
@@ -241,6 +243,6 @@ mod tests {
         assert_eq!(contact.expires, "2027-06-30T00:00:00Z");
         assert!(most.check().is_ok());
         let largest = SecurityConfig { connections_max: Some("1000000".into()), ..most };
-        assert_eq!(largest.check().expect("it is good").connections_max, 1_000_000);
+        assert_eq!(largest.check().expect("valid settings").connections_max, 1_000_000);
     }
 }

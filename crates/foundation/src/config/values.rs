@@ -1,24 +1,25 @@
-//! How the text of a variable is read, and what is said of one that cannot be used.
+//! Parses the values of settings, and describes what is allowed if a value is invalid.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::model::{Retention, RetentionSettings};
 
-/// How a server is reached from its own machine: nobody can go to the address that stands for all.
+/// Returns the URL of a server from its own machine. The address that stands for all interfaces is not reachable, so
+/// the loopback address replaces it.
 pub fn local_url(listen: SocketAddr) -> String {
     let is_all = listen.ip().is_unspecified();
     if is_all { format!("http://127.0.0.1:{}", listen.port()) } else { format!("http://{listen}") }
 }
 
-/// Where something is reached, unless a URL says otherwise.
+/// Returns the configured URL without trailing slashes, or the local URL by default.
 pub fn address(name: &str, value: Option<&String>, listen: SocketAddr) -> Result<String, String> {
     let Some(text) = value else { return Ok(local_url(listen)) };
     url(name, text, &["http://", "https://"])?;
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// The value of a variable that holds a secret, or of the file that its `_FILE` form names.
+/// Returns the value of a secret, from its variable or from the file that its `_FILE` form names.
 pub fn secret(
     name: &str,
     value: Option<&String>,
@@ -31,31 +32,31 @@ pub fn secret(
         (None, Some(file)) => match std::fs::read_to_string(file) {
             Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
             Err(e) => {
-                Err(format!("{name}_FILE names {}, which cannot be read: {e}", file.display()))
+                Err(format!("failed to read the file {} in {name}_FILE: {e}", file.display()))
             }
         },
     }
 }
 
-/// The value is not shown: it may hold a password.
+/// Checks the scheme of a URL. The error does not contain the value, which may hold a password.
 pub fn url(name: &str, value: &str, schemes: &[&str]) -> Result<(), String> {
     if schemes.iter().any(|scheme| value.starts_with(scheme)) {
         return Ok(());
     }
-    Err(format!("{name} is not a URL that begins with {}", schemes.join(" or ")))
+    Err(format!("{name} must be a URL that begins with {}", schemes.join(" or ")))
 }
 
-/// How long events are kept where nothing is said, in days.
+/// The default retention of verifications, in days.
 const VERIFICATIONS_KEPT: Retention =
     Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 };
-/// The same of checks of the standalone limiter.
+/// The default retention of checks of the standalone limiter, in days.
 const RATELIMITS_KEPT: Retention =
     Retention { raw: 30, minute: 7, hour: 30, day: 100, month: 1095 };
 
-/// The longest that anything is kept: ten years.
+/// The maximum retention: ten years.
 const DAYS_MAX: u32 = 3650;
 
-/// How long events of both kinds are kept.
+/// Parses the retention of both kinds of events.
 pub fn parse_retention(
     verifications: Option<&str>,
     ratelimits: Option<&str>,
@@ -66,32 +67,32 @@ pub fn parse_retention(
     })
 }
 
-/// Days by unit, such as `raw=7,hour=30`; units that are not named keep their default.
+/// Parses days by unit, such as `raw=7,hour=30`; other units keep their default.
 fn retention(name: &str, value: Option<&str>, default: Retention) -> Result<Retention, String> {
-    let mut kept = default;
+    let mut retention_days = default;
     for part in value.into_iter().flat_map(|text| text.split(',')) {
-        let fault = || {
+        let invalid = || {
             format!(
                 "{name} has {part:?}: it must be a list such as raw=7,minute=7,hour=30,day=365,month=1095, \
                 each with 1 to {DAYS_MAX} days"
             )
         };
-        let (unit, days) = part.trim().split_once('=').ok_or_else(fault)?;
+        let (unit, days) = part.trim().split_once('=').ok_or_else(invalid)?;
         let days = days.parse().ok().filter(|days| (1..=DAYS_MAX).contains(days));
-        let days = days.ok_or_else(fault)?;
+        let days = days.ok_or_else(invalid)?;
         match unit {
-            "raw" => kept.raw = days,
-            "minute" => kept.minute = days,
-            "hour" => kept.hour = days,
-            "day" => kept.day = days,
-            "month" => kept.month = days,
-            _ => return Err(fault()),
+            "raw" => retention_days.raw = days,
+            "minute" => retention_days.minute = days,
+            "hour" => retention_days.hour = days,
+            "day" => retention_days.day = days,
+            "month" => retention_days.month = days,
+            _ => return Err(invalid()),
         }
     }
-    Ok(kept)
+    Ok(retention_days)
 }
 
-/// What is true or false, and false where nothing is said.
+/// Parses `true` or `false`. The default is `false`.
 pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("false") => Ok(false),
@@ -100,7 +101,7 @@ pub fn switch(name: &str, value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// What is on or off, and off where nothing is said.
+/// Parses `on` or `off`. The default is `off`.
 pub fn on_or_off(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("off") => Ok(false),

@@ -1,4 +1,4 @@
-//! The names of the variables, as the program itself knows them.
+//! Lists the names of the environment variables.
 
 use std::ffi::OsString;
 
@@ -6,23 +6,23 @@ use clap::Args as _;
 
 use super::Config;
 
-/// What the name of every variable begins with.
+/// The prefix of every variable.
 const PREFIX: &str = "KEYWARD_";
 
 impl Config {
-    /// Every variable.
+    /// Returns the names of all variables.
     pub fn variables() -> Vec<String> {
         let command = Self::augment_args(clap::Command::new("keyward"));
         let named = command.get_arguments().filter_map(|argument| argument.get_env());
         named.map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
-    /// Of these names, those that look like ours and are none.
+    /// Returns those names that have the prefix and are not a variable.
     pub fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
-        let known = Self::variables();
+        let variables = Self::variables();
         let texts = names.map(|name| name.to_string_lossy().into_owned());
         let mut unknown: Vec<_> =
-            texts.filter(|name| name.starts_with(PREFIX) && !known.contains(name)).collect();
+            texts.filter(|name| name.starts_with(PREFIX) && !variables.contains(name)).collect();
         unknown.sort();
         unknown
     }

@@ -1,5 +1,5 @@
-//! How errors are called on the wire, and with which status. A name is part of the contract: a code may be added, never
-//! renamed and never used for something else.
+//! Defines the names of errors on the wire, and their statuses. A name is part of the contract: codes may be added, but
+//! never renamed or reused.
 
 macro_rules! codes {
     ($($name:ident $wire:literal $status:literal $title:literal,)*) => {
@@ -10,7 +10,7 @@ macro_rules! codes {
         impl Code {
             pub const ALL: &'static [Code] = &[$(Code::$name,)*];
 
-            /// The last part of the error's `type`, and of its page.
+            /// Returns the last segment of the error's `type`, and of its page.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $wire,)* }
             }

@@ -1,4 +1,4 @@
-//! What errors are about: who is not known, what is not there, and what does not fit the state of things.
+//! Defines what errors are about: failed authentication, missing or existing resources, and unmet preconditions.
 
 use thiserror::Error as ThisError;
 
@@ -7,7 +7,7 @@ use crate::id::{
     ApiId, AuditId, IdentityId, InvitationId, KeyId, MigrationId, PersonId, SessionId, WorkspaceId,
 };
 
-/// Why a caller is not known.
+/// Why a caller is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
 pub enum Unknown {
     #[error("the Authorization header is missing; send `Authorization: Bearer <root key>`")]
@@ -22,14 +22,14 @@ pub enum Unknown {
     Expired,
 }
 
-/// What a request named that is not there, or is there already.
+/// A resource that a request named and that does not exist, or already exists.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum Subject {
     #[error("API {0}")]
     Api(ApiId),
     #[error("key {0}")]
     Key(KeyId),
-    /// The key itself was shown, not its id: it must not be repeated.
+    /// The request contained the key itself, not its ID: it must not be repeated.
     #[error("the given key")]
     Secret,
     #[error("permission {0}")]
@@ -56,12 +56,12 @@ pub enum Subject {
     Invitation(InvitationId),
     #[error("session {0}")]
     Session(SessionId),
-    #[error("entry {0} of the audit log")]
+    #[error("audit entry {0}")]
     AuditEntry(AuditId),
 }
 
 impl Subject {
-    /// How it is called on the wire that it is not there.
+    /// Returns the code for a resource that does not exist.
     pub(super) fn absent(&self) -> Code {
         match self {
             Self::Api(_) => Code::ApiNotFound,
@@ -80,7 +80,7 @@ impl Subject {
         }
     }
 
-    /// How it is called on the wire that it is there already.
+    /// Returns the code for a resource that already exists.
     pub(super) fn taken(&self) -> Code {
         match self {
             Self::Permission(_) => Code::PermissionAlreadyExists,
@@ -101,63 +101,65 @@ impl Subject {
     }
 }
 
-/// A request that is right in itself and does not fit the state of things.
+/// Why a valid request is rejected in the current state.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum Refusal {
     #[error(
-        "recoverable keys need a master key, which this server does not have: KEYWARD_MASTER_KEY"
+        "recoverable keys require a master key, which this server does not have; set KEYWARD_MASTER_KEY"
     )]
     NoVault,
-    #[error("API {0} keeps no recoverable keys; `keyward api update` lets it")]
+    #[error("API {0} does not store recoverable keys; enable them with `keyward api update`")]
     NotRecoverable(ApiId),
-    #[error("API {0} is protected against deletion; `keyward api update` takes that from it")]
-    Protected(ApiId),
-    #[error("{} does not exist; make it first", list(.0))]
-    Missing(Vec<Subject>),
-    #[error("the key has no rate limit named {name}; give limit and duration to check one ad hoc")]
-    UnknownRatelimit { name: String, key: Option<KeyId>, identity: Option<IdentityId> },
     #[error(
-        "the workspace has {0} rate-limit namespaces, which is the most; have one deleted first"
+        "API {0} is protected against deletion; disable the protection with `keyward api update`"
     )]
+    Protected(ApiId),
+    #[error("{} does not exist; create it first", list(.0))]
+    Missing(Vec<Subject>),
+    #[error(
+        "the key has no rate limit named {name}; specify limit and duration for an ad-hoc limit"
+    )]
+    UnknownRatelimit { name: String, key: Option<KeyId>, identity: Option<IdentityId> },
+    #[error("the workspace has the maximum of {0} rate-limit namespaces; delete one first")]
     TooManyNamespaces(i64),
-    #[error("a key has at most {0} permissions of itself; give it a role instead")]
+    #[error("a key can have at most {0} direct permissions; assign a role instead")]
     TooManyPermissions(usize),
-    #[error("a key has at most {0} roles")]
+    #[error("a key can have at most {0} roles")]
     TooManyRoles(usize),
-    #[error("a workspace must keep an owner; make another member one first")]
+    #[error("a workspace must keep an owner; make another member an owner first")]
     LastOwner,
-    #[error("the workspace has {0} members, which is the most; remove one first")]
+    #[error("the workspace has the maximum of {0} members; remove one first")]
     TooManyMembers(i64),
-    #[error("this is the only way in to the account; have another one first")]
+    #[error("this is the only sign-in method; add another one first")]
     OnlyWayIn,
-    #[error("the namespace has {0} overrides, which is the most; delete one first")]
+    #[error("the namespace has the maximum of {0} overrides; delete one first")]
     TooManyOverrides(i64),
-    #[error("it has been undone already")]
+    #[error("this entry has already been undone")]
     UndoneAlready,
-    #[error("it cannot be undone: {0}")]
+    #[error("this entry cannot be undone: {0}")]
     NotUndone(&'static str),
 }
 
-/// Why a question about events is not answered.
+/// Why an analytics query fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryFault {
-    /// It cannot be understood, or asks for something that is not offered.
+    /// The query cannot be parsed, or uses an unsupported feature.
     Invalid,
-    /// It names a table that there is not.
+    /// The query names a table that does not exist.
     Table,
-    /// It calls a function that there is not.
+    /// The query calls a function that does not exist.
     Function,
-    /// It is no SELECT.
+    /// The query is not a SELECT.
     Type,
-    /// It asks for what is older than anything that is kept.
+    /// The query covers a time beyond the retention.
     Forgotten,
-    /// It took too long.
+    /// The query took too long.
     Timeout,
-    /// It took too much memory, or its answer is too large.
+    /// The query used too much memory, or its result is too large.
     Memory,
-    /// Its joins give too many rows.
+    /// The joins of the query yield too many rows.
     Rows,
-    /// The workspace has asked too much.
+    /// The workspace has exceeded its query quota.
     Quota,
 }
 

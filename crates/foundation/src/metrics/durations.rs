@@ -1,4 +1,4 @@
-//! A histogram of how long something took, of atomic numbers: to observe is two additions, without a lock.
+//! Implements a histogram of durations with atomic numbers: an observation is two additions, without a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The bounds of the buckets, in microseconds. What takes longer is in the last one, which has none.
+/// The upper bounds of the buckets, in microseconds. The last bucket has no bound.
 const BOUNDS_US: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// Durations, in seconds where they are told. Clones count together.
+/// A histogram of durations, exported in seconds. Clones share their counts.
 #[derive(Debug, Clone, Default)]
 pub struct Durations(Arc<Counts>);
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_counted_in_every_bucket_that_it_fits_into() {
+    fn duration_is_counted_in_every_bucket_that_it_fits_into() {
         let durations = Durations::default();
         let mut registry = Registry::default();
         registry.register("took_seconds", "How long", durations.clone());
@@ -86,7 +86,7 @@ mod tests {
             "took_seconds_count 5",
             "took_seconds_sum 20.000202",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
 }

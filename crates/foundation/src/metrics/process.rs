@@ -1,5 +1,5 @@
-//! What a process is told by the system that it uses, under the names that all programs have for it. What the system
-//! does not tell is left out.
+//! Exports what the system reports about this process, under the names that all programs use. Values that the system
+//! does not report are left out.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 
-/// The process as it is, found out when it is asked for.
+/// Metrics of this process, read when they are scraped.
 #[derive(Debug)]
 pub struct Process {
     memory_bytes: Gauge,
@@ -23,13 +23,13 @@ impl Process {
         );
         registry.register(
             "process_start_time_seconds",
-            "When it started, in unix seconds",
+            "Start time of the process, in Unix seconds",
             started,
         );
         let process = Self { memory_bytes: Gauge::default(), open_files: Gauge::default() };
         if cfg!(target_os = "linux") {
             let memory = process.memory_bytes.clone();
-            registry.register("process_resident_memory_bytes", "Memory that is in use", memory);
+            registry.register("process_resident_memory_bytes", "Resident memory", memory);
             registry.register(
                 "process_open_fds",
                 "Open files and sockets",
@@ -39,13 +39,13 @@ impl Process {
         process
     }
 
-    /// Looks.
+    /// Reads the current values.
     pub fn refresh(&self) {
         if let Some(bytes) = resident_bytes() {
             self.memory_bytes.set(bytes);
         }
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
-            // One of them is for the looking.
+            // One of them is the directory that is being read.
             self.open_files.set(i64::try_from(entries.count()).unwrap_or(i64::MAX) - 1);
         }
     }

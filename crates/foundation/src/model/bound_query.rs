@@ -1,4 +1,4 @@
-/// What answers questions.
+/// The SQL dialect of an event store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlDialect {
     Postgres,
@@ -7,7 +7,7 @@ pub enum SqlDialect {
 }
 
 impl SqlDialect {
-    /// What is for this engine.
+    /// Returns the element for this dialect.
     pub fn pick<T>(self, [postgres, sqlite, clickhouse]: [T; 3]) -> T {
         match self {
             Self::Postgres => postgres,
@@ -17,11 +17,11 @@ impl SqlDialect {
     }
 }
 
-/// A question in the words of an engine.
+/// A query in the SQL dialect of its event store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundQuery {
-    /// Of Postgres and SQLite it gives rows of one column, a text each; of ClickHouse, rows of all columns.
+    /// The SQL text. On Postgres and SQLite, the rows have one text column; on ClickHouse, all columns.
     pub sql: String,
-    /// What is bound to `$1`, `$2` …
+    /// The values bound to `$1`, `$2` …
     pub texts: Vec<String>,
 }

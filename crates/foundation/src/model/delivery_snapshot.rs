@@ -1,12 +1,12 @@
-//! Which rows in ClickHouse count.
+//! Defines which rows in ClickHouse count.
 
-/// What has been delivered to ClickHouse at one moment. A row whose delivery is none of these is not there for anybody.
+/// The deliveries to ClickHouse at one moment. A row whose delivery is not among them does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliverySnapshot {
-    /// The last delivery that had begun; of later ones nothing is seen.
+    /// The last delivery that had begun. Later ones are ignored.
     pub last: i64,
-    /// Those up to it that do not count: under way, broken off, or replaced.
+    /// The void deliveries up to the last: in progress, aborted, or replaced.
     pub void: Vec<i64>,
-    /// Up to here, in unix milliseconds, the hours are summed up. It is the beginning of a day (UTC).
+    /// The end of the hourly rollups, in Unix milliseconds. It is the start of a day (UTC).
     pub summed_until: i64,
 }

@@ -1,15 +1,15 @@
-//! Events: their kinds, the units of time that they are summed up by, and how long they are kept.
+//! Defines analytics events: their kinds, the units of their rollups, and their retention.
 
 use jiff::tz::TimeZone;
 use jiff::{ToSpan as _, Zoned};
 
 use crate::clock::Timestamp;
 
-/// What events are summed up by; all in UTC.
+/// The unit of a rollup, in UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RollupUnit {
     Minute,
-    /// The finest whose sums are kept as long as any.
+    /// The finest unit whose rollups are stored as long as any.
     #[default]
     Hour,
     Day,
@@ -32,7 +32,7 @@ impl RollupUnit {
         }
     }
 
-    /// Absent: they are not all of one length.
+    /// Returns the length of the unit, or `None` if it varies.
     fn length_ms(self) -> Option<i64> {
         match self {
             Self::Minute => Some(MINUTE_MS),
@@ -42,7 +42,7 @@ impl RollupUnit {
         }
     }
 
-    /// When the one began that a moment lies in.
+    /// Returns the start of the unit that contains a moment.
     pub fn beginning(self, at: Timestamp) -> Timestamp {
         match self.length_ms() {
             Some(length_ms) => Timestamp(at.0 - at.0.rem_euclid(length_ms)),
@@ -50,7 +50,7 @@ impl RollupUnit {
         }
     }
 
-    /// When the one after it begins.
+    /// Returns the start of the next unit.
     pub fn next(self, at: Timestamp) -> Timestamp {
         match self.length_ms() {
             Some(length_ms) => self.beginning(at).plus_ms(length_ms),
@@ -62,7 +62,7 @@ impl RollupUnit {
     }
 }
 
-/// Absent beyond the end of the calendar.
+/// Returns the first of the month, or `None` beyond the end of the calendar.
 fn first_of_month(at: Timestamp) -> Option<Zoned> {
     let at = jiff::Timestamp::from_millisecond(at.0).ok()?.to_zoned(TimeZone::UTC);
     at.first_of_month().and_then(|day| day.start_of_day()).ok()
@@ -72,7 +72,7 @@ fn timestamp_from_zoned(at: &Zoned) -> Timestamp {
     Timestamp(at.timestamp().as_millisecond())
 }
 
-/// How long the events of a kind are kept, in days; sums by their unit.
+/// The retention of the events of one kind, in days: of single events, and of rollups by unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     pub raw: u32,
@@ -83,14 +83,14 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// How long anything of them is kept.
+    /// Returns the longest of the retentions.
     pub fn longest(&self) -> u32 {
         let Self { raw, minute, hour, day, month } = *self;
         [raw, minute, hour, day, month].into_iter().max().unwrap_or(raw)
     }
 }
 
-/// The two kinds of events, each with its tables.
+/// The two kinds of events, each with its own tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     Verifications,
@@ -100,7 +100,7 @@ pub enum EventKind {
 impl EventKind {
     pub const ALL: [Self; 2] = [Self::Verifications, Self::Ratelimits];
 
-    /// The table of the events themselves. Those of the sums begin with the same name.
+    /// Returns the table of single events. The names of the rollup tables begin with it.
     pub fn table(self) -> &'static str {
         match self {
             Self::Verifications => "verifications",
@@ -108,7 +108,7 @@ impl EventKind {
         }
     }
 
-    /// The column with what is added up besides their number.
+    /// Returns the column that is summed in addition to the number of events.
     pub fn amount(self) -> &'static str {
         match self {
             Self::Verifications => "spent_credits",
@@ -117,7 +117,7 @@ impl EventKind {
     }
 }
 
-/// How long events are kept.
+/// The retention of events by kind.
 #[derive(Debug, Clone, Copy)]
 pub struct RetentionSettings {
     pub verifications: Retention,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_month_begins_at_midnight_of_its_first_day() {
+    fn month_starts_at_midnight_of_its_first_day() {
         let beginning = |at| RollupUnit::Month.beginning(Timestamp(at)).0;
 
         assert_eq!(beginning(1_773_144_000_000), 1_772_323_200_000);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_lies_between_a_beginning_and_the_next() {
+    fn every_moment_is_between_a_start_and_the_next() {
         for unit in RollupUnit::ALL {
             for at in [-1, 0, 1, 59_999, 60_000, 1_773_144_000_001, 253_402_300_799_999] {
                 let (first, next) = (unit.beginning(Timestamp(at)).0, unit.next(Timestamp(at)).0);

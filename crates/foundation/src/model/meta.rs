@@ -1,4 +1,4 @@
-//! JSON objects that customers attach to keys and identities.
+//! Defines the JSON objects that customers attach to keys and identities.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-/// A customer's own JSON object, kept as it was written.
+/// A JSON object from the customer, stored as it was written.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Meta(pub Box<RawValue>);
@@ -17,19 +17,19 @@ impl Meta {
         self.0.get()
     }
 
-    /// Whether it is `{}`, however it was spaced.
+    /// Returns whether it is `{}`, with any whitespace.
     pub fn is_empty(&self) -> bool {
         let inside = self.as_str().trim_start_matches('{').trim_end_matches('}');
         inside.bytes().all(|b| b.is_ascii_whitespace())
     }
 
-    /// From what the store kept; text that is no JSON is as good as none.
+    /// Converts stored text. Returns `None` if it is not JSON.
     pub fn stored(text: String) -> Option<Self> {
         RawValue::from_string(text).ok().map(Self)
     }
 }
 
-/// How many fields a meta object may have.
+/// The maximum number of fields in a meta object.
 const META_FIELDS_MAX: usize = 100;
 
 impl<'de> Deserialize<'de> for Meta {
@@ -56,7 +56,7 @@ impl JsonSchema for Meta {
             "type": "object",
             "maxProperties": META_FIELDS_MAX,
             "additionalProperties": true,
-            "description": "Your own JSON object.",
+            "description": "Custom JSON object.",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The overrides of a namespace, prepared so that the one that applies is found quickly.
+//! Finds the active override of an identifier in a namespace.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,49 +6,49 @@ use std::collections::HashMap;
 use super::Override;
 use crate::clock::Timestamp;
 
-/// How many stars a pattern may have.
+/// The maximum number of `*` in a pattern.
 pub const STARS_MAX: usize = 8;
 
-/// The overrides of one namespace.
+/// The overrides of one namespace, indexed for lookup.
 #[derive(Debug, Default)]
 pub struct Overrides {
     all: Vec<Override>,
-    /// Places in `all`, by the identifier as it is stored, patterns too.
+    /// Indexes in `all`, by the stored identifier, including patterns.
     exact: HashMap<Box<str>, usize>,
-    /// The one to prefer first.
+    /// The patterns in order of preference.
     patterns: Vec<Pattern>,
 }
 
 impl Overrides {
     pub fn new(all: Vec<Override>) -> Self {
         let exact =
-            all.iter().enumerate().map(|(at, known)| (known.identifier.as_str().into(), at));
+            all.iter().enumerate().map(|(index, item)| (item.identifier.as_str().into(), index));
         let exact = exact.collect();
         let parsed = all
             .iter()
             .enumerate()
-            .filter_map(|(at, known)| Some((at, Pattern::new(at, &known.identifier)?)));
+            .filter_map(|(index, item)| Some((index, Pattern::new(index, &item.identifier)?)));
         let mut patterns: Vec<_> = parsed.collect();
-        patterns.sort_by_cached_key(|(at, pattern)| {
-            (Reverse(pattern.literal), all[*at].created_at, all[*at].id.clone())
+        patterns.sort_by_cached_key(|(index, pattern)| {
+            (Reverse(pattern.literal), all[*index].created_at, all[*index].id.clone())
         });
         let patterns = patterns.into_iter().map(|(_, pattern)| pattern).collect();
         Self { all, exact, patterns }
     }
 
-    /// The override for an identifier: the first of those that are tried for it that is live.
+    /// Returns the override for an identifier: the first candidate that is active.
     pub fn find_active(&self, identifier: &str, now: Timestamp) -> Option<&Override> {
-        self.candidates_for(identifier).find(|known| known.is_live(now))
+        self.candidates_for(identifier).find(|candidate| candidate.is_live(now))
     }
 
-    /// What is tried for an identifier: the one that is stored for exactly this text, then the patterns that match it,
-    /// that with the longest literal part first, then the older one.
+    /// Returns the candidates for an identifier: the override stored for exactly this text, then the patterns that
+    /// match it, longest literal part first, then oldest first.
     pub fn candidates_for<'a, 'i>(
         &'a self,
         identifier: &'i str,
     ) -> impl Iterator<Item = &'a Override> + use<'a, 'i> {
         let exact = self.exact.get(identifier).copied();
-        // A pattern may be asked for by its own text.
+        // An identifier may be the text of a pattern.
         let others = self.patterns.iter().filter(move |pattern| Some(pattern.at) != exact);
         let matching = others.filter(move |pattern| pattern.matches(identifier));
         exact
@@ -58,20 +58,20 @@ impl Overrides {
     }
 }
 
-/// A pattern, cut at its stars.
+/// A pattern, split at its `*`.
 #[derive(Debug)]
 struct Pattern {
-    /// Its override's place.
+    /// The index of its override.
     at: usize,
     first: Box<str>,
     middle: Box<[Box<str>]>,
     last: Box<str>,
-    /// How many characters are not stars.
+    /// The number of characters that are not `*`.
     literal: usize,
 }
 
 impl Pattern {
-    /// `None`: there is no star in it.
+    /// Parses a pattern. Returns `None` if it has no `*`.
     fn new(at: usize, text: &str) -> Option<Self> {
         let (first, rest) = text.split_once('*')?;
         let (middle, last) =
@@ -82,8 +82,8 @@ impl Pattern {
         Some(Self { at, first: first.into(), middle, last: last.into(), literal })
     }
 
-    /// Whether the whole text is the pattern with each star replaced by some characters of a line, or none. Each
-    /// part is taken where it occurs first, so the text is walked through once.
+    /// Returns whether the whole text matches the pattern, where each `*` matches any number of characters of one line.
+    /// Each part is matched at its first occurrence, so the text is scanned once.
     fn matches(&self, text: &str) -> bool {
         let rest = text.strip_prefix(&*self.first);
         let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(&*self.last)) else {
@@ -105,7 +105,7 @@ mod tests {
     use crate::id::OverrideId;
 
     fn made(identifiers: &[&str]) -> Overrides {
-        let made = |(at, identifier): (usize, &&str)| Override {
+        let build = |(at, identifier): (usize, &&str)| Override {
             is_async: false,
             id: OverrideId::from(format!("rlor_{at}")),
             identifier: (*identifier).to_owned(),
@@ -115,15 +115,15 @@ mod tests {
             created_at: Timestamp(i64::try_from(at).unwrap_or(0)),
             updated_at: None,
         };
-        Overrides::new(identifiers.iter().enumerate().map(made).collect())
+        Overrides::new(identifiers.iter().enumerate().map(build).collect())
     }
 
     #[test]
-    fn the_exact_text_precedes_patterns_then_the_longest_then_the_older() {
+    fn find_active_prefers_exact_text_then_longest_then_oldest_pattern() {
         let overrides = made(&["*", "u*", "user_*", "*_vip!", "user_1", "us*r_", "*er_*"]);
         let found = |identifier: &str| {
             let found = overrides.find_active(identifier, Timestamp(0));
-            found.map(|known| known.identifier.as_str())
+            found.map(|item| item.identifier.as_str())
         };
 
         assert_eq!(found("user_1"), Some("user_1"));
@@ -138,33 +138,33 @@ mod tests {
     }
 
     #[test]
-    fn an_override_applies_up_to_its_last_moment() {
+    fn override_applies_until_it_expires() {
         let mut overrides = made(&["user_1", "user_*", "*"]);
         overrides.all[0].expires_at = Some(Timestamp(5));
         overrides.all[1].expires_at = Some(Timestamp(6));
         let found = |now: i64| {
             let found = overrides.find_active("user_1", Timestamp(now));
-            found.map(|known| known.identifier.as_str())
+            found.map(|item| item.identifier.as_str())
         };
 
         assert_eq!([5, 6, 7].map(found), [Some("user_1"), Some("user_*"), Some("*")]);
     }
 
     #[test]
-    fn all_that_match_are_tried_in_order_each_once() {
+    fn candidates_are_all_matches_in_order_each_once() {
         let overrides = made(&["*", "u*", "user_*", "nobody", "user_1", "*er_*"]);
-        let tried = |identifier: &str| -> Vec<_> {
-            overrides.candidates_for(identifier).map(|known| known.identifier.clone()).collect()
+        let candidates = |identifier: &str| -> Vec<_> {
+            overrides.candidates_for(identifier).map(|item| item.identifier.clone()).collect()
         };
 
-        assert_eq!(tried("user_1"), ["user_1", "user_*", "*er_*", "u*", "*"]);
-        assert_eq!(tried("*er_*"), ["*er_*", "*"]);
-        assert_eq!(tried("nobody"), ["nobody", "*"]);
-        assert!(tried("a\nb").is_empty());
+        assert_eq!(candidates("user_1"), ["user_1", "user_*", "*er_*", "u*", "*"]);
+        assert_eq!(candidates("*er_*"), ["*er_*", "*"]);
+        assert_eq!(candidates("nobody"), ["nobody", "*"]);
+        assert!(candidates("a\nb").is_empty());
     }
 
     #[test]
-    fn a_star_stands_for_what_is_in_one_line() {
+    fn wildcard_matches_within_one_line() {
         let overrides = made(&["a*b", "x*\n*y"]);
         let applies = |text: &str| overrides.find_active(text, Timestamp(0)).is_some();
 

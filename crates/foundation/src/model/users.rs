@@ -1,15 +1,15 @@
-//! People who use the dashboard, and what they belong to.
+//! Defines the users of the dashboard, their sessions, memberships and invitations.
 
 use std::str::FromStr;
 
 use crate::clock::Timestamp;
 use crate::id::{InvitationId, PersonId, SessionId, WorkspaceId};
 
-/// Somebody who signs in.
+/// A user who signs in to the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct User {
     pub id: PersonId,
-    /// In lower case.
+    /// The e-mail, in lower case.
     pub email: String,
     pub created_at: Timestamp,
 }
@@ -17,9 +17,9 @@ pub struct User {
 /// What a member of a workspace may do in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberRole {
-    /// Only look.
+    /// Read-only access.
     Viewer,
-    /// All but manage members.
+    /// Everything except managing members.
     Admin,
     /// Everything.
     Owner,
@@ -46,7 +46,7 @@ impl FromStr for MemberRole {
     }
 }
 
-/// A role as a row holds it.
+/// Converts a role from a database column.
 impl TryFrom<String> for MemberRole {
     type Error = Unreadable;
 
@@ -55,12 +55,12 @@ impl TryFrom<String> for MemberRole {
     }
 }
 
-/// A row holds a word that this version does not know.
+/// The error for a value in the database that this version does not support.
 #[derive(Debug, thiserror::Error)]
-#[error("the database holds {0:?}, which this version does not know")]
+#[error("the database contains {0:?}, which this version does not support")]
 pub struct Unreadable(String);
 
-/// That somebody is a member of a workspace.
+/// The membership of a user in a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Membership {
     pub workspace_id: WorkspaceId,
@@ -70,7 +70,7 @@ pub struct Membership {
     pub role: MemberRole,
 }
 
-/// A member of a workspace, as the others see it.
+/// A member of a workspace, as shown to the others.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Member {
     #[sqlx(flatten)]
@@ -78,31 +78,31 @@ pub struct Member {
     #[sqlx(try_from = "String")]
     pub role: MemberRole,
     pub joined_at: Timestamp,
-    /// When one of the person's sessions was last used.
+    /// When one of the user's sessions was last used.
     pub seen_at: Option<Timestamp>,
 }
 
-/// A browser in which somebody is signed in.
+/// A browser session of a signed-in user.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Session {
     pub id: SessionId,
     pub person_id: PersonId,
     pub created_at: Timestamp,
-    /// When it was last used, within a minute.
+    /// When it was last used, accurate to a minute.
     pub seen_at: Timestamp,
-    /// From where it was last used.
+    /// The address from which it was last used.
     pub address: Option<String>,
     pub user_agent: Option<String>,
 }
 
-/// Why there is a link that makes somebody a member.
+/// Why an invitation was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvitationKind {
-    /// For the first person; worth nothing once there is one.
+    /// For the first user; void once a user exists.
     First,
-    /// From somebody with a shell on the server.
+    /// Created by an operator with shell access to the server.
     Operator,
-    /// From an owner.
+    /// Created by an owner.
     Member,
 }
 
@@ -127,7 +127,7 @@ impl TryFrom<String> for InvitationKind {
     }
 }
 
-/// A link that makes somebody a member, once.
+/// An invitation: a single-use URL that makes a user a member.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Invitation {
     pub id: InvitationId,
@@ -137,7 +137,7 @@ pub struct Invitation {
     pub kind: InvitationKind,
     #[sqlx(try_from = "String")]
     pub role: MemberRole,
-    /// The e-mail of the member who made it.
+    /// The e-mail of the member who created it.
     pub invited_by: Option<String>,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,

@@ -1,4 +1,4 @@
-//! Spans, and how they are sent: by OTLP over HTTP, as the standard variables (`OTEL_…`) say.
+//! Creates spans and sends them by OTLP over HTTP, as the standard variables (`OTEL_…`) configure.
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::TracerProvider as _;
@@ -16,16 +16,17 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::id::{RequestId, WorkspaceId};
 
-/// What spans are known by, so that the log leaves them out and traces hold nothing else.
+/// The target of spans, by which the log excludes them and traces contain nothing else.
 const TARGET: &str = "keyward::traces";
-/// Where traces go: either, the first where both are set.
+/// The variables with the endpoint of the collector; the first has priority.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// What gathers spans and sends them, on a thread of its own.
+/// Collects spans and sends them on its own thread.
 pub struct Exporter(SdkTracerProvider);
 
 impl Exporter {
-    /// `None`: nothing says where traces are to go. The error is one sentence.
+    /// Starts the exporter. Returns `None` if no endpoint is configured, and an error of one sentence if it is not
+    /// usable.
     pub fn start() -> Result<Option<Self>, String> {
         let Some((name, endpoint)) =
             ENDPOINTS.iter().find_map(|name| Some((*name, variable(name)?)))
@@ -39,11 +40,11 @@ impl Exporter {
         }
         if !endpoint.starts_with("http://") {
             return Err(format!(
-                "{name} does not begin with http://: traces go to a collector nearby, which speaks TLS to others"
+                "{name} must begin with http://: send traces to a local collector, which uses TLS for remote servers"
             ));
         }
         let exporter = SpanExporter::builder().with_http().build();
-        let exporter = exporter.map_err(|e| format!("{name} cannot be used: {e}"))?;
+        let exporter = exporter.map_err(|e| format!("{name} is not usable: {e}"))?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource())
@@ -51,7 +52,7 @@ impl Exporter {
         Ok(Some(Self(provider)))
     }
 
-    /// What hands spans over.
+    /// Returns the layer that passes spans to the exporter.
     pub fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -61,15 +62,15 @@ impl Exporter {
         OpenTelemetryLayer::new(tracer).with_location(false).with_threads(false).with_filter(ours)
     }
 
-    /// Sends what has not been sent yet; a collector that is away is given up after some seconds.
+    /// Sends the remaining spans; gives up after some seconds if the collector is unreachable.
     pub fn stop(self) {
         if let Err(e) = self.0.shutdown() {
-            tracing::warn!(error = %e, "the last traces are lost: {e}");
+            tracing::warn!(error = %e, "failed to send the last traces: {e}");
         }
     }
 }
 
-/// What the variables say of this service; its name, where they say none.
+/// Returns the resource from the standard variables, with `keyward` as the default service name.
 fn resource() -> Resource {
     let is_named = variable("OTEL_SERVICE_NAME").is_some()
         || variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|text| text.contains("service.name="));
@@ -77,12 +78,12 @@ fn resource() -> Resource {
     if is_named { resource.build() } else { resource.with_service_name("keyward").build() }
 }
 
-/// An empty variable is none, as the standard has it.
+/// Returns a variable. The standard treats an empty variable as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A request that comes in, as a part of whatever its `traceparent` says.
+/// Begins the span of a request, as a child of the span in its `traceparent`.
 pub fn begin(method: &str, route: &str, headers: &impl Extractor) -> Span {
     let span = info_span!(
         target: TARGET,
@@ -98,13 +99,13 @@ pub fn begin(method: &str, route: &str, headers: &impl Extractor) -> Span {
         keyward.outcome = Empty,
     );
     if !span.is_disabled() {
-        // It fails only for a span that was begun already.
+        // It fails only for a span that has already begun.
         let _ = span.set_parent(TraceContextPropagator::new().extract(headers));
     }
     span
 }
 
-/// The request has been answered with this status.
+/// Ends the span of a request with the status of its response.
 pub fn end(span: &Span, status: u16) {
     span.record("http.response.status_code", status);
     if status >= 500 {
@@ -112,9 +113,9 @@ pub fn end(span: &Span, status: u16) {
     }
 }
 
-/// A step of a request that waits for another server.
+/// Wraps a step of a request that waits for another server in a span.
 pub fn step<F: Future>(name: &'static str, step: F) -> Instrumented<F> {
-    // What is done for no request is no trace of its own.
+    // A step outside of a request does not begin a trace.
     let span = match Span::current().is_none() {
         true => Span::none(),
         false => info_span!(target: TARGET, "step", otel.name = name, otel.kind = "client"),
@@ -122,17 +123,17 @@ pub fn step<F: Future>(name: &'static str, step: F) -> Instrumented<F> {
     step.instrument(span)
 }
 
-/// How the request is called.
+/// Records the ID of the request.
 pub fn request_id(id: &RequestId) {
     Span::current().record("keyward.request.id", tracing::field::display(id));
 }
 
-/// Whose request it is.
+/// Records the workspace of the request.
 pub fn workspace(id: &WorkspaceId) {
     Span::current().record("keyward.workspace.id", id.as_str());
 }
 
-/// What came of it: the code of a verification, or the name of an error.
+/// Records the outcome: the code of a verification, or the name of an error.
 pub fn outcome(outcome: &'static str) {
     Span::current().record("keyward.outcome", outcome);
 }

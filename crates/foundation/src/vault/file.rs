@@ -1,7 +1,7 @@
-//! The master key of an embedded server, where none is configured: a file in its data directory.
+//! Stores the master key of an embedded server, if none is configured, in a file in its data directory.
 //!
-//! A rotation writes the new key beside the old one, seals everything with it, and puts it in the old one's
-//! place. Wherever it is interrupted, both files together open everything.
+//! A rotation writes the new key to a second file, reseals everything with it, and renames the file over the old one.
+//! If it is interrupted at any point, both files together open everything.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -18,9 +18,10 @@ fn next_file(data_dir: &Path) -> PathBuf {
     data_dir.join("master.key.next")
 }
 
-/// The keys in the files; `None`: there is none.
+/// Reads the keys in the files. Returns `None` if there are none.
 pub fn read(data_dir: &Path) -> Result<Option<MasterKeys>, String> {
-    // The next one first: it takes the other's place, and whatever is sealed from now on must outlive that.
+    // The next key first: it replaces the other one, and whatever is sealed from now on must remain readable after
+    // that.
     let next = read_file(&next_file(data_dir))?;
     let current = read_file(&file(data_dir))?;
     Ok(match (next, current) {
@@ -30,14 +31,15 @@ pub fn read(data_dir: &Path) -> Result<Option<MasterKeys>, String> {
     })
 }
 
-/// Makes the file, which only its owner can read.
+/// Creates the file, readable only by its owner.
 pub fn make(data_dir: &Path) -> Result<MasterKeys, String> {
     let current = MasterKey::random();
     write_file(&file(data_dir), &current)?;
     Ok(MasterKeys { current, previous: None })
 }
 
-/// The keys of a rotation: the next one, which is made where an interrupted one has not, and the one to replace.
+/// Begins a rotation. Returns the next key, which is created unless an interrupted rotation did, and the key to
+/// replace.
 pub fn begin_rotation(data_dir: &Path) -> Result<MasterKeys, String> {
     let previous = read_file(&file(data_dir))?;
     let next = next_file(data_dir);
@@ -52,24 +54,24 @@ pub fn begin_rotation(data_dir: &Path) -> Result<MasterKeys, String> {
     Ok(MasterKeys { current, previous })
 }
 
-/// Puts the next key in the place of the old one, of which nothing is left to open.
+/// Replaces the old key with the next one, when nothing sealed with the old one is left.
 pub fn end_rotation(data_dir: &Path) -> Result<(), String> {
     let (next, file) = (next_file(data_dir), file(data_dir));
     let rename = || fs::rename(&next, &file).and_then(|()| keep_name(&file));
-    rename().map_err(|e| format!("cannot rename {}: {e}", next.display()))
+    rename().map_err(|e| format!("failed to rename {}: {e}", next.display()))
 }
 
 fn read_file(path: &Path) -> Result<Option<MasterKey>, String> {
     match fs::read_to_string(path) {
-        Ok(text) => MasterKey::parse(&text)
-            .map(Some)
-            .map_err(|fault| format!("{} holds no master key, which {fault}", path.display())),
+        Ok(text) => MasterKey::parse(&text).map(Some).map_err(|error| {
+            format!("{} does not contain a master key, which {error}", path.display())
+        }),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(format!("cannot read {}: {e}", path.display())),
+        Err(e) => Err(format!("failed to read {}: {e}", path.display())),
     }
 }
 
-/// The file is there with all that is in it, or not at all; one that is there stays.
+/// Writes the file completely or not at all. An existing file is not overwritten.
 fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
     let write = || {
@@ -82,10 +84,10 @@ fn write_file(path: &Path, key: &MasterKey) -> Result<(), String> {
     };
     let written = write();
     let _ = fs::remove_file(&draft);
-    written.map_err(|e| format!("cannot write {}: {e}", path.display()))
+    written.map_err(|e| format!("failed to write {}: {e}", path.display()))
 }
 
-/// A file's name is in its directory, which is a file of its own to the disk.
+/// Syncs the directory of a file to disk, because the file's name is stored there.
 fn keep_name(path: &Path) -> std::io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => File::open(directory)?.sync_all(),

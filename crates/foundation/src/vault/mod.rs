@@ -1,8 +1,8 @@
-//! Sealing: what only the holder of the master key can read.
+//! Seals secrets so that only the holder of the master key can read them.
 //!
-//! Envelope encryption. Each workspace has a data key, which is kept sealed with the master key; the data key
-//! seals the workspace's recoverable keys. What is sealed says what it is of, so that it opens in its own place
-//! only. AES-256-GCM, whose nonces are random: that is sound for four thousand million seals with one data key.
+//! It uses envelope encryption. Each workspace has a data key, which is stored sealed with the master key; the data key
+//! seals the workspace's recoverable keys. A sealed value is bound to what it belongs to, so that it opens only there.
+//! The cipher is AES-256-GCM with random nonces, which is sound for four billion seals with one data key.
 
 pub mod file;
 
@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use crate::id::{DataKeyId, KeyId, WorkspaceId};
 use crate::secret::{Plaintext, hex};
 
-/// The bytes of a master key.
+/// The number of bytes in a master key.
 pub const KEY_BYTES: usize = 32;
 
-/// A key that seals.
+/// A cipher with its key.
 pub struct Sealer(LessSafeKey);
 
 impl Sealer {
@@ -27,36 +27,37 @@ impl Sealer {
         Self(LessSafeKey::new(key))
     }
 
-    /// In base64, the nonce first. `of` says what it is of, and is needed to open it.
-    pub fn seal(&self, secret: &[u8], of: &str) -> String {
+    /// Seals a secret. Returns base64, the nonce first. `context` identifies what the secret belongs to, and is needed
+    /// to open it.
+    pub fn seal(&self, secret: &[u8], context: &str) -> String {
         let nonce = random::<NONCE_LEN>();
         let mut sealed = secret.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
-        let done = self.0.seal_in_place_append_tag(unique, Aad::from(of), &mut sealed);
-        done.expect("a secret is far shorter than the cipher's bound");
+        let done = self.0.seal_in_place_append_tag(unique, Aad::from(context), &mut sealed);
+        done.expect("a secret is far shorter than the cipher's limit");
         STANDARD.encode([&nonce[..], &sealed].concat())
     }
 
-    /// `None`: it was sealed with another key, or as something else, or has been changed.
-    pub fn open(&self, sealed: &str, of: &str) -> Option<Vec<u8>> {
+    /// Opens a sealed secret. Returns `None` if it was sealed with another key or context, or was changed.
+    pub fn open(&self, sealed: &str, context: &str) -> Option<Vec<u8>> {
         let mut bytes = STANDARD.decode(sealed).ok()?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        self.0.open_in_place(nonce, Aad::from(of), sealed).ok().map(|secret| secret.to_vec())
+        self.0.open_in_place(nonce, Aad::from(context), sealed).ok().map(|secret| secret.to_vec())
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "secrets are made here")]
+#[expect(clippy::disallowed_methods, reason = "one of the places that generate secrets")]
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
     bytes
 }
 
-/// What seals the data keys. Whoever has it and the database can read every recoverable key.
+/// A master key, which seals the data keys. With it and the database, every recoverable key can be read.
 #[derive(Clone)]
 pub struct MasterKey {
-    /// Tells it from others, and tells nothing of it.
+    /// Identifies the key without revealing anything about it.
     pub id: String,
     bytes: [u8; KEY_BYTES],
 }
@@ -72,7 +73,7 @@ impl MasterKey {
         Self::new(random())
     }
 
-    /// From base64 or hex. The error says what is due.
+    /// Parses base64 or hex. The error describes the expected format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let bytes = match text.len() {
@@ -81,11 +82,11 @@ impl MasterKey {
         };
         let key = bytes.and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
         key.map(Self::new).ok_or_else(|| {
-            format!("must be {KEY_BYTES} bytes in base64 (44 characters) or hex (64), such as `openssl rand -base64 32` prints")
+            format!("must be {KEY_BYTES} bytes in base64 (44 characters) or hex (64), such as the output of `openssl rand -base64 32`")
         })
     }
 
-    /// As [`MasterKey::parse`] reads it.
+    /// Returns the key in the format that [`MasterKey::parse`] reads.
     pub fn expose(&self) -> String {
         STANDARD.encode(self.bytes)
     }
@@ -97,32 +98,32 @@ impl std::fmt::Debug for MasterKey {
     }
 }
 
-/// The master keys of a server: one seals, all open.
+/// The master keys of a server: the current one seals, all open.
 #[derive(Debug, Clone)]
 pub struct MasterKeys {
     pub current: MasterKey,
-    /// The one before, while data keys that it sealed are still there.
+    /// The previous key, while data keys that it sealed still exist.
     pub previous: Option<MasterKey>,
 }
 
 impl MasterKeys {
-    /// The key of this id.
+    /// Returns the key with this ID.
     pub fn of(&self, id: &str) -> Option<&MasterKey> {
         std::iter::once(&self.current).chain(&self.previous).find(|key| key.id == id)
     }
 }
 
-/// A data key as it is kept.
+/// A data key as it is stored.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct SealedDataKey {
     pub id: DataKeyId,
     pub workspace_id: WorkspaceId,
-    /// The master key that sealed it.
+    /// The ID of the master key that sealed it.
     pub master_id: String,
     pub sealed: String,
 }
 
-/// What seals the recoverable keys of a workspace.
+/// A data key, which seals the recoverable keys of a workspace.
 pub struct DataKey {
     pub id: DataKeyId,
     workspace_id: WorkspaceId,
@@ -130,16 +131,16 @@ pub struct DataKey {
 }
 
 impl DataKey {
-    /// A new one, to be used once it is kept.
+    /// Creates a data key. It must be stored before it is used.
     pub fn random(master: &MasterKey, workspace: &WorkspaceId) -> SealedDataKey {
         let id = DataKeyId::random();
         sealed(master, &random::<KEY_BYTES>(), id, workspace)
     }
 
-    /// `None`: none of the master keys opens it.
-    pub fn open(masters: &MasterKeys, kept: &SealedDataKey) -> Option<Self> {
-        let bytes = opened(masters, kept)?;
-        let (id, workspace_id) = (kept.id.clone(), kept.workspace_id.clone());
+    /// Opens a data key. Returns `None` if none of the master keys opens it.
+    pub fn open(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<Self> {
+        let bytes = opened(master_keys, stored)?;
+        let (id, workspace_id) = (stored.id.clone(), stored.workspace_id.clone());
         Some(Self { id, workspace_id, sealer: Sealer::new(bytes) })
     }
 
@@ -147,7 +148,7 @@ impl DataKey {
         self.sealer.seal(secret.expose().as_bytes(), &self.of(key))
     }
 
-    /// `None`: it was sealed as another key, or has been changed.
+    /// Unseals a key. Returns `None` if it was sealed as another key, or was changed.
     pub fn unseal(&self, key: &KeyId, sealed: &str) -> Option<Plaintext> {
         let secret = self.sealer.open(sealed, &self.of(key))?;
         String::from_utf8(secret).ok().map(Plaintext::from)
@@ -158,15 +159,15 @@ impl DataKey {
     }
 }
 
-/// The same data key, sealed with the current master key. `None`: no master key opens it.
-pub fn resealed(masters: &MasterKeys, kept: &SealedDataKey) -> Option<SealedDataKey> {
-    let bytes = opened(masters, kept)?;
-    Some(sealed(&masters.current, &bytes, kept.id.clone(), &kept.workspace_id))
+/// Seals the same data key with the current master key. Returns `None` if no master key opens it.
+pub fn resealed(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<SealedDataKey> {
+    let bytes = opened(master_keys, stored)?;
+    Some(sealed(&master_keys.current, &bytes, stored.id.clone(), &stored.workspace_id))
 }
 
-fn opened(masters: &MasterKeys, kept: &SealedDataKey) -> Option<[u8; KEY_BYTES]> {
-    let sealer = Sealer::new(masters.of(&kept.master_id)?.bytes);
-    sealer.open(&kept.sealed, &of(&kept.id, &kept.workspace_id))?.try_into().ok()
+fn opened(master_keys: &MasterKeys, stored: &SealedDataKey) -> Option<[u8; KEY_BYTES]> {
+    let sealer = Sealer::new(master_keys.of(&stored.master_id)?.bytes);
+    sealer.open(&stored.sealed, &of(&stored.id, &stored.workspace_id))?.try_into().ok()
 }
 
 fn sealed(
@@ -192,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_in_its_own_place_only() {
-        let masters = masters(&MasterKey::random(), None);
+    fn sealed_key_opens_only_in_its_own_context() {
+        let master_keys = masters(&MasterKey::random(), None);
         let (ours, theirs) = (WorkspaceId::from("ws_a"), WorkspaceId::from("ws_b"));
-        let kept = DataKey::random(&masters.current, &ours);
-        let data_key = DataKey::open(&masters, &kept).expect("it opens");
+        let stored = DataKey::random(&master_keys.current, &ours);
+        let data_key = DataKey::open(&master_keys, &stored).expect("the data key opens");
         let (key, other) = (KeyId::from("key_a"), KeyId::from("key_b"));
         let secret = Plaintext::from("prod_secret".to_owned());
 
@@ -205,13 +206,13 @@ mod tests {
         let shown = |found: Option<Plaintext>| found.map(|secret| secret.expose().to_owned());
         assert_eq!(shown(data_key.unseal(&key, &sealed)).as_deref(), Some("prod_secret"));
         assert_eq!(shown(data_key.unseal(&other, &sealed)), None);
-        assert_ne!(sealed, data_key.seal(&key, &secret), "the nonce is another one each time");
-        let moved = SealedDataKey { workspace_id: theirs, ..kept };
-        assert!(DataKey::open(&masters, &moved).is_none());
+        assert_ne!(sealed, data_key.seal(&key, &secret), "the nonce differs each time");
+        let moved = SealedDataKey { workspace_id: theirs, ..stored };
+        assert!(DataKey::open(&master_keys, &moved).is_none());
     }
 
     #[test]
-    fn what_has_been_changed_does_not_open() {
+    fn open_returns_none_when_sealed_value_was_changed() {
         let sealer = Sealer::new([7; KEY_BYTES]);
         let sealed = STANDARD.decode(sealer.seal(b"secret", "a")).expect("base64");
         for at in 0..sealed.len() {
@@ -225,30 +226,30 @@ mod tests {
     }
 
     #[test]
-    fn a_resealed_data_key_opens_what_it_sealed_before() {
+    fn resealed_data_key_opens_earlier_secrets() {
         let (old, new) = (MasterKey::random(), MasterKey::random());
         let workspace = WorkspaceId::from("ws_a");
-        let kept = DataKey::random(&old, &workspace);
+        let stored = DataKey::random(&old, &workspace);
         let key = KeyId::from("key_a");
-        let before = DataKey::open(&masters(&old, None), &kept).expect("it opens");
+        let before = DataKey::open(&masters(&old, None), &stored).expect("the data key opens");
         let sealed = before.seal(&key, &Plaintext::from("secret".to_owned()));
 
-        let resealed = resealed(&masters(&new, Some(&old)), &kept).expect("both are known");
+        let resealed = resealed(&masters(&new, Some(&old)), &stored).expect("both are known");
 
-        assert!(DataKey::open(&masters(&new, None), &kept).is_none());
-        let after = DataKey::open(&masters(&new, None), &resealed).expect("it opens");
+        assert!(DataKey::open(&masters(&new, None), &stored).is_none());
+        let after = DataKey::open(&masters(&new, None), &resealed).expect("the data key opens");
         assert!(after.unseal(&key, &sealed).is_some_and(|secret| secret.expose() == "secret"));
     }
 
     #[test]
-    fn a_master_key_is_read_from_base64_and_from_hex() {
+    fn master_key_is_parsed_from_base64_and_hex() {
         let bytes = [0xa5; KEY_BYTES];
         let both = [STANDARD.encode(bytes), "a5".repeat(KEY_BYTES), "A5".repeat(KEY_BYTES)];
         let ids = both.map(|text| MasterKey::parse(&text).expect("a key").id);
 
         assert_eq!(ids, [ids[0].clone(), ids[0].clone(), ids[0].clone()]);
         for wrong in ["", "short", &"g5".repeat(32), &STANDARD.encode([1; 31]), &"ü".repeat(32)] {
-            assert!(MasterKey::parse(wrong).is_err_and(|fault| fault.contains("32 bytes")));
+            assert!(MasterKey::parse(wrong).is_err_and(|error| error.contains("32 bytes")));
         }
         assert!(!format!("{:?}", MasterKey::new(bytes)).contains("a5a5"));
     }
