@@ -1,4 +1,4 @@
-//! The functions that sum rows up, of a group or of a window.
+//! Translates aggregates and window functions.
 
 mod clickhouse;
 mod lists;
@@ -32,10 +32,10 @@ pub const NAMES: &[&str] = &[
     "dense_rank",
 ];
 
-/// The engine's aggregates, and what is made of them.
+/// The aggregates of an engine, and the expression that is built from them.
 struct Sum {
     parts: Vec<Fragment>,
-    /// Of the aggregates with their FILTER and OVER, which are `{0}` and `{1}`.
+    /// A template for the aggregates with their FILTER and OVER, which are `{0}` and `{1}`.
     finish: &'static str,
     ty: Type,
 }
@@ -54,15 +54,15 @@ impl Translator<'_> {
         call: &Call<'q>,
     ) -> Result<Typed> {
         let is_window = call.over.is_some();
-        let may_be = match is_window {
+        let is_allowed = match is_window {
             true => scope.place.may_look_around() && !scope.in_window,
             false => scope.place.may_aggregate(),
         };
-        if !may_be {
-            return invalid(format!("{name} cannot stand in {}", scope.place.words()));
+        if !is_allowed {
+            return invalid(format!("{name} is not allowed in {}", scope.place.words()));
         }
         if scope.in_aggregate {
-            return invalid(format!("{name} cannot stand inside another aggregate"));
+            return invalid(format!("{name} is not allowed inside another aggregate"));
         }
         if !call.parameters.is_empty() && name != "quantile" {
             return unsupported(&format!("a parameter of {name}"));
@@ -74,7 +74,7 @@ impl Translator<'_> {
         *inside = false;
         let (given, filter, over) = parts?;
         if !is_window && given.iter().chain(&filter).any(|part| part.windows) {
-            return invalid(format!("a window function cannot stand inside {name}"));
+            return invalid(format!("a window function is not allowed inside {name}"));
         }
 
         let mut typed = match name {
@@ -82,11 +82,11 @@ impl Translator<'_> {
             name => self.summed(name, call, &given, filter.as_ref(), over.as_ref())?,
         };
         let parts: Vec<_> = given.iter().chain(&filter).chain(&over).collect();
-        let of = Typed::of(Fragment::default(), Type::Null, &parts);
+        let combined = Typed::of(Fragment::default(), Type::Null, &parts);
         if is_window {
             typed.windows = true;
-            typed.aggregates = of.aggregates;
-            typed.loose = of.loose;
+            typed.aggregates = combined.aggregates;
+            typed.loose = combined.loose;
         } else {
             typed.aggregates = true;
             typed.loose = None;
@@ -94,7 +94,7 @@ impl Translator<'_> {
         Ok(typed)
     }
 
-    /// The arguments, what filters rows, and OVER. Of the functions that end in `If` the last argument filters.
+    /// Returns the arguments, the filter and OVER. The last argument of a function that ends in `If` is the filter.
     fn parts<'q>(
         &mut self,
         scope: &mut Scope<'q>,
@@ -106,14 +106,14 @@ impl Translator<'_> {
             match argument {
                 Given::Expr(expr) => given.push(self.expr(scope, expr)?),
                 Given::Star if name == "count" && call.given.len() == 1 && !call.is_distinct => {}
-                Given::Star => return invalid(format!("* is no argument of {name}")),
+                Given::Star => return invalid(format!("* is not an argument of {name}")),
             }
         }
         let filter = match name.ends_with("If") {
             false => None,
             true => match given.pop() {
                 Some(condition) => Some(condition.truth()?),
-                None => return invalid(format!("{name} takes a condition")),
+                None => return invalid(format!("{name} requires a condition")),
             },
         };
         let over = match call.over {
@@ -136,7 +136,7 @@ impl Translator<'_> {
             return unsupported("DISTINCT in a window");
         }
         if ["row_number", "rank", "dense_rank"].contains(&name) && over.is_none() {
-            return invalid(format!("{name} is called with OVER"));
+            return invalid(format!("{name} requires OVER"));
         }
         let Sum { mut parts, finish, ty } = match self.engine {
             SqlDialect::ClickHouse => clickhouse::sum(name, is_distinct, given, filter)?,
@@ -158,7 +158,8 @@ impl Translator<'_> {
         Ok(Typed::of(sql, ty, &[]))
     }
 
-    /// The value that a share of the rows does not exceed, between two neighbours if it falls there.
+    /// Translates `quantile`: the value that a fraction of the rows does not exceed, interpolated between two
+    /// neighbors.
     fn quantile(
         &mut self,
         call: &Call<'_>,
@@ -184,8 +185,8 @@ impl Translator<'_> {
         if self.engine == SqlDialect::ClickHouse {
             return Ok(Typed::of(clickhouse::quantile(level, &value), Type::Float, &[]));
         }
-        let is_there = Fragment::fill("({0} IS NOT NULL)", &[&value]);
-        let conditions: Vec<_> = [&is_there].into_iter().chain(filter.map(|f| &f.sql)).collect();
+        let is_not_null = Fragment::fill("({0} IS NOT NULL)", &[&value]);
+        let conditions: Vec<_> = [&is_not_null].into_iter().chain(filter.map(|f| &f.sql)).collect();
         let filter = filtered(&conditions);
         let level = Fragment::float(level);
         if self.engine == SqlDialect::Postgres {
@@ -195,20 +196,20 @@ impl Translator<'_> {
         }
         let sorted = Fragment::fill("json_group_array({0} ORDER BY {0}){1}", &[&value, &filter]);
         let count = Fragment::fill("count(*){0}", &[&filter]);
-        let place = Fragment::fill("({0} * ({1} - 1))", &[&level, &count]);
-        let below = Fragment::fill("CAST({0} AS INTEGER)", &[&place]);
+        let position = Fragment::fill("({0} * ({1} - 1))", &[&level, &count]);
+        let below = Fragment::fill("CAST({0} AS INTEGER)", &[&position]);
         let above = Fragment::fill("min({0} + 1, {1} - 1)", &[&below, &count]);
-        let at = |place: &Fragment| {
-            Fragment::fill("json_extract({0}, '$[' || ({1}) || ']')", &[&sorted, place])
+        let at = |position: &Fragment| {
+            Fragment::fill("json_extract({0}, '$[' || ({1}) || ']')", &[&sorted, position])
         };
         let sql = Fragment::fill(
             "CASE WHEN {0} > 0 THEN {1} + ({2} - {1}) * ({3} - {4}) END",
-            &[&count, &at(&below), &at(&above), &place, &below],
+            &[&count, &at(&below), &at(&above), &position, &below],
         );
         Ok(Typed::of(sql, Type::Float, &[]))
     }
 
-    /// ` OVER (…)`.
+    /// Returns ` OVER (…)`.
     fn window<'q>(&mut self, scope: &mut Scope<'q>, window: &'q WindowSpec) -> Result<Typed> {
         let WindowSpec { window_name: None, partition_by, order_by, window_frame } = window else {
             return unsupported("a window with a name");
@@ -251,7 +252,7 @@ impl Translator<'_> {
                 Some(rows @ 0..) if units == " ROWS BETWEEN " => {
                     Ok(Fragment::fill(counted, &[&Fragment::digits(&[rows])]))
                 }
-                _ => invalid("a window counts rows: ROWS BETWEEN 2 PRECEDING AND CURRENT ROW"),
+                _ => invalid("a window must count rows: ROWS BETWEEN 2 PRECEDING AND CURRENT ROW"),
             }
         };
         let start = bound(start_bound)?;
@@ -260,7 +261,7 @@ impl Translator<'_> {
     }
 }
 
-/// Without OVER, of the rows for which the filter holds; of Postgres or SQLite.
+/// Returns an aggregate of the rows for which the filter holds, without OVER, for Postgres or SQLite.
 fn sum(
     engine: SqlDialect,
     name: &str,
@@ -268,7 +269,7 @@ fn sum(
     given: &[Typed],
     filter: Option<&Typed>,
 ) -> Result<Sum> {
-    let mut is_there = None;
+    let mut list_condition = None;
     let mut sum = match (name, given) {
         ("row_number" | "rank" | "dense_rank", []) if filter.is_none() => {
             Sum::new(numbering(name), "{0}", Type::Int)
@@ -284,12 +285,13 @@ fn sum(
         ("any", [value]) => whichever(engine, value),
         ("groupArray" | "groupUniqArray", [value]) => {
             let is_distinct = is_distinct || name == "groupUniqArray";
-            is_there = Some(lists::is_listed(engine, is_distinct, value));
+            list_condition = Some(lists::is_listed(engine, is_distinct, value));
             lists::list(engine, is_distinct, value)
         }
-        (name, _) => return invalid(format!("{name} is called with other arguments")),
+        (name, _) => return invalid(format!("{name} does not accept these arguments")),
     };
-    let conditions: Vec<_> = is_there.iter().chain(filter.map(|filter| &filter.sql)).collect();
+    let conditions: Vec<_> =
+        list_condition.iter().chain(filter.map(|filter| &filter.sql)).collect();
     let filter = filtered(&conditions);
     for part in &mut sum.parts {
         part.append(&filter);
@@ -323,7 +325,7 @@ fn distinct_count(engine: SqlDialect, given: &[Typed]) -> Sum {
     Sum::new(Fragment::fill(template, &[&values]), "{0}", Type::Int)
 }
 
-/// The sum of nothing is 0, as in ClickHouse, and the mean of nothing is NULL.
+/// Returns a sum, which is 0 for no rows as in ClickHouse, or a mean, which is NULL for no rows.
 fn total(engine: SqlDialect, is_mean: bool, is_distinct: bool, value: &Typed) -> Result<Sum> {
     let value = value.clone().number(if is_mean { "avg" } else { "sum" })?;
     if engine == SqlDialect::Sqlite && !is_mean && value.ty != Type::Float {
@@ -340,7 +342,7 @@ fn total(engine: SqlDialect, is_mean: bool, is_distinct: bool, value: &Typed) ->
         (false, Type::Float) => ("COALESCE({0}, 0)", Type::Float),
         (false, _) => ("COALESCE({0}, 0)", Type::Int),
     };
-    // A list may have given SQLite a whole number for a float, of which its sum could fail.
+    // A list may have given SQLite a whole number for a float, and its sum could fail.
     let sql = match (engine, &value.ty) {
         (SqlDialect::Sqlite, Type::Float) => {
             Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&value.sql])
@@ -350,8 +352,8 @@ fn total(engine: SqlDialect, is_mean: bool, is_distinct: bool, value: &Typed) ->
     Ok(Sum::new(Fragment::fill(template, &[&sql]), finish, ty))
 }
 
-/// A sum of whole numbers in SQLite, whose own fails where it is too large: from the sums of both halves of each
-/// number. One of different numbers is exact up to 2^53.
+/// Returns a sum of whole numbers for SQLite, whose own fails if it is too large: it combines the sums of both halves
+/// of each number. A DISTINCT sum is exact up to 2^53.
 fn whole_total(is_distinct: bool, value: &Fragment) -> Sum {
     if is_distinct {
         return Sum::new(Fragment::fill("total(DISTINCT {0})", &[value]), "{0}", Type::Int);
@@ -379,7 +381,7 @@ fn extreme(is_least: bool, value: &Typed) -> Result<Sum> {
 
 fn whichever(engine: SqlDialect, value: &Typed) -> Sum {
     let (template, finish) = match (engine, &value.ty) {
-        // It has no order for lists themselves.
+        // Postgres has no order for lists themselves.
         (SqlDialect::Postgres, Type::Array(_)) => ("min(CAST({0} AS TEXT))", "CAST({0} AS JSONB)"),
         (SqlDialect::Postgres, Type::Bool | Type::Flag) => ("bool_or({0})", "{0}"),
         (SqlDialect::Postgres | SqlDialect::Sqlite | SqlDialect::ClickHouse, _) => {

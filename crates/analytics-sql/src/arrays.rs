@@ -1,4 +1,4 @@
-//! Lists, which are JSON in Postgres and SQLite.
+//! Translates lists, which are JSON in Postgres and SQLite.
 
 use foundation::error::Result;
 use sqlparser::ast::{Expr, LambdaFunction, LambdaFunctionParameter, OneOrManyWithParens};
@@ -10,15 +10,15 @@ use super::translate::Translator;
 use super::types::{SqlDialect, Type, Typed};
 use super::{invalid, unsupported};
 
-/// `[…, …]`.
+/// Translates `[…, …]`.
 pub fn of(engine: SqlDialect, items: Vec<Typed>) -> Result<Typed> {
     let mut ty = Type::Null;
     for item in &items {
         match ty.join(&item.ty) {
-            // Of lists of lists a short query could make one without bound.
+            // With lists of lists, a short query could build one without bound.
             Some(Type::Array(_)) => return unsupported("a list of lists"),
             Some(joined) if !matches!(joined, Type::Interval(_)) => ty = joined,
-            _ => return invalid(format!("a list of {ty} and {}", item.ty)),
+            _ => return invalid(format!("a list cannot contain {ty} and {}", item.ty)),
         }
     }
     let items = items.into_iter().map(|item| item.widened(&ty)).collect::<Result<Vec<_>>>()?;
@@ -29,7 +29,7 @@ pub fn of(engine: SqlDialect, items: Vec<Typed>) -> Result<Typed> {
     Ok(Typed::of(sql, Type::array(ty), &items.iter().collect::<Vec<_>>()))
 }
 
-/// A value as it goes into a list: to SQLite a list within a list is a text if it is not told.
+/// Returns a value as an element of a list. SQLite treats a list within a list as text unless it is declared as JSON.
 pub fn json(engine: SqlDialect, value: &Typed) -> Fragment {
     match (engine, &value.ty) {
         (SqlDialect::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value.sql]),
@@ -40,11 +40,11 @@ pub fn json(engine: SqlDialect, value: &Typed) -> Fragment {
 fn element(array: &Typed) -> Result<&Type> {
     match &array.ty {
         Type::Array(element) => Ok(element),
-        other => invalid(format!("an Array is needed here, not {other}")),
+        other => invalid(format!("an Array is required here, not {other}")),
     }
 }
 
-/// A value that came out of a list, from the column `value` of `name`; in ClickHouse it has the name itself.
+/// Returns an element of a list, from the column `value` of `name`. In ClickHouse the element is named `name`.
 fn taken(engine: SqlDialect, ty: &Type, name: &Fragment) -> Fragment {
     match engine {
         SqlDialect::Sqlite => return Fragment::fill("{0}.value", &[name]),
@@ -64,12 +64,12 @@ fn taken(engine: SqlDialect, ty: &Type, name: &Fragment) -> Fragment {
     Fragment::fill(template, &[name, &whole])
 }
 
-/// Whether a list holds a value.
+/// Translates `has`: whether a list contains a value.
 pub fn has(args: &Args<'_>) -> Result<Typed> {
     let (list, value) = (&args.given[0], &args.given[1]);
-    let of = element(list)?;
-    if of.join(&value.ty).is_none() || matches!(of, Type::Array(_)) {
-        return invalid(format!("has does not look for {} in {}", value.ty, list.ty));
+    let element_type = element(list)?;
+    if element_type.join(&value.ty).is_none() || matches!(element_type, Type::Array(_)) {
+        return invalid(format!("has cannot search for {} in {}", value.ty, list.ty));
     }
     refuse_sums(args.name, &[list, value])?;
     let template = args.engine.pick([
@@ -80,12 +80,15 @@ pub fn has(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::fill(template, Type::Flag, &[list, value]))
 }
 
-/// Whether a list holds any of another one, or all.
+/// Translates `hasAny` and `hasAll`: whether a list contains any or all of the elements of another.
 pub fn overlap(args: &Args<'_>, is_all: bool) -> Result<Typed> {
-    let (list, wanted) = (&args.given[0], &args.given[1]);
-    let (of, other) = (element(list)?, element(wanted)?);
-    if of.join(other).is_none() || matches!(of, Type::Array(_)) || matches!(other, Type::Array(_)) {
-        return invalid(format!("{} does not compare {} with {}", args.name, list.ty, wanted.ty));
+    let (list, other_list) = (&args.given[0], &args.given[1]);
+    let (element_type, other) = (element(list)?, element(other_list)?);
+    if element_type.join(other).is_none()
+        || matches!(element_type, Type::Array(_))
+        || matches!(other, Type::Array(_))
+    {
+        return invalid(format!("{} cannot compare {} with {}", args.name, list.ty, other_list.ty));
     }
     let template = match (args.engine, is_all) {
         (SqlDialect::Postgres, true) => "({0} @> {1})",
@@ -101,19 +104,21 @@ pub fn overlap(args: &Args<'_>, is_all: bool) -> Result<Typed> {
             "EXISTS (SELECT 1 FROM json_each({1}) AS wanted WHERE wanted.value IN (SELECT value FROM json_each({0})))"
         }
     };
-    refuse_sums(args.name, &[list, wanted])?;
-    Ok(Typed::fill(template, Type::Flag, &[list, wanted]))
+    refuse_sums(args.name, &[list, other_list])?;
+    Ok(Typed::fill(template, Type::Flag, &[list, other_list]))
 }
 
-/// In a query of their own, sums would be taken over its rows.
+/// Rejects aggregates: in a subquery they would be computed over its rows.
 fn refuse_sums(name: &str, values: &[&Typed]) -> Result<()> {
     match values.iter().any(|value| value.aggregates || value.windows) {
         false => Ok(()),
-        true => invalid(format!("{name} takes no aggregate: sum up in a query within FROM")),
+        true => {
+            invalid(format!("{name} does not accept an aggregate; aggregate in a subquery in FROM"))
+        }
     }
 }
 
-/// What [`Translator::array_join`] has collected, after FROM.
+/// Returns the SQL after FROM for the lists that [`Translator::translate_array_join`] has collected.
 pub fn unnest(engine: SqlDialect, unnested: &[(Fragment, usize)]) -> Fragment {
     let mut sql = Fragment::default();
     for (list, number) in unnested {
@@ -128,13 +133,14 @@ pub fn unnest(engine: SqlDialect, unnested: &[(Fragment, usize)]) -> Fragment {
 }
 
 impl Translator<'_> {
-    /// A row for each element of a list. The same list is taken apart once, however often that is written.
+    /// Translates `arrayJoin`: a row for each element of a list. The same list is expanded once, however often it
+    /// occurs.
     pub fn array_join<'q>(&mut self, scope: &mut Scope<'q>, list: &'q Expr) -> Result<Typed> {
         let list = self.expr(scope, list)?;
-        let of = element(&list)?.clone();
+        let element_type = element(&list)?.clone();
         refuse_sums("arrayJoin", &[&list])?;
         if !scope.parameters.is_empty() {
-            return invalid("arrayJoin cannot stand in a lambda");
+            return invalid("arrayJoin is not allowed in a lambda");
         }
         let known = scope.unnested.iter().find(|(known, _)| *known == list.sql);
         let number = match known {
@@ -146,16 +152,16 @@ impl Translator<'_> {
             }
         };
         let sql = match self.engine {
-            // It takes the same list apart once by itself.
+            // ClickHouse itself expands the same list once.
             SqlDialect::ClickHouse => Fragment::fill("arrayJoin({0})", &[&list.sql]),
             engine @ (SqlDialect::Postgres | SqlDialect::Sqlite) => {
-                taken(engine, &of, &Fragment::name('e', number))
+                taken(engine, &element_type, &Fragment::name('e', number))
             }
         };
-        Ok(Typed::of(sql, of, &[&list]))
+        Ok(Typed::of(sql, element_type, &[&list]))
     }
 
-    /// The elements of a list for which a lambda holds.
+    /// Translates `arrayFilter`: the elements of a list for which a lambda holds.
     pub fn array_filter<'q>(
         &mut self,
         scope: &mut Scope<'q>,
@@ -176,12 +182,12 @@ impl Translator<'_> {
             return unsupported("a type in a lambda");
         };
         let list = self.expr(scope, list)?;
-        let of = element(&list)?.clone();
-        if matches!(of, Type::Array(_)) {
+        let element_type = element(&list)?.clone();
+        if matches!(element_type, Type::Array(_)) {
             return unsupported("arrayFilter of lists of lists");
         }
-        let own = self.name('e');
-        let value = Typed::of(taken(self.engine, &of, &own), of, &[]);
+        let element_name = self.name('e');
+        let value = Typed::of(taken(self.engine, &element_type, &element_name), element_type, &[]);
         scope.parameters.push((&name.value, value));
         let holds = self.expr(scope, body);
         scope.parameters.pop();
@@ -192,7 +198,7 @@ impl Translator<'_> {
             "(SELECT json_group_array({1}.value ORDER BY {1}.key) FROM json_each({0}) AS {1} WHERE {2})",
             "arrayFilter({1} -> ifNull({2}, 0), {0})",
         ]);
-        let sql = Fragment::fill(template, &[&list.sql, &own, &holds.sql]);
+        let sql = Fragment::fill(template, &[&list.sql, &element_name, &holds.sql]);
         Ok(Typed::of(sql, list.ty.clone(), &[&list, &holds]))
     }
 }

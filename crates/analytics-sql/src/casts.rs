@@ -1,4 +1,4 @@
-//! From one type to another.
+//! Translates conversions between types.
 
 use foundation::error::Result;
 use sqlparser::ast::{DataType, ExactNumberInfo};
@@ -8,7 +8,7 @@ use super::functions::{self, Args};
 use super::types::{SqlDialect, Type, Typed};
 use super::{invalid, shown, times, type_domains};
 
-/// `CAST(… AS …)` and `…::…`.
+/// Translates `CAST(… AS …)` and `…::…`.
 pub fn cast(engine: SqlDialect, value: Typed, to: &DataType) -> Result<Typed> {
     let name = match to {
         DataType::Nullable(inner) => return cast(engine, value, inner),
@@ -44,7 +44,7 @@ pub fn to_int(engine: SqlDialect, value: &Typed) -> Result<Typed> {
         Type::Float => return Ok(float_to_int(engine, value)),
         Type::Bool | Type::Flag => return value.clone().number("toInt64"),
         Type::Null => "CAST({0} AS BIGINT)",
-        // A time is a number of seconds, and a day one of days.
+        // A time becomes a number of seconds, and a date a number of days.
         Type::DateTime | Type::DateTime64 => {
             times::quotient(engine, "({0} / 1000)", "intDiv({0}, 1000)")
         }
@@ -55,7 +55,7 @@ pub fn to_int(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     Ok(Typed::fill(template, Type::Int, &[value]))
 }
 
-/// What is too large is nothing.
+/// Converts a float to a whole number, or to NULL if it is too large.
 fn float_to_int(engine: SqlDialect, value: &Typed) -> Typed {
     let sql = match engine {
         SqlDialect::Postgres => Fragment::fill(
@@ -71,7 +71,7 @@ fn float_to_int(engine: SqlDialect, value: &Typed) -> Typed {
     Typed::of(sql, Type::Int, &[value])
 }
 
-/// What is no number is nothing.
+/// Converts a string to a whole number, or to NULL if it is not one.
 fn text_to_int(engine: SqlDialect, value: &Typed) -> Typed {
     let pattern = Fragment::word("'^[-+]?[0-9]{1,18}$'");
     let template = engine.pick([
@@ -103,12 +103,12 @@ pub fn to_float(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     }
 }
 
-/// As it would stand in an answer. In Postgres a list of more than 64 KiB has no text.
+/// Converts a value to a string, as it would be in the result. In Postgres a list of more than 64 KiB becomes NULL.
 pub fn to_text(engine: SqlDialect, value: &Typed) -> Result<Typed> {
     let template = match &value.ty {
         Type::Text => return Ok(value.clone()),
         Type::Int | Type::Float | Type::Null => "CAST({0} AS TEXT)",
-        // Postgres makes the whole text before any of it is cut off.
+        // Postgres builds the whole text before any of it is cut off.
         Type::Array(_) => engine.pick([
             "CASE WHEN pg_column_size({0}) <= 65536 THEN CAST({0} AS TEXT) END",
             "CAST({0} AS TEXT)",
@@ -131,12 +131,12 @@ pub fn to_text(engine: SqlDialect, value: &Typed) -> Result<Typed> {
             "date({0} / 1000, 'unixepoch')",
             "formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%F')",
         ]),
-        Type::Interval(_) => return invalid("an INTERVAL is no text"),
+        Type::Interval(_) => return invalid("an INTERVAL cannot be a String"),
     };
     Ok(Typed::fill(template, Type::Text, &[value]))
 }
 
-/// Texts one after the other; what is none becomes one. The first 4,096 characters of it, and of each list in it.
+/// Concatenates values, each as a string. The result has at most 4,096 characters, and so has each list in it.
 pub fn concat(engine: SqlDialect, values: &[Typed]) -> Result<Typed> {
     let texts = values.iter().map(|value| to_text(engine, value)).collect::<Result<Vec<_>>>()?;
     let cut = |sql: &Fragment| {
@@ -151,8 +151,8 @@ pub fn concat(engine: SqlDialect, values: &[Typed]) -> Result<Typed> {
     Ok(Typed::of(sql, Type::Text, &texts.iter().collect::<Vec<_>>()))
 }
 
-/// Halves one after the other, each cut: no text on the way is longer than two of them, however many parts there are, and
-/// the expression is not deep.
+/// Concatenates two halves, each of them cut. No intermediate text is longer than two of them, however many parts
+/// there are, and the expression is not deep.
 fn joined(parts: &[Fragment], cut: &impl Fn(&Fragment) -> Fragment) -> Fragment {
     match parts {
         [part] => part.clone(),

@@ -1,4 +1,4 @@
-//! The functions about times.
+//! Translates the functions for dates and times.
 
 use foundation::error::Result;
 
@@ -14,7 +14,7 @@ pub fn now(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::int(args.now.div_euclid(SECOND_MS) * SECOND_MS, Type::DateTime))
 }
 
-/// Always with milliseconds, whatever precision is asked for.
+/// Translates `now64`. It always has milliseconds, whatever the requested precision.
 pub fn now64(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 1)?;
     Ok(Typed::int(args.now, Type::DateTime64))
@@ -25,7 +25,7 @@ pub fn today(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::int(args.now.div_euclid(DAY_MS) * DAY_MS, Type::Date))
 }
 
-/// A time, a text that is one, or a number of seconds.
+/// Converts a time, a string that is one, or a number of seconds.
 fn time(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
     match &value.ty {
@@ -56,7 +56,7 @@ pub fn to_date(args: &Args<'_>) -> Result<Typed> {
     if time.ty == Type::Date {
         return Ok(time);
     }
-    // A number is one of days, as in ClickHouse, only while it is a small one.
+    // ClickHouse reads a small number as days; here every number is one of seconds.
     let start = times::start(args.engine, &time, Unit::Day, false)?;
     Ok(Typed { ty: Type::Date, ..start })
 }
@@ -78,15 +78,17 @@ pub fn to_date_time64(args: &Args<'_>) -> Result<Typed> {
 pub fn to_start_of(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 1)?;
     let unit = args.name.strip_prefix("toStartOf").and_then(Unit::named);
-    let Some(unit) = unit else { return invalid(format!("{} is of no unit", args.name)) };
+    let Some(unit) = unit else { return invalid(format!("{} has no unit of time", args.name)) };
     times::start(args.engine, &args.given[0], unit, false)
 }
 
-/// Weeks begin on Sunday, or with an odd mode on Monday.
+/// Translates `toStartOfWeek`. Weeks begin on Sunday, or with an odd mode on Monday.
 pub fn to_start_of_week(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 2)?;
     let mode = args.given.get(1).map_or(Some(0), Typed::known_int);
-    let Some(mode @ 0..=9) = mode else { return invalid("the mode of toStartOfWeek is 0 to 9") };
+    let Some(mode @ 0..=9) = mode else {
+        return invalid("the mode of toStartOfWeek must be 0 to 9");
+    };
     times::start(args.engine, &args.given[0], Unit::Week, mode % 2 == 1)
 }
 
@@ -94,7 +96,7 @@ pub fn date_trunc(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 2)?;
     let unit = args.given[0].known_text().and_then(Unit::named);
     let Some(unit) = unit else {
-        return invalid("date_trunc takes a unit that is written out: 'hour'");
+        return invalid("date_trunc takes a unit that is a literal: 'hour'");
     };
     times::start(args.engine, &args.given[1], unit, true)
 }
@@ -104,7 +106,7 @@ pub fn from_unix_ms(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
     match (&value.ty, value.known_int()) {
         (Type::Int, Some(at)) => times::known(at, Type::DateTime64),
-        // The column `time` is one.
+        // The column `time` is in its domain.
         (Type::Int, None) if value.time_of.is_some() => {
             Ok(Typed { ty: Type::DateTime64, ..value.clone() })
         }
@@ -136,16 +138,16 @@ pub fn to_unix_seconds(args: &Args<'_>) -> Result<Typed> {
 
 pub fn to_interval(args: &Args<'_>) -> Result<Typed> {
     let unit = args.name.strip_prefix("toInterval").and_then(Unit::named);
-    let Some(unit) = unit else { return invalid(format!("{} is of no unit", args.name)) };
+    let Some(unit) = unit else { return invalid(format!("{} has no unit of time", args.name)) };
     times::interval(args.given[0].clone(), unit)
 }
 
-/// `formatDateTime`: each part is written by the engine.
+/// Translates `formatDateTime`. The engine writes each part.
 pub fn format(args: &Args<'_>) -> Result<Typed> {
     times::zone(args, 2)?;
     let time = &args.given[0];
     let Some(format) = args.given[1].known_text() else {
-        return invalid("the format of formatDateTime is written out");
+        return invalid("the format of formatDateTime must be a literal");
     };
     if !time.ty.is_time() {
         return invalid(format!("formatDateTime takes a time, not {}", time.ty));
@@ -181,7 +183,8 @@ pub fn format(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::of(sql, Type::Text, &[time]))
 }
 
-/// One part of a time: its word for Postgres, and the one for SQLite, which most often is ClickHouse's too.
+/// Returns one part of a time, with the specifier for Postgres, or the one for SQLite, which ClickHouse mostly
+/// shares.
 fn formatted(engine: SqlDialect, time: &Fragment, part: char) -> Result<Fragment> {
     let (postgres, sqlite) = match part {
         'Y' => ("'YYYY'", "'%Y'"),
@@ -202,7 +205,7 @@ fn formatted(engine: SqlDialect, time: &Fragment, part: char) -> Result<Fragment
         other => {
             let other = shown(&other.to_string());
             return invalid(format!(
-                "formatDateTime knows %Y %m %d %F %H %I %i %S %R %T %p %j %u %V %G, not %{other}"
+                "formatDateTime supports %Y %m %d %F %H %I %i %S %R %T %p %j %u %V %G, not %{other}"
             ));
         }
     };
@@ -210,7 +213,7 @@ fn formatted(engine: SqlDialect, time: &Fragment, part: char) -> Result<Fragment
     let template = match (engine, part) {
         (SqlDialect::Postgres, _) => "to_char(to_timestamp({0} / 1000) AT TIME ZONE 'UTC', {1})",
         (SqlDialect::Sqlite, _) => "strftime({1}, {0} / 1000, 'unixepoch')",
-        // Minutes are %M in its old versions and %i in new ones, and the year of a week is in new ones alone.
+        // Minutes are %M in old versions and %i in new ones; only new versions have the year of a week.
         (SqlDialect::ClickHouse, 'i') => {
             "substring(formatDateTime(toDateTime(intDiv({0}, 1000), 'UTC'), '%R'), 4, 2)"
         }

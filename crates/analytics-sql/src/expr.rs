@@ -1,4 +1,4 @@
-//! Expressions: what each kind of them is handed to. What is not named here is refused.
+//! Translates expressions: passes each kind to its translation. Kinds that are not listed are rejected.
 
 use std::mem;
 
@@ -32,7 +32,7 @@ impl Translator<'_> {
             Expr::Identifier(name) => self.named(scope, &name.value),
             Expr::CompoundIdentifier(names) => match &names[..] {
                 [table, name] => scope.qualified(&table.value, &name.value),
-                _ => invalid("a column is named by its name, or by a table's and its name"),
+                _ => invalid("a column must be written as column or table.column"),
             },
             Expr::Nested(expr) => self.expr(scope, expr),
             Expr::Value(value) => literals::value(&value.value),
@@ -84,7 +84,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Functions that have a spelling of their own.
+    /// Translates functions that have a syntax of their own.
     fn spelled<'q>(&mut self, scope: &mut Scope<'q>, expr: &'q Expr) -> Result<Typed> {
         let (name, given) = match expr {
             Expr::Floor { expr, field } => ("floor", self.rounded(scope, expr, field)?),
@@ -139,8 +139,8 @@ impl Translator<'_> {
         Ok(Typed::fill(template, Type::Flag, &[&value]))
     }
 
-    /// What a name stands for: a lambda's parameter, else what the SELECT calls so, else a column. Where the SELECT's
-    /// own meaning would be an aggregate that cannot stand here, the column is meant.
+    /// Resolves a name: a parameter of a lambda, else an alias of the SELECT, else a column. If the alias is an
+    /// aggregate that is not allowed here, the name refers to the column.
     fn named(&mut self, scope: &mut Scope<'_>, name: &str) -> Result<Typed> {
         if let Some((_, value)) = scope.parameters.iter().rev().find(|(known, _)| *known == name) {
             return Ok(value.clone());
@@ -163,12 +163,12 @@ impl Translator<'_> {
             (Some(column), _) => Ok(column.typed()),
             (None, None) => invalid(format!("there is no column {}", shown(name))),
             (None, Some(what)) => {
-                invalid(format!("{} stands for {what}, which cannot be here", shown(name)))
+                invalid(format!("{} refers to {what}, which is not allowed here", shown(name)))
             }
         }
     }
 
-    /// The value of a column that the SELECT names; read once, as it stands among the columns.
+    /// Translates a column that has an alias. It is translated once, as it stands among the columns.
     pub fn alias<'q>(&mut self, scope: &mut Scope<'q>, expr: &'q Expr) -> Result<Typed> {
         let index = scope.aliases.iter().position(|alias| std::ptr::eq(alias.expr, expr));
         let Some(index) = index else { return self.expr(scope, expr) };
@@ -181,7 +181,7 @@ impl Translator<'_> {
                 Ok(value)
             }
             State::Open => {
-                invalid(format!("{} is made of itself", shown(scope.aliases[index].name)))
+                invalid(format!("{} refers to itself", shown(scope.aliases[index].name)))
             }
             State::New => {
                 let place = mem::replace(&mut scope.place, Place::Columns);
@@ -225,7 +225,7 @@ impl Translator<'_> {
         operators::choose(&whens, thens)
     }
 
-    /// A query for one value, that of its first row. It cannot name what is outside of it.
+    /// Translates a query for one value, that of its first row. It cannot use names from outside.
     fn scalar(&mut self, query: &Query) -> Result<Typed> {
         let rows = self.query(query, Some(1))?;
         match &rows.columns[..] {
@@ -233,7 +233,7 @@ impl Translator<'_> {
                 let sql = super::fragment::Fragment::fill("({0})", &[&rows.sql]);
                 Ok(Typed::of(sql, ty.clone(), &[]))
             }
-            _ => invalid("a query that stands for a value has one column"),
+            _ => invalid("a query that is used as a value must have one column"),
         }
     }
 
@@ -242,7 +242,7 @@ impl Translator<'_> {
         let template = match (self.engine, negated) {
             (SqlDialect::Postgres | SqlDialect::Sqlite, false) => "EXISTS ({0})",
             (SqlDialect::Postgres | SqlDialect::Sqlite, true) => "(NOT EXISTS ({0}))",
-            // Its old versions have no EXISTS.
+            // Old versions of ClickHouse have no EXISTS.
             (SqlDialect::ClickHouse, false) => {
                 "((SELECT count() FROM (SELECT 1 FROM ({0}) LIMIT 1)) > 0)"
             }
@@ -267,7 +267,7 @@ impl Translator<'_> {
             fractional_seconds_precision: None,
         } = interval
         else {
-            return invalid("an INTERVAL is a number and a unit: INTERVAL 7 DAY");
+            return invalid("an INTERVAL requires a number and a unit: INTERVAL 7 DAY");
         };
         let Some(unit) = Unit::of_field(field) else {
             return invalid(format!("there is no INTERVAL of {}", shown(&field.to_string())));

@@ -1,7 +1,7 @@
-//! SQL that is being put together: of words that stand in this program, of names that it numbers, and of values.
+//! Builds SQL from words of this program, numbered names, and values.
 //!
-//! There is no other way to make a piece of it, so no text of a caller can become SQL: what a caller writes gets in as
-//! a bound value, or as a number.
+//! There is no other way to create a fragment, so no text of a caller can become SQL: input enters as a bound value
+//! or as a number.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::types::SqlDialect;
 
-/// The most pieces that a query may come to. Repeated use of one alias could otherwise double it again and again.
+/// The maximum number of pieces of a query. Repeated use of one alias could otherwise double it again and again.
 const PIECES_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,13 +17,13 @@ enum Piece {
     Word(&'static str),
     /// A letter and a number.
     Name(char, usize),
-    /// Always of the same type, and never the position of a column.
+    /// Always has the same type, and is never the position of a column.
     Int(i64),
     Float(f64),
     Text(Rc<str>),
-    /// Where nothing but digits may stand.
+    /// For positions where only digits are allowed.
     Digits(Rc<[i64]>),
-    /// A place where something may be put in later.
+    /// A position where something may be inserted later.
     Gap(usize),
     Share(f64),
 }
@@ -40,12 +40,12 @@ impl Fragment {
         Self { pieces: vec![Piece::Word(word)], is_too_long: false }
     }
 
-    /// A name that nothing in the databases has, nor anything else in the query.
+    /// Returns a name that no object in the databases has, and nothing else in the query.
     pub fn name(letter: char, number: usize) -> Self {
         Self { pieces: vec![Piece::Name(letter, number)], is_too_long: false }
     }
 
-    /// A column of one of our own tables.
+    /// Returns a column of an internal table.
     pub fn quoted(name: &'static str) -> Self {
         let pieces = vec![Piece::Word("\""), Piece::Word(name), Piece::Word("\"")];
         Self { pieces, is_too_long: false }
@@ -55,7 +55,7 @@ impl Fragment {
         Self { pieces: vec![Piece::Int(value)], is_too_long: false }
     }
 
-    /// The value must be finite.
+    /// Returns a float. The value must be finite.
     pub fn float(value: f64) -> Self {
         Self { pieces: vec![Piece::Float(value)], is_too_long: false }
     }
@@ -64,17 +64,17 @@ impl Fragment {
         Self { pieces: vec![Piece::Text(value.into())], is_too_long: false }
     }
 
-    /// Whole numbers with commas between them, as nothing but their digits.
+    /// Returns whole numbers separated by commas, as digits only.
     pub fn digits(values: &[i64]) -> Self {
         Self { pieces: vec![Piece::Digits(values.into())], is_too_long: false }
     }
 
-    /// A number from 0 to 1, as nothing but its digits.
+    /// Returns a number from 0 to 1, as digits only.
     pub fn share(value: f64) -> Self {
         Self { pieces: vec![Piece::Share(value)], is_too_long: false }
     }
 
-    /// A place for [`Self::fill_gap`]; nothing, as long as it is not filled.
+    /// Returns a gap for [`Self::fill_gap`]. Until it is filled, it renders as nothing.
     pub fn gap(number: usize) -> Self {
         Self { pieces: vec![Piece::Gap(number)], is_too_long: false }
     }
@@ -90,7 +90,7 @@ impl Fragment {
         filled
     }
 
-    /// The template with `{0}`, `{1}` … replaced by the parts.
+    /// Returns the template with `{0}`, `{1}` … replaced by the parts.
     pub fn fill(template: &'static str, parts: &[&Self]) -> Self {
         let mut filled = Self::default();
         let mut rest = template;
@@ -105,7 +105,7 @@ impl Fragment {
         filled
     }
 
-    /// The parts, with a word between them.
+    /// Returns the parts with a separator between them.
     pub fn list<'a>(between: &'static str, parts: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut list = Self::default();
         for (index, part) in parts.into_iter().enumerate() {
@@ -131,8 +131,8 @@ impl Fragment {
         self.pieces.is_empty() && !self.is_too_long
     }
 
-    /// As text, and the texts that are bound to `$1`, `$2` …; nothing if it has grown too long. Equal texts are bound
-    /// once, so that equal expressions stay equal.
+    /// Renders the SQL, and the texts that are bound to `$1`, `$2` …. Returns `None` if the fragment has grown too
+    /// long. Equal texts are bound once, so that equal expressions stay equal.
     pub fn render(&self, engine: SqlDialect) -> Option<(String, Vec<String>)> {
         if self.is_too_long {
             return None;
@@ -165,7 +165,7 @@ impl Fragment {
                         SqlDialect::Postgres | SqlDialect::Sqlite => {
                             write!(sql, "CAST(${} AS TEXT)", index + 1)
                         }
-                        // A text and nothing around it, which its indexes can be held against.
+                        // A plain string, so that ClickHouse can use its indexes.
                         SqlDialect::ClickHouse => write!(sql, "${}", index + 1),
                     }
                 }
@@ -185,7 +185,8 @@ impl Fragment {
     }
 }
 
-/// The types and truths of our words, as an engine calls them. What ClickHouse is not told can be NULL cannot be.
+/// Returns a word with the types and truth values of the engine. A ClickHouse type cannot be NULL unless it is
+/// declared so.
 fn spelled(word: &'static str, engine: SqlDialect) -> Cow<'static, str> {
     const TYPES: [(&str, &str); 5] = [
         (" AS BIGINT)", " AS Nullable(Int64))"),
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_bound_and_never_written() {
+    fn render_binds_texts_when_fragment_contains_them() {
         let hostile = Fragment::text("'); DROP TABLE keys; --");
 
         let filled = Fragment::fill("({0} = {1} OR {0} = 'x')", &[&hostile, &Fragment::int(-5)]);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_called_as_the_engine_calls_them() {
+    fn render_replaces_type_names_when_engine_is_clickhouse() {
         let number = Fragment::fill("CAST({0} AS BIGINT) + 1", &[&Fragment::word("TRUE")]);
         let sql = |engine| number.render(engine).map(|(sql, _)| sql);
 
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_doubles_again_and_again_ends() {
+    fn render_returns_none_when_fragment_is_too_long() {
         let mut grown = Fragment::word("x");
         for _ in 0..200 {
             grown = Fragment::fill("({0} + {0})", &[&grown]);

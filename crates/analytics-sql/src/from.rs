@@ -1,4 +1,4 @@
-//! What a SELECT reads from.
+//! Translates FROM.
 
 use foundation::error::{QueryFault, Result};
 use sqlparser::ast::{JoinConstraint, ObjectName, TableFactor, TableWithJoins};
@@ -11,7 +11,7 @@ use super::types::{Origin, SqlDialect};
 use super::{fault, grammar, invalid, operators, shown, unsupported, views};
 
 impl Translator<'_> {
-    /// What names stand for, and what is written after FROM.
+    /// Returns the scope of the names, and the SQL after FROM.
     pub fn from<'q>(&mut self, from: &'q [TableWithJoins]) -> Result<(Scope<'q>, Fragment)> {
         let mut scope = Scope::new(Vec::new());
         let mut sql = Fragment::default();
@@ -49,7 +49,7 @@ impl Translator<'_> {
                 index_hints,
             } => {
                 if args.is_some() {
-                    return fault(QueryFault::Function, "functions cannot be read from");
+                    return fault(QueryFault::Function, "FROM cannot contain a function");
                 }
                 let is_plain = with_hints.is_empty()
                     && version.is_none()
@@ -59,7 +59,7 @@ impl Translator<'_> {
                     && sample.is_none()
                     && index_hints.is_empty();
                 if !is_plain {
-                    return unsupported("a word after a table's name");
+                    return unsupported("a modifier after a table name");
                 }
                 let alias = alias.as_ref().map(grammar::table_alias).transpose()?;
                 self.table(name, alias.map(|alias| alias.value.as_str()))?
@@ -76,26 +76,26 @@ impl Translator<'_> {
                 (Fragment::fill("({0}) AS {1}", &[&rows.sql, &name]), relation)
             }
             TableFactor::TableFunction { .. } | TableFactor::Function { .. } => {
-                return fault(QueryFault::Function, "functions cannot be read from");
+                return fault(QueryFault::Function, "FROM cannot contain a function");
             }
-            _ => return unsupported("this after FROM"),
+            _ => return unsupported("this kind of FROM"),
         };
         if let Some(name) = &relation.name
             && scope.relations.iter().any(|known| known.name.as_ref() == Some(name))
         {
-            return invalid(format!("two tables are called {}: name one with AS", shown(name)));
+            return invalid(format!("two tables are named {}; rename one with AS", shown(name)));
         }
         scope.relations.push(relation);
         self.leave();
         Ok(sql)
     }
 
-    /// A query of WITH, or one of the public tables. There is nothing else to be named.
+    /// Resolves a query of WITH, or one of the public tables. Nothing else can be named.
     fn table(&mut self, name: &ObjectName, alias: Option<&str>) -> Result<(Fragment, Relation)> {
         let Some(ident) = grammar::single(name) else {
             return fault(
                 QueryFault::Table,
-                "a table is named by one word, without a database before it",
+                "a table name must be a single identifier, without a database",
             );
         };
         let own = self.name('t');
@@ -116,7 +116,7 @@ impl Translator<'_> {
             let (name, names) = (shown(&ident.value), Table::names(family));
             return fault(
                 QueryFault::Table,
-                format!("there is no table {name} to be read here; there are: {names}"),
+                format!("there is no table {name}; available tables: {names}"),
             );
         };
         let read = self.number();
@@ -133,12 +133,12 @@ impl Translator<'_> {
         Ok((sql, Relation { name: called, columns }))
     }
 
-    /// A public table under a name: a view of the workspace's rows, behind a fence that no expression of the caller
-    /// crosses. An engine is free to compute an expression on any row that it has at hand, and would otherwise do so on
-    /// rows of other workspaces before it leaves them out. A subquery with OFFSET is one that Postgres and SQLite
-    /// neither take apart nor move conditions into; to ClickHouse, one with LIMIT is.
+    /// Returns a public table under a name: a view of the workspace's rows, behind a fence that no expression of the
+    /// caller crosses. An engine may evaluate an expression on any row that it reads, and would otherwise do so on
+    /// rows of other workspaces before it filters them out. Postgres and SQLite neither flatten a subquery with
+    /// OFFSET nor push conditions into it; ClickHouse does neither with one that has LIMIT.
     ///
-    /// Within the fence there may be [`Narrowing`](super::kinds::Narrowing)s, by which an engine finds its rows.
+    /// Inside the fence there may be [`Narrowing`](super::types::Narrowing)s, by which an engine finds its rows.
     fn fenced(&self, table: &Table, read: usize, name: &Fragment) -> Fragment {
         let view = match self.engine {
             SqlDialect::ClickHouse => views::clickhouse::view(table, self.asked),
@@ -154,7 +154,7 @@ impl Translator<'_> {
         Fragment::fill(template, &[&view, &Fragment::name('f', read), &Fragment::gap(read), name])
     }
 
-    /// ` ON …` of the relation that came last.
+    /// Returns ` ON …` for the last relation.
     fn constraint<'q>(
         &mut self,
         scope: &mut Scope<'q>,
@@ -185,7 +185,7 @@ impl Translator<'_> {
                 let condition = self.expr(scope, condition)?.truth()?;
                 scope.is_condition = false;
                 if !scope.unnested.is_empty() {
-                    return invalid("arrayJoin cannot stand in ON");
+                    return invalid("arrayJoin is not allowed in ON");
                 }
                 Ok(Fragment::fill(" ON {0}", &[&condition.sql]))
             }
@@ -194,7 +194,7 @@ impl Translator<'_> {
             }
             JoinConstraint::None if is_cross => Ok(Fragment::default()),
             JoinConstraint::None | JoinConstraint::On(_) => {
-                invalid("a JOIN has ON or USING, and a CROSS JOIN has none")
+                invalid("a JOIN requires ON or USING, and a CROSS JOIN accepts neither")
             }
             JoinConstraint::Natural | JoinConstraint::Using(_) => unsupported("this kind of JOIN"),
         }
@@ -205,12 +205,13 @@ fn columns_of<'s>(scope: &'s mut Scope<'_>) -> impl Iterator<Item = &'s mut Colu
     scope.relations.iter_mut().flat_map(|relation| &mut relation.columns)
 }
 
-/// Old versions of ClickHouse give a plain column after ON where there should be NULL: the key that was looked for, or
-/// 0. So it is written as an expression there, and this is what it was.
+/// Writes columns as expressions in ON for ClickHouse, and returns what they were. Old versions give a plain column
+/// the join key or 0 after ON where it should be NULL.
 fn hidden_keys(scope: &mut Scope<'_>, words: &'static str) -> Vec<Fragment> {
     let plain = columns_of(scope).map(|column| column.sql.clone()).collect();
     let last = scope.relations.len().saturating_sub(1);
-    // Where the left side may be missing, an old version had better refuse than be wrong.
+    // If the left side may be missing, it is better that an old version rejects the query than that the result is
+    // wrong.
     let from = if [" RIGHT JOIN ", " FULL JOIN "].contains(&words) { 0 } else { last };
     for column in scope.relations[from..].iter_mut().flat_map(|relation| &mut relation.columns) {
         column.sql = Fragment::fill("materialize({0})", &[&column.sql]);
@@ -225,7 +226,7 @@ fn using(scope: &mut Scope<'_>, words: &'static str, names: &[ObjectName]) -> Re
     };
     for name in names {
         let Some(name) = grammar::single(name) else {
-            return invalid("USING takes the names of columns");
+            return invalid("USING requires column names");
         };
         let named = |column: &&mut Column| *column.name == *name.value;
         let mut lefts = left
@@ -233,15 +234,17 @@ fn using(scope: &mut Scope<'_>, words: &'static str, names: &[ObjectName]) -> Re
             .flat_map(|relation| &mut relation.columns)
             .filter(|column| !column.is_doubled)
             .filter(named);
-        let here = right.columns.iter_mut().find(|column| *column.name == *name.value);
-        let (Some(there), None, Some(here)) = (lefts.next(), lefts.next(), here) else {
+        let right_column = right.columns.iter_mut().find(|column| *column.name == *name.value);
+        let (Some(left_column), None, Some(right_column)) =
+            (lefts.next(), lefts.next(), right_column)
+        else {
             let name = shown(&name.value);
-            return invalid(format!("both sides of the JOIN have one column {name}"));
+            return invalid(format!("both sides of the JOIN must have exactly one column {name}"));
         };
-        let same = operators::equal(there.typed(), here.typed())?;
+        let same = operators::equal(left_column.typed(), right_column.typed())?;
         equal.push(same.sql);
-        // The side whose rows are all kept tells the value.
-        let hidden = if words == " RIGHT JOIN " { there } else { here };
+        // The side whose rows are all returned provides the value.
+        let hidden = if words == " RIGHT JOIN " { left_column } else { right_column };
         hidden.is_doubled = true;
     }
     Ok(Fragment::fill(" ON {0}", &[&Fragment::list(" AND ", &equal)]))

@@ -1,6 +1,6 @@
-//! The functions that a query may call, each with how it is written for each engine.
+//! Lists the functions that a query may call, and translates each for every engine.
 //!
-//! Names are found in any letter case, as letters of ASCII; what is not in these tables cannot be called.
+//! Names match in any letter case of ASCII. A function that is not in these tables cannot be called.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ use super::translate::Translator;
 use super::types::{SqlDialect, Type, Typed};
 use super::{aggregates, arrays, casts, dates, fault, invalid, numbers, operators, shown};
 
-/// What a function is called with.
+/// The arguments of a function, and the context of its call.
 pub struct Args<'c> {
     pub engine: SqlDialect,
-    /// In unix milliseconds.
+    /// In Unix milliseconds.
     pub now: i64,
-    /// As it is written in the documentation.
+    /// The name as in the documentation.
     pub name: &'static str,
     pub given: &'c [Typed],
 }
@@ -28,7 +28,7 @@ pub struct Args<'c> {
 /// A function of values of its row.
 pub struct Function {
     pub name: &'static str,
-    /// The fewest and the most arguments.
+    /// The minimum and maximum number of arguments.
     least: usize,
     most: usize,
     write: fn(&Args<'_>) -> Result<Typed>,
@@ -43,7 +43,7 @@ const fn function(
     Function { name, least, most, write }
 }
 
-/// As many as a query can have.
+/// As many arguments as a query can have.
 const ANY: usize = usize::MAX;
 
 pub static FUNCTIONS: &[Function] = &[
@@ -112,10 +112,10 @@ pub static FUNCTIONS: &[Function] = &[
     function("hasAll", 2, 2, |args| arrays::overlap(args, true)),
 ];
 
-/// Functions that take their arguments apart themselves.
+/// The functions that translate their arguments themselves.
 const SPECIAL: [&str; 2] = ["arrayJoin", "arrayFilter"];
 
-/// Every function that a query may call.
+/// Returns the names of all functions that a query may call.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let functions = FUNCTIONS.iter().map(|function| function.name);
     functions.chain(SPECIAL).chain(aggregates::NAMES.iter().copied())
@@ -130,12 +130,9 @@ impl Translator<'_> {
         let call = grammar::call(function)?;
         let Some(name) = names().find(|name| name.eq_ignore_ascii_case(call.name)) else {
             let name = shown(call.name);
-            return fault(
-                QueryFault::Function,
-                format!("there is no function {name} to be called"),
-            );
+            return fault(QueryFault::Function, format!("there is no function {name}"));
         };
-        let is = |known: &Function| known.name == name;
+        let is = |function: &Function| function.name == name;
         let Some(known) = FUNCTIONS.iter().find(|known| is(known)) else {
             return match name {
                 "arrayJoin" => self.array_join(scope, plain(name, &call, 1, 1)?[0]),
@@ -151,14 +148,14 @@ impl Translator<'_> {
     }
 }
 
-/// The arguments of a function that is no aggregate.
+/// Returns the arguments of a function that is not an aggregate.
 fn plain<'q>(name: &str, call: &Call<'q>, least: usize, most: usize) -> Result<Vec<&'q Expr>> {
     if call.over.is_some() || call.is_distinct || !call.parameters.is_empty() {
-        return invalid(format!("{name} is no aggregate: it takes arguments and nothing else"));
+        return invalid(format!("{name} is not an aggregate and takes only arguments"));
     }
     let given = call.given.iter().map(|given| match given {
         Given::Expr(expr) => Ok(*expr),
-        Given::Star => invalid(format!("* is no argument of {name}")),
+        Given::Star => invalid(format!("* is not an argument of {name}")),
     });
     let given = given.collect::<Result<Vec<_>>>()?;
     if given.len() < least || given.len() > most {
@@ -179,7 +176,7 @@ fn write(function: &Function, args: &Args<'_>) -> Result<Typed> {
     (function.write)(args)
 }
 
-/// Calls a function that has a spelling of its own.
+/// Calls a function that has a syntax of its own.
 pub fn call(args: &Args<'_>) -> Result<Typed> {
     match FUNCTIONS.iter().find(|function| function.name == args.name) {
         Some(function) => write(function, args),
@@ -187,7 +184,7 @@ pub fn call(args: &Args<'_>) -> Result<Typed> {
     }
 }
 
-/// A function of texts alone.
+/// Translates a function whose arguments are all strings.
 fn text(args: &Args<'_>, gives: Type, templates: [&'static str; 3]) -> Result<Typed> {
     for given in args.given {
         if !matches!(given.ty, Type::Text | Type::Null) {
@@ -198,7 +195,7 @@ fn text(args: &Args<'_>, gives: Type, templates: [&'static str; 3]) -> Result<Ty
     Ok(Typed::fill(args.engine.pick(templates), gives, &given))
 }
 
-/// In bytes for a text, as in ClickHouse.
+/// Translates `length`. The length of a string is in bytes, as in ClickHouse.
 fn length(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
     let clickhouse = "toInt64(length({0}))";
@@ -221,12 +218,12 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
     let whole = |given: &Typed| given.ty == Type::Int;
     if value.ty != Type::Text || !args.given[1..].iter().all(whole) {
-        return invalid("substring takes a String, where to begin, and how much");
+        return invalid("substring takes a String, a start and a length");
     }
     let from = match args.engine {
         SqlDialect::ClickHouse => return Ok(characters(args)),
         SqlDialect::Sqlite => args.given[1].sql.clone(),
-        // Counted from the end, and within what Postgres takes.
+        // Counted from the end, and within what Postgres accepts.
         SqlDialect::Postgres => Fragment::fill(
             "CAST(GREATEST(LEAST(CASE WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE {1} END, 1000000000), -1000000000) AS INTEGER)",
             &[&value.sql, &args.given[1].sql],
@@ -246,8 +243,8 @@ fn substring(args: &Args<'_>) -> Result<Typed> {
     Ok(Typed::of(sql, Type::Text, &args.given.iter().collect::<Vec<_>>()))
 }
 
-/// A part of a text in ClickHouse, whose old versions take no other numbers than such as are written out and are not
-/// counted from the end. For those the text becomes a list of characters.
+/// Translates `substring` for ClickHouse. Old versions accept only numbers that are literals and not counted from the
+/// end. For others the string becomes a list of characters.
 fn characters(args: &Args<'_>) -> Typed {
     let parts: Vec<_> = args.given.iter().collect();
     let text = &parts[0].sql;
@@ -271,7 +268,8 @@ fn characters(args: &Args<'_>) -> Typed {
     Typed::of(sql, Type::Text, &parts)
 }
 
-/// A text in a JSON text, by keys and by places that are counted from 1; empty if there is none.
+/// Translates `JSONExtractString`: a string in a JSON text, by keys and by positions that are counted from 1. It is
+/// empty if there is none.
 fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
     let value = &args.given[0];
     if value.ty != Type::Text {
@@ -285,16 +283,20 @@ fn json_extract_string(args: &Args<'_>) -> Result<Typed> {
                 let _ = write!(path, ".\"{key}\"");
                 keys.push(key.to_owned());
             }
-            (None, Some(place)) if place > 0 => {
-                let _ = write!(path, "[{}]", place - 1);
-                keys.push((place - 1).to_string());
+            (None, Some(position)) if position > 0 => {
+                let _ = write!(path, "[{}]", position - 1);
+                keys.push((position - 1).to_string());
             }
-            _ => return invalid("JSONExtractString takes keys without quotes, and places from 1"),
+            _ => {
+                return invalid(
+                    "JSONExtractString takes keys without quotes, and positions from 1",
+                );
+            }
         }
     }
     let sql = match args.engine {
         SqlDialect::ClickHouse => {
-            // New versions make a text of a number too.
+            // New versions also convert a number to a string.
             let template =
                 "CASE WHEN JSONType({0}) = 'String' THEN JSONExtractString({0}) ELSE '' END";
             Fragment::fill(template, &[&Fragment::list(", ", given)])
@@ -323,7 +325,7 @@ fn coalesce(args: &Args<'_>) -> Result<Typed> {
     for given in args.given {
         match ty.join(&given.ty) {
             Some(joined) => ty = joined,
-            None => return invalid(format!("coalesce of {ty} and {}", given.ty)),
+            None => return invalid(format!("coalesce cannot combine {ty} and {}", given.ty)),
         }
     }
     let given = args.given.iter().map(|given| given.clone().widened(&ty));

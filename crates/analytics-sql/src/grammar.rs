@@ -1,7 +1,7 @@
-//! What a query may be made of: every part of the syntax tree is named here, and either handed on or refused.
+//! Defines the supported syntax: every part of the syntax tree is listed here, and either passed on or rejected.
 //!
-//! The trees are taken apart without `..`, so that a part which a later version of the parser adds does not compile
-//! before somebody has decided about it.
+//! The trees are taken apart without `..`. So code does not compile when a later version of the parser adds a part,
+//! until the part is handled.
 
 use foundation::error::{QueryFault, Result};
 use sqlparser::ast::{
@@ -69,7 +69,7 @@ fn order(order_by: &OrderBy) -> Result<&[OrderByExpr]> {
     }
 }
 
-/// What is sorted by, and how: `DESC`, and where `NULL` goes.
+/// Returns what to sort by and how: `DESC`, and the position of `NULL`.
 pub fn order_by(by: &OrderByExpr) -> Result<(&Expr, &'static str)> {
     let OrderByExpr { expr, options: OrderByOptions { sort, nulls_first }, with_fill } = by;
     refuse(with_fill.is_some(), "WITH FILL")?;
@@ -137,7 +137,7 @@ pub fn select(select: &Select) -> Result<SelectParts<'_>> {
     refuse(value_table_mode.is_some(), "SELECT AS")?;
     refuse(*flavor != SelectFlavor::Standard, "FROM before SELECT")?;
     if from.is_empty() {
-        return invalid("the query, or a part of it, reads from no table: FROM is missing");
+        return invalid("the query or one of its SELECTs has no FROM");
     }
     let is_distinct = match distinct {
         None | Some(Distinct::All) => false,
@@ -164,7 +164,7 @@ pub fn cte(cte: &Cte) -> Result<(&Ident, &Query)> {
 
 pub fn table_alias(alias: &TableAlias) -> Result<&Ident> {
     let TableAlias { explicit: _, name, columns, at } = alias;
-    refuse(!columns.is_empty() || at.is_some(), "names of columns after the name of a table")?;
+    refuse(!columns.is_empty() || at.is_some(), "a column list after a table name")?;
     Ok(name)
 }
 
@@ -185,11 +185,11 @@ pub fn star(options: &WildcardAdditionalOptions) -> Result<()> {
             || opt_replace.is_some()
             || opt_rename.is_some()
             || opt_alias.is_some(),
-        "a word after *",
+        "a modifier after *",
     )
 }
 
-/// How tables are joined: the words for it, and the condition.
+/// Returns the keywords and the condition of a join.
 pub fn join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
     let Join { relation: _, global, join_operator } = join;
     refuse(*global, "GLOBAL JOIN")?;
@@ -215,7 +215,7 @@ pub fn join(join: &Join) -> Result<(&'static str, &JoinConstraint)> {
     }
 }
 
-/// What a function is given.
+/// An argument of a function.
 pub enum Given<'q> {
     Expr(&'q Expr),
     /// `count(*)`.
@@ -253,15 +253,15 @@ pub fn call(function: &Function) -> Result<Call<'_>> {
         Some(WindowType::NamedWindow(_)) => return unsupported("OVER with a name"),
     };
     let (is_distinct, given) = arguments(args)?;
-    let (is_odd, parameters) = arguments(parameters)?;
-    refuse(is_odd, "DISTINCT among parameters")?;
+    let (has_distinct, parameters) = arguments(parameters)?;
+    refuse(has_distinct, "DISTINCT among parameters")?;
     Ok(Call { name, parameters, is_distinct, given, over })
 }
 
 fn function_name(name: &ObjectName) -> Result<&str> {
     match single(name) {
         Some(name) => Ok(&name.value),
-        None => fault(QueryFault::Function, "a function is named by one word"),
+        None => fault(QueryFault::Function, "a function name must be a single identifier"),
     }
 }
 
@@ -290,7 +290,7 @@ fn argument(argument: &FunctionArg) -> Result<Given<'_>> {
     }
 }
 
-/// The one word of a name.
+/// Returns the identifier of a name that consists of only one.
 pub fn single(name: &ObjectName) -> Option<&Ident> {
     match &name.0[..] {
         [ObjectNamePart::Identifier(name)] => Some(name),
@@ -298,6 +298,6 @@ pub fn single(name: &ObjectName) -> Option<&Ident> {
     }
 }
 
-fn refuse(is_there: bool, what: &str) -> Result<()> {
-    if is_there { unsupported(what) } else { Ok(()) }
+fn refuse(is_present: bool, what: &str) -> Result<()> {
+    if is_present { unsupported(what) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! How a column is called to which the query gives no name: as ClickHouse would write its expression.
+//! Names the columns to which a query gives no name: as ClickHouse would write the expression.
 
 use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 

@@ -1,19 +1,19 @@
-//! Questions in SQL about what happened, for callers who may see a part of it.
+//! Compiles SQL queries about events for callers who may see a part of the rows.
 //!
-//! A caller writes in the dialect of ClickHouse over the public tables ([`tables`]). That text is parsed within
-//! bounds ([`parse`]); its tree is taken apart piece by piece, and every piece that is not expressly offered is
-//! refused ([`shape`], [`functions`]); what is understood is written anew for the engine ([`fragment`]), which knows no
-//! words but those of this program. A query can name nothing but the public tables and its own parts: the tables are
-//! views that hold the condition on the workspace inside them ([`views`]), each behind a fence that keeps the caller's
-//! expressions from the rows of others ([`from`]). What an expression cannot compute is NULL ([`domain`]), so that it
-//! fails on no row.
+//! A caller writes in the dialect of ClickHouse over the public tables ([`tables`]). The text is parsed within limits
+//! ([`parse`]). The syntax tree is then taken apart, and every part that is not explicitly supported is rejected
+//! ([`grammar`], [`functions`]). The rest is written again for the engine ([`fragment`]), in SQL that consists of
+//! words of this program only. A query can name only the public tables and its own parts. The tables are views with
+//! the condition on the workspace inside them ([`views`]), each behind a fence that keeps the caller's expressions
+//! away from rows of other workspaces ([`from`]). An expression that cannot be computed is NULL ([`type_domains`]),
+//! so it fails on no row.
 //!
-//! The engines are Postgres, SQLite and ClickHouse itself, from version 18.16 on: what an old one does in other words is
-//! written in those, and what it cannot do at all in the words of a new one.
+//! The engines are Postgres, SQLite, and ClickHouse from version 18.16. For ClickHouse, the SQL uses constructs
+//! that old versions support where there are any, and newer ones otherwise.
 //!
-//! Results are what ClickHouse would give but for this: times without a zone are UTC; what a LEFT JOIN does not find,
-//! `min` of nothing, division by zero and numbers that are too large are NULL; `uniq` is exact; LIMIT bounds the whole query and is not put into
-//! its parts, where it would falsify sums.
+//! Results equal those of ClickHouse with these exceptions: times without a zone are UTC; columns that a LEFT JOIN
+//! does not find, `min` of no rows, division by zero and numbers that are too large are NULL; `uniq` is exact; LIMIT
+//! bounds the whole query and is not added to its parts, where it would falsify sums.
 
 mod aggregates;
 mod arrays;
@@ -53,62 +53,63 @@ use foundation::model::{BoundQuery, DeliverySnapshot, Retention};
 use fragment::Fragment;
 use translate::{Rows, Translator};
 
-/// The most parts of a query: expressions, tables, SELECTs.
+/// The maximum number of parts of a query: expressions, tables, SELECTs.
 pub const NODES_MAX: usize = 2_000;
-/// How deep parts may stand in each other.
+/// The maximum depth of nested parts.
 pub const DEPTH_MAX: usize = 100;
-/// The most columns that all SELECTs of a query have together.
+/// The maximum number of columns of all SELECTs of a query together.
 pub const COLUMNS_MAX: usize = 64;
 
-/// The most bytes of an answer.
+/// The maximum size of a result, in bytes.
 pub const ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// The most bytes of a list: in SQLite of each, in Postgres of all lists of a query together.
+/// The maximum size of lists, in bytes: in SQLite of each list, in Postgres of all lists of a query together.
 pub const LISTS_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Parser and translator call themselves for what stands inside; their bounds keep them within this.
+/// The stack size for parser and translator, which are recursive. Their limits keep them within it.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// Who asks for what.
+/// The context of a query: what its caller may see, and its limits.
 #[derive(Debug, Clone)]
 pub struct QueryContext {
     pub family: Family,
     pub visible: RowScope,
-    /// In unix milliseconds.
+    /// In Unix milliseconds.
     pub now: i64,
     pub retention: Retention,
-    /// The most rows of an answer.
+    /// The maximum number of rows in the result.
     pub rows_max: u64,
-    /// The most rows of every SELECT within a query. Absent: whatever they come to, because sums over less than all
-    /// rows would be wrong.
+    /// The maximum number of rows of every nested SELECT. `None`: no limit, because sums over fewer than all rows
+    /// would be wrong.
     pub inner_rows_max: Option<u64>,
-    /// Which rows of ClickHouse count.
+    /// Which rows in ClickHouse count.
     pub delivered: DeliverySnapshot,
 }
 
-/// A question that can be put to an engine, and what its answer consists of.
+/// A query that an engine can run, and the columns of its result.
 #[derive(Debug, Clone)]
 pub struct CompiledQuery {
-    /// Gives rows of one column: a JSON list of the columns' values, or NULL where these are too long. That of
-    /// ClickHouse gives the columns.
+    /// Returns rows of one column: a JSON list of the values of the columns, or NULL if the row is too long. In
+    /// ClickHouse it returns the columns themselves.
     pub query: BoundQuery,
     pub columns: Vec<Column>,
 }
 
-/// Reads a query and writes it for an engine. Whatever the text is, the answer is a query that sees only what it may,
-/// or an error that says what is wrong with the text.
-pub fn translate(text: &str, engine: SqlDialect, asked: &QueryContext) -> Result<CompiledQuery> {
+/// Compiles a query for an engine. For any text, the result is a query that sees only permitted rows, or an error
+/// that says what is wrong with the text.
+pub fn translate(text: &str, engine: SqlDialect, context: &QueryContext) -> Result<CompiledQuery> {
     thread::scope(|scope| {
-        let work = || understood(text, engine, asked);
+        let work = || understood(text, engine, context);
         let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
-        let thread = thread.map_err(|e| Error::Internal(format!("no thread for a query: {e}")))?;
+        let thread = thread
+            .map_err(|e| Error::Internal(format!("failed to start the thread of a query: {e}")))?;
         thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     })
 }
 
-fn understood(text: &str, engine: SqlDialect, asked: &QueryContext) -> Result<CompiledQuery> {
+fn understood(text: &str, engine: SqlDialect, context: &QueryContext) -> Result<CompiledQuery> {
     let query = parse::parse(text)?;
-    let mut translator = Translator::new(engine, asked);
-    let rows = translator.query(&query, Some(asked.rows_max))?;
+    let mut translator = Translator::new(engine, context);
+    let rows = translator.query(&query, Some(context.rows_max))?;
     let columns = answered(&rows)?;
     let sql = match engine {
         SqlDialect::Postgres | SqlDialect::Sqlite => whole(engine, &rows),
@@ -116,32 +117,30 @@ fn understood(text: &str, engine: SqlDialect, asked: &QueryContext) -> Result<Co
     };
     match sql.render(engine) {
         Some((sql, texts)) => Ok(CompiledQuery { query: BoundQuery { sql, texts }, columns }),
-        None => {
-            invalid("the query is too large once its names are replaced by what they stand for")
-        }
+        None => invalid("the query is too large after its aliases are expanded"),
     }
 }
 
-/// No two columns of an answer have the same name: one of them would be lost.
+/// Returns the columns of the result. Rejects equal names, because one of the columns would be lost.
 fn answered(rows: &Rows) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = Vec::new();
     for (name, ty) in &rows.columns {
         if columns.iter().any(|column| *column.name == **name) {
             let name = shown(name);
-            return invalid(format!("two columns are called {name}: name one of them with AS"));
+            return invalid(format!("two columns are named {name}; rename one of them with AS"));
         }
         columns.push(Column { name: name.to_string(), ty: ty.clone() });
     }
     Ok(columns)
 }
 
-/// A SELECT that makes each row a JSON list. ClickHouse makes such lists itself.
+/// Returns a SELECT that encodes each row as a JSON list. ClickHouse encodes rows itself.
 fn whole(engine: SqlDialect, rows: &Rows) -> Fragment {
     let values = rows.columns.iter().zip(rows.first..).map(|((_, ty), number)| {
         let value = Fragment::fill("q.{0}", &[&Fragment::name('c', number)]);
         match (engine, ty) {
             (SqlDialect::Sqlite, Type::Array(_)) => Fragment::fill("json({0})", &[&value]),
-            // Its JSON has fewer digits than a number, and no word for one without end.
+            // Its JSON has fewer digits than a number, and cannot represent infinity.
             (SqlDialect::Sqlite, Type::Float) => {
                 let template = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END";
                 Fragment::fill(template, &[&value])
@@ -157,13 +156,13 @@ fn whole(engine: SqlDialect, rows: &Rows) -> Fragment {
     };
     let line = Fragment::fill(template, &[&values]);
     let size = size(engine, rows);
-    let longest = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
+    let row_max_bytes = Fragment::int(i64::try_from(ANSWER_MAX_BYTES).unwrap_or(i64::MAX));
     let template = "SELECT CASE WHEN {0} <= {1} THEN {2} END AS line FROM ({3}) AS q";
-    Fragment::fill(template, &[&size, &longest, &line, &rows.sql])
+    Fragment::fill(template, &[&size, &row_max_bytes, &line, &rows.sql])
 }
 
-/// The bytes of a row's texts and lists. They are summed before the row is made of them: one list may be selected in
-/// every column, and each column would have a copy of it.
+/// Returns the size in bytes of a row's texts and lists. It is computed before the row is built from them: one list
+/// may be selected in every column, and each column would hold a copy of it.
 fn size(engine: SqlDialect, rows: &Rows) -> Fragment {
     let mut size = Fragment::int(0);
     for ((_, ty), number) in rows.columns.iter().zip(rows.first..) {
@@ -186,15 +185,15 @@ fn invalid<T>(message: impl Into<String>) -> Result<T> {
 }
 
 fn unsupported<T>(what: &str) -> Result<T> {
-    fault(QueryFault::Invalid, format!("{what} is not offered"))
+    fault(QueryFault::Invalid, format!("{what} is not supported"))
 }
 
-/// A part of a query, as a message repeats it.
+/// Returns a part of a query as error messages quote it.
 fn shown(text: &str) -> String {
     const LENGTH_MAX: usize = 60;
-    let mut shown: String = text.chars().take(LENGTH_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
+    let mut excerpt: String = text.chars().take(LENGTH_MAX).collect();
+    if excerpt.len() < text.len() {
+        excerpt.push('…');
     }
-    shown
+    excerpt
 }

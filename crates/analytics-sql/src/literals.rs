@@ -1,4 +1,4 @@
-//! Numbers, texts, true, false and NULL.
+//! Translates literals: numbers, strings, booleans and NULL.
 
 use foundation::error::Result;
 use sqlparser::ast::Value;
@@ -13,7 +13,7 @@ pub fn value(value: &Value) -> Result<Typed> {
         Value::SingleQuotedString(raw) => {
             let text = unescaped(raw);
             if text.contains('\0') {
-                return invalid("a text holds a NUL character");
+                return invalid("a string contains a NUL character");
             }
             Ok(Typed::text(&text))
         }
@@ -21,7 +21,7 @@ pub fn value(value: &Value) -> Result<Typed> {
         Value::Boolean(false) => Ok(Typed::of(Fragment::word("FALSE"), Type::Bool, &[])),
         Value::Null => Ok(Typed::null()),
         Value::Placeholder(_) => unsupported("a placeholder"),
-        _ => unsupported("this way to write a value"),
+        _ => unsupported("this kind of literal"),
     }
 }
 
@@ -38,20 +38,20 @@ fn number(number: &str) -> Result<Typed> {
             Ok(Typed::of(Fragment::float(float), Type::Float, &[]))
         }
         _ => invalid(format!(
-            "the number {} cannot be used: floats are from 1e-100 to 1e100",
+            "the number {} is out of range: floats are from 1e-100 to 1e100",
             shown(number)
         )),
     }
 }
 
-/// A text as it stands between its quotes, which the tokenizer has left as it was. What is no escape stays, with its
-/// backslash: `\%` is one of a pattern.
+/// Decodes the escapes of a string, which the tokenizer has left as they were. What is not an escape stays, with its
+/// backslash: `\%` belongs to a pattern.
 fn unescaped(raw: &str) -> String {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw.chars();
     while let Some(c) = rest.next() {
         match c {
-            // Doubled: it would have ended the text otherwise.
+            // Doubled: otherwise it would have ended the string.
             '\'' => {
                 text.push('\'');
                 rest.next();
@@ -77,7 +77,7 @@ fn unescaped(raw: &str) -> String {
     text
 }
 
-/// Two digits; others are left where they are.
+/// Decodes two hexadecimal digits. Other characters stay in place.
 fn hex(rest: &mut std::str::Chars<'_>) -> char {
     let digits = rest.as_str().get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     match digits {
@@ -94,7 +94,7 @@ mod tests {
     use super::unescaped;
 
     #[test]
-    fn escapes_are_those_of_clickhouse() {
+    fn unescape_decodes_escapes_when_clickhouse_does() {
         assert_eq!(unescaped(r"it\'s ''so''"), "it's 'so'");
         assert_eq!(unescaped(r"\\ \n \x41 \xZZ"), "\\ \n A xZZ");
         assert_eq!(unescaped(r"100\% \d"), r"100\% \d");

@@ -1,4 +1,4 @@
-//! Operators between expressions, and what compares.
+//! Translates operators and comparisons.
 
 use foundation::error::{QueryFault, Result};
 use sqlparser::ast::{BinaryOperator, Expr, Query};
@@ -77,7 +77,7 @@ impl Translator<'_> {
         Ok(narrowing(template, &[&value, &low, &high]))
     }
 
-    /// Whoever asks for what has been forgotten is told so, and not that there was nothing.
+    /// Rejects a condition on times past the retention, so that deleted events are not mistaken for none.
     fn refuse_forgotten(
         &self,
         left: &Typed,
@@ -99,7 +99,7 @@ impl Translator<'_> {
         }
         fault(
             QueryFault::Forgotten,
-            format!("{} goes back {days} days; the query asks for what is older", table.name),
+            format!("{} goes back {days} days; the query requests older data", table.name),
         )
     }
 
@@ -123,11 +123,11 @@ impl Translator<'_> {
             items.push(item);
         }
         if items.is_empty() {
-            return invalid("IN takes a list that is not empty");
+            return invalid("IN requires a list that is not empty");
         }
-        // A list of ClickHouse holds nothing but what is written out.
-        let is_written = items.iter().all(|item| item.known.is_some());
-        let sql = if self.engine == SqlDialect::ClickHouse && !is_written {
+        // A list in ClickHouse can contain only literals.
+        let is_constant = items.iter().all(|item| item.known.is_some());
+        let sql = if self.engine == SqlDialect::ClickHouse && !is_constant {
             let same =
                 items.iter().map(|item| Fragment::fill("{0} = {1}", &[&value.sql, &item.sql]));
             let any = Fragment::list(" OR ", &same.collect::<Vec<_>>());
@@ -139,7 +139,7 @@ impl Translator<'_> {
         };
         let parts: Vec<_> = items.iter().chain([&value]).collect();
         let mut member = Typed::of(sql, Type::Flag, &parts);
-        if is_written && let Some(origin) = value.origin {
+        if is_constant && let Some(origin) = value.origin {
             let listed = Fragment::list(", ", items.iter().map(|item| &item.sql));
             let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
             let sql = Fragment::fill(template, &[&origin.sql(), &listed]);
@@ -158,18 +158,19 @@ impl Translator<'_> {
         let value = self.expr(scope, value)?;
         let rows = self.query(query, self.asked.inner_rows_max)?;
         let [(_, ty)] = &rows.columns[..] else {
-            return invalid("the query after IN has one column");
+            return invalid("the query after IN must have one column");
         };
         let member = Typed::of(self.members(&rows), ty.clone(), &[]);
         if !is_comparable(&value.ty, ty) || value.ty.is_truth() != ty.is_truth() {
-            return invalid(format!("IN compares {} with {ty}", value.ty));
+            return invalid(format!("IN cannot compare {} with {ty}", value.ty));
         }
         let template = if negated { "({0} NOT IN ({1}))" } else { "({0} IN ({1}))" };
         Ok(Typed::fill(template, Type::Flag, &[&value, &member]))
     }
 
-    /// The rows of a query after IN. Postgres may keep them in memory, whatever they come to; so they are counted like
-    /// lists, of equal ones one. They are stored first, because rows that are read again would count again.
+    /// Returns the rows of a query after IN. Postgres may keep them in memory without limit, so they are counted like
+    /// lists, without duplicates. They are materialized first, because rows that are read again would be counted
+    /// again.
     fn members(&mut self, rows: &Rows) -> Fragment {
         if self.engine != SqlDialect::Postgres {
             return rows.sql.clone();
@@ -200,7 +201,8 @@ fn truths(template: &'static str, left: Typed, right: Typed) -> Result<Typed> {
 
 const AND: &str = "({0} AND {1})";
 
-/// A comparison. One of a public table's column with what is known narrows what is read of that table.
+/// Returns a comparison. If it compares a column of a public table with constants, it also narrows what is read of
+/// that table.
 fn narrowing(template: &'static str, parts: &[&Typed]) -> Typed {
     let mut compared = Typed::fill(template, Type::Flag, parts);
     let origins: Vec<_> = parts.iter().filter_map(|part| part.origin).collect();
@@ -215,19 +217,19 @@ fn narrowing(template: &'static str, parts: &[&Typed]) -> Typed {
     compared
 }
 
-/// `=`, for what is compared without being written so.
+/// Translates an implicit `=`.
 pub fn equal(left: Typed, right: Typed) -> Result<Typed> {
     let (left, right) = comparable(left, right)?;
     Ok(Typed::fill("({0} = {1})", Type::Flag, &[&left, &right]))
 }
 
 fn is_comparable(left: &Type, right: &Type) -> bool {
-    // A number beside a time is one of unix milliseconds, as in the tables of events.
+    // A number next to a time is in Unix milliseconds, as in the event tables.
     let is_moment = |a: &Type, b: &Type| a.is_time() && *b == Type::Int;
     left.join(right).is_some() || is_moment(left, right) || is_moment(right, left)
 }
 
-/// Both, so that the engine compares like with like.
+/// Converts both, so that the engine compares values of the same kind.
 fn comparable(left: Typed, right: Typed) -> Result<(Typed, Typed)> {
     let left_is_text = left.ty == Type::Text && right.ty.is_time();
     let right_is_text = right.ty == Type::Text && left.ty.is_time();
@@ -262,12 +264,12 @@ fn arithmetic(
         BinaryOperator::Multiply => ("({0} * {1})", i64::checked_mul),
         BinaryOperator::Modulo if is_whole => {
             let usual = "({0} % NULLIF({1}, 0))";
-            // It divides even where NULL is asked for, and the least number not by -1.
+            // ClickHouse divides even where the result is to be NULL, and cannot divide the smallest number by -1.
             let clickhouse =
                 "CASE WHEN {1} <> 0 THEN {0} % CASE WHEN {1} IN (0, -1) THEN 1 ELSE {1} END END";
             (engine.pick([usual, usual, clickhouse]), i64::checked_rem)
         }
-        BinaryOperator::Modulo => return invalid("% takes whole numbers"),
+        BinaryOperator::Modulo => return invalid("% requires whole numbers"),
         _ => return Ok(quotient(engine, &left, &right)),
     };
     if let (Some(left), Some(right)) = (left.known_int(), right.known_int()) {
@@ -283,7 +285,7 @@ fn arithmetic(
             let exact = parts.map(|part| type_domains::exact(engine, part));
             type_domains::int(engine, &Fragment::fill(template, &exact.each_ref()))
         }
-        // Times a whole number nothing becomes smaller.
+        // A product with a whole number is never too small.
         BinaryOperator::Multiply
             if engine == SqlDialect::Postgres
                 && parts.iter().all(|part| part.known_int().is_none()) =>
@@ -296,12 +298,12 @@ fn arithmetic(
     Ok(Typed::of(sql, ty, &parts))
 }
 
-/// Of whole numbers it is neither too large nor too small for a float.
+/// Returns a quotient. For whole numbers it is neither too large nor too small for a float.
 fn quotient(engine: SqlDialect, left: &Typed, right: &Typed) -> Typed {
     let is_whole = left.ty != Type::Float && right.ty != Type::Float;
     let sql = if engine == SqlDialect::Postgres && !is_whole {
         let exact = [left, right].map(|part| type_domains::exact(engine, part));
-        // With as many places as a float has, wherever its point is.
+        // With as many digits as a float has, wherever its decimal point is.
         let template = "({0} * 1.0000000000000000000000000000000000000000 / NULLIF({1}, 0))";
         type_domains::float_of_exact(&Fragment::fill(template, &exact.each_ref()))
     } else {
@@ -311,7 +313,7 @@ fn quotient(engine: SqlDialect, left: &Typed, right: &Typed) -> Typed {
     Typed::of(sql, Type::Float, &[left, right])
 }
 
-/// The number with the other sign.
+/// Returns the number with the opposite sign.
 pub fn negated(engine: SqlDialect, value: &Typed) -> Typed {
     let sql = match value.ty {
         Type::Float => Fragment::fill("(- {0})", &[&value.sql]),
@@ -323,12 +325,12 @@ pub fn negated(engine: SqlDialect, value: &Typed) -> Typed {
     Typed::of(sql, value.ty.clone(), &[value])
 }
 
-/// CASE: of the values the last one is for when no condition holds.
+/// Returns a CASE. The last of the values is returned if no condition holds.
 pub fn choose(whens: &[Typed], thens: Vec<Typed>) -> Result<Typed> {
     let mut ty = Type::Null;
     for then in &thens {
         let Some(joined) = ty.join(&then.ty) else {
-            return invalid(format!("a choice between {ty} and {}", then.ty));
+            return invalid(format!("a condition cannot choose between {ty} and {}", then.ty));
         };
         ty = joined;
     }

@@ -1,4 +1,4 @@
-//! From text to a syntax tree of one SELECT, within bounds.
+//! Parses text into the syntax tree of one SELECT, within limits.
 
 use foundation::error::{QueryFault, Result};
 use sqlparser::ast::{Query, Statement};
@@ -8,16 +8,16 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::{fault, invalid};
 
-/// The longest query.
+/// The maximum length of a query, in bytes.
 pub const LENGTH_MAX_BYTES: usize = 16 * 1024;
-/// The most words, numbers and signs. A tree is never deeper than that, however it is read.
+/// The maximum number of words, numbers and signs. A tree is never deeper than that, however it is parsed.
 const TOKENS_MAX: usize = 8_000;
-/// How deep the parser goes. What is deeper than [`super::DEPTH_MAX`] is refused in any case; the parser counts other
-/// steps.
+/// The recursion limit of the parser. A tree deeper than [`super::DEPTH_MAX`] is rejected in any case; the parser
+/// counts other steps.
 const RECURSION_MAX: usize = 150;
-/// The most lambdas. The parser reads the rest of a query twice for each that it has tried.
+/// The maximum number of lambdas. The parser reads the rest of a query twice for each lambda that it tries.
 const LAMBDAS_MAX: usize = 8;
-/// The longest message of the parser that is passed on.
+/// The maximum length of a parser message in an error.
 const MESSAGE_MAX: usize = 300;
 
 pub fn parse(text: &str) -> Result<Query> {
@@ -25,10 +25,10 @@ pub fn parse(text: &str) -> Result<Query> {
         return invalid(format!("the query is longer than {LENGTH_MAX_BYTES} bytes"));
     }
     if text.contains('\0') {
-        return invalid("the query holds a NUL character");
+        return invalid("the query contains a NUL character");
     }
     let dialect = ClickHouseDialect {};
-    // What a text's escapes mean is said in `literals`.
+    // The module `literals` decodes escapes.
     let tokens = Tokenizer::new(&dialect, text).with_unescape(false).tokenize_with_location();
     let tokens = tokens.or_else(|e| invalid(parse_error_message(&e.to_string())))?;
     let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
@@ -57,8 +57,8 @@ pub fn parse(text: &str) -> Result<Query> {
     }
 }
 
-/// Refuses what the parser takes exponential time for where it is nested: it tries one form, and then reads the same text
-/// again in another one.
+/// Rejects constructs for which the parser needs exponential time when they are nested: it tries one form, then reads
+/// the same text again in another one.
 fn refuse_slow(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut tokens =
         tokens.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)));
@@ -84,17 +84,17 @@ fn only_select(statements: Vec<Statement>) -> Result<Query> {
     let mut statements = statements.into_iter();
     match (statements.next(), statements.next()) {
         (None, _) => invalid("the query is empty"),
-        (Some(_), Some(_)) => invalid("a query is one statement"),
+        (Some(_), Some(_)) => invalid("a query must be a single statement"),
         (Some(Statement::Query(query)), None) => Ok(*query),
         (Some(_), None) => not_a_select(),
     }
 }
 
 pub fn not_a_select<T>() -> Result<T> {
-    fault(QueryFault::Type, "only SELECT can be asked")
+    fault(QueryFault::Type, "only SELECT is supported")
 }
 
-/// The parser tells of nothing but the query itself.
+/// Formats a message of the parser, which mentions only the query itself.
 fn parse_error_message(message: &str) -> String {
-    format!("the query cannot be read: {}", message.chars().take(MESSAGE_MAX).collect::<String>())
+    format!("the query cannot be parsed: {}", message.chars().take(MESSAGE_MAX).collect::<String>())
 }

@@ -1,27 +1,32 @@
-//! LIKE, in the words of each engine.
+//! Translates LIKE for each engine.
 
 use foundation::error::Result;
 
 use super::invalid;
 use super::types::{SqlDialect, Type, Typed};
 
-/// The longest pattern: no engine can be stopped while it compares one text with it.
+/// The maximum length of a pattern: no engine can be stopped while it compares one text with it.
 const PATTERN_MAX_CHARS: usize = 256;
 
-/// LIKE, and ILIKE in any letter case.
-pub fn like(engine: SqlDialect, negated: bool, any_case: bool, values: &[Typed]) -> Result<Typed> {
+/// Translates LIKE, or ILIKE, which ignores letter case.
+pub fn like(
+    engine: SqlDialect,
+    negated: bool,
+    ignores_case: bool,
+    values: &[Typed],
+) -> Result<Typed> {
     let [value, pattern] = values else { return invalid("LIKE takes a text and a pattern") };
     let (Type::Text, Some(known)) = (&value.ty, pattern.known_text()) else {
-        return invalid("LIKE compares a text with a pattern that is written out");
+        return invalid("LIKE compares a String with a pattern that is a literal");
     };
     if known.chars().count() > PATTERN_MAX_CHARS {
         return invalid(format!("a pattern has more than {PATTERN_MAX_CHARS} characters"));
     }
     let escaped = escaped_anew(known);
-    let (template, pattern) = match (engine, any_case) {
+    let (template, pattern) = match (engine, ignores_case) {
         (SqlDialect::Postgres | SqlDialect::ClickHouse, false) => ("({0} LIKE {1})", escaped),
         (SqlDialect::Postgres, true) => ("({0} ILIKE {1})", escaped),
-        // LIKE of SQLite does not tell upper from lower case; GLOB does.
+        // LIKE in SQLite ignores letter case; GLOB does not.
         (SqlDialect::Sqlite, true) => ("({0} LIKE {1} ESCAPE '\\')", escaped),
         (SqlDialect::Sqlite, false) => ("({0} GLOB {1})", globbed(known)),
         (SqlDialect::ClickHouse, true) => ("(lowerUTF8({0}) LIKE {1})", escaped.to_lowercase()),
@@ -44,24 +49,25 @@ fn globbed(pattern: &str) -> String {
     glob
 }
 
-/// The pattern with a backslash before nothing but what would mean something else: what ClickHouse makes of another one
-/// depends on its version, and Postgres fails at one that ends with a backslash, on the rows that fit so far.
+/// Returns the pattern with a backslash only before characters that have a special meaning. How ClickHouse reads
+/// other escapes depends on its version, and Postgres fails with a pattern that ends with a backslash, on rows that
+/// match so far.
 fn escaped_anew(pattern: &str) -> String {
-    let mut anew = String::new();
+    let mut normalized = String::new();
     let mut rest = pattern.chars();
     while let Some(c) = rest.next() {
         match c {
             '\\' => {
                 let c = rest.next().unwrap_or('\\');
                 if matches!(c, '%' | '_' | '\\') {
-                    anew.push('\\');
+                    normalized.push('\\');
                 }
-                anew.push(c);
+                normalized.push(c);
             }
-            c => anew.push(c),
+            c => normalized.push(c),
         }
     }
-    anew
+    normalized
 }
 
 fn literally(glob: &mut String, c: char) {
@@ -76,13 +82,13 @@ mod tests {
     use super::{escaped_anew, globbed};
 
     #[test]
-    fn a_pattern_keeps_its_meaning_as_a_glob() {
+    fn to_glob_keeps_meaning_when_pattern_has_escapes() {
         assert_eq!(globbed("a%b_c"), "a*b?c");
         assert_eq!(globbed(r"100\%*[x]"), "100%[*][[]x]");
     }
 
     #[test]
-    fn a_pattern_keeps_its_meaning_for_clickhouse() {
+    fn normalize_escapes_keeps_meaning_when_escapes_are_unknown() {
         assert_eq!(escaped_anew(r"100\%_\\%\d.\"), r"100\%_\\%d.\\");
     }
 }

@@ -1,4 +1,4 @@
-//! From the rows of an engine to the objects of an answer.
+//! Converts the rows of an engine to the objects of the result.
 
 use std::fmt::Write as _;
 
@@ -9,25 +9,26 @@ use serde_json::value::RawValue;
 use super::times;
 use super::types::Type;
 
-/// A column of an answer.
+/// A column of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
     pub ty: Type,
 }
 
-/// An object with the columns in their order, from a JSON list of their values.
+/// Returns an object with the columns in their order, from a JSON list of their values.
 pub fn object(columns: &[Column], row: &str) -> Result<Box<RawValue>> {
-    let broken = |e: serde_json::Error| Error::Internal(format!("a row of events: {e}"));
-    let values: Vec<Value> = serde_json::from_str(row).map_err(broken)?;
+    let row_error =
+        |e: serde_json::Error| Error::Internal(format!("failed to parse a row of events: {e}"));
+    let values: Vec<Value> = serde_json::from_str(row).map_err(row_error)?;
     let mut text = String::with_capacity(row.len() * 2);
     for (column, value) in columns.iter().zip(&values) {
         text.push(if text.is_empty() { '{' } else { ',' });
-        let name = serde_json::to_string(&column.name).map_err(broken)?;
+        let name = serde_json::to_string(&column.name).map_err(row_error)?;
         let _ = write!(text, "{name}:{}", shown(&column.ty, value));
     }
     text.push('}');
-    RawValue::from_string(text).map_err(broken)
+    RawValue::from_string(text).map_err(row_error)
 }
 
 fn shown(ty: &Type, value: &Value) -> Value {
@@ -46,9 +47,9 @@ fn shown(ty: &Type, value: &Value) -> Value {
     }
 }
 
-/// Without a point where it needs none; what is no number, or without end, is nothing.
+/// Returns a float without a decimal point if it is whole. NaN and infinity become null.
 fn float(value: f64) -> Value {
-    /// Up to here every whole number has a float of its own.
+    /// Up to here every whole number is a different float.
     const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= WHOLE_MAX {
         #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_by_their_types_in_the_order_of_the_columns() {
+    fn row_to_object_converts_values_when_columns_have_types() {
         let column = |name: &str, ty| Column { name: name.into(), ty };
         let columns = [
             column("z", Type::DateTime),

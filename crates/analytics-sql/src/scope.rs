@@ -1,4 +1,4 @@
-//! What a name in a SELECT stands for.
+//! Resolves the names in a SELECT.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use super::tables::Table;
 use super::types::{Origin, Type, Typed};
 use super::{fault, invalid, shown};
 
-/// A column of something that is read from.
+/// A column of a relation.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub name: Rc<str>,
@@ -18,7 +18,7 @@ pub struct Column {
     pub ty: Type,
     pub time_of: Option<&'static Table>,
     pub origin: Option<Origin>,
-    /// Joined by USING with one of the same name, which stands for both.
+    /// Whether USING joined it with a column of the same name, which represents both.
     pub is_doubled: bool,
 }
 
@@ -32,14 +32,14 @@ impl Column {
     }
 }
 
-/// Something that is read from.
+/// A table or query in FROM.
 #[derive(Debug)]
 pub struct Relation {
     pub name: Option<String>,
     pub columns: Vec<Column>,
 }
 
-/// The part of a SELECT that an expression stands in.
+/// The clause of a SELECT that contains an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Columns,
@@ -88,27 +88,27 @@ pub struct Alias<'q> {
 #[derive(Debug, Clone)]
 pub enum State {
     New,
-    /// Being read: within itself the name means a column of a table.
+    /// Being resolved: inside its own expression the name refers to a column of a table.
     Open,
     Read(Typed),
 }
 
-/// What one SELECT knows.
+/// The names that are visible in one SELECT, and the state of its translation.
 #[derive(Debug)]
 pub struct Scope<'q> {
     pub relations: Vec<Relation>,
     pub aliases: Vec<Alias<'q>>,
-    /// What is grouped by.
+    /// The expressions of GROUP BY.
     pub keys: Vec<Fragment>,
     pub place: Place,
     /// Whether the expression is inside an aggregate, or inside a window.
     pub in_aggregate: bool,
     pub in_window: bool,
-    /// Whether a row is only there if the expression is true, or one that it is joined to by AND or OR.
+    /// Whether a row is returned only if the expression is true, or one that is joined to it by AND or OR.
     pub is_condition: bool,
-    /// What the parameters of lambdas stand for, the innermost last.
+    /// The values of the parameters of lambdas, the innermost last.
     pub parameters: Vec<(&'q str, Typed)>,
-    /// The lists that arrayJoin takes apart, and the numbers of their elements.
+    /// The lists that arrayJoin expands, and the numbers of their elements.
     pub unnested: Vec<(Fragment, usize)>,
 }
 
@@ -127,7 +127,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The column of this name, in whichever relation it is; nothing if there is none.
+    /// Finds the column with a name in all relations.
     pub fn column(&self, name: &str) -> Result<Option<&Column>> {
         let mut found = self
             .relations
@@ -137,7 +137,7 @@ impl Scope<'_> {
         match (found.next(), found.next()) {
             (found, None) => Ok(found),
             (_, Some(_)) => invalid(format!(
-                "more than one column is called {}: put the table's name before it",
+                "more than one column is named {}; put the table name before it",
                 shown(name)
             )),
         }
@@ -146,7 +146,7 @@ impl Scope<'_> {
     pub fn relation(&self, name: &str) -> Result<&Relation> {
         let found = self.relations.iter().find(|relation| relation.name.as_deref() == Some(name));
         found.map_or_else(
-            || fault(QueryFault::Table, format!("no table is called {} here", shown(name))),
+            || fault(QueryFault::Table, format!("there is no table {} in this FROM", shown(name))),
             Ok,
         )
     }
@@ -162,7 +162,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Of every relation, or of one; what `*` stands for.
+    /// Lists what `*` stands for: the columns of all relations, or of one.
     pub fn star(&self, table: Option<&str>) -> Result<Vec<&Column>> {
         let columns: Vec<_> = match table {
             Some(name) => self.relation(name)?.columns.iter().collect(),

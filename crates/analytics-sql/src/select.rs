@@ -1,4 +1,4 @@
-//! One SELECT.
+//! Translates one SELECT.
 
 use std::rc::Rc;
 
@@ -15,16 +15,16 @@ use super::translate::{Rows, Translator};
 use super::types::{Constant, Narrowing, SqlDialect, Typed};
 use super::{arrays, invalid, shown};
 
-/// More rows than any table has. Old versions of ClickHouse fall over LIMIT and OFFSET that are far beyond.
+/// A LIMIT that no table reaches. Old versions of ClickHouse fail with a LIMIT or OFFSET far beyond it.
 const ROWS_END: i64 = 1_000_000_000_000;
 
-/// A column that is selected.
+/// A selected column.
 struct Output {
     name: Rc<str>,
     value: Typed,
 }
 
-/// A SELECT without its columns.
+/// The clauses of a SELECT besides its columns.
 struct Tail {
     conditions: Vec<Fragment>,
     narrowings: Vec<Narrowing>,
@@ -54,13 +54,13 @@ impl Translator<'_> {
             || outputs.iter().any(|output| output.value.aggregates)
             || tail.sorted.iter().any(|sorted| sorted.aggregates);
         if is_grouped {
-            let summed = outputs.iter().map(|output| &output.value);
-            refuse_loose(summed.chain(&tail.having).chain(&tail.sorted))?;
+            let values = outputs.iter().map(|output| &output.value);
+            refuse_loose(values.chain(&tail.having).chain(&tail.sorted))?;
         }
         from.append(&arrays::unnest(self.engine, &scope.unnested));
         from = narrowed(from, &tail.narrowings);
         if self.engine == SqlDialect::Postgres && scope.relations.len() + scope.unnested.len() > 1 {
-            // It knows no bound of its own for what it puts on its disk.
+            // Postgres has no limit of its own for what it writes to disk.
             tail.conditions.push(Fragment::word("keyward_events.count_joined_row()"));
         }
 
@@ -90,7 +90,7 @@ impl Translator<'_> {
             };
             let key = self.expr(scope, key)?;
             if key.aggregates || key.windows {
-                return invalid("an aggregate cannot be grouped by");
+                return invalid("GROUP BY cannot contain an aggregate");
             }
             keys.push(key.sql);
         }
@@ -126,12 +126,12 @@ impl Translator<'_> {
                         SelectItemQualifiedWildcardKind::Expr(_) => None,
                     };
                     let Some(name) = name else {
-                        return invalid("a table is named by one word before .*");
+                        return invalid("the table before .* must be a single identifier");
                     };
                     outputs.extend(star(scope, Some(&name.value))?);
                 }
                 SelectItem::ExprWithAliases { .. } => {
-                    return invalid("a column has one name after AS");
+                    return invalid("a column can have only one name after AS");
                 }
             }
             self.count_columns(0)?;
@@ -142,7 +142,7 @@ impl Translator<'_> {
                 output.value.loose = None;
             }
             if let super::types::Type::Interval(_) = output.value.ty {
-                return invalid("an INTERVAL is added to a time, and not a column by itself");
+                return invalid("an INTERVAL can only be added to a time, not selected");
             }
         }
         Ok(outputs)
@@ -180,7 +180,7 @@ impl Translator<'_> {
         Ok(Tail { conditions, narrowings, keys, having, order_by, sorted, limit })
     }
 
-    /// ` ORDER BY …`, and what is sorted by.
+    /// Returns ` ORDER BY …`, and the values to sort by.
     pub fn order_by<'q>(
         &mut self,
         scope: &mut Scope<'q>,
@@ -207,7 +207,7 @@ impl Translator<'_> {
         Ok((Fragment::fill(" ORDER BY {0}", &[&list]), sorted))
     }
 
-    /// ` LIMIT …`, never of more rows than that.
+    /// Returns ` LIMIT …`, limited to `rows_max`.
     pub fn limit(
         &mut self,
         limit: Option<&Expr>,
@@ -219,17 +219,17 @@ impl Translator<'_> {
             let mut scope = Scope::new(Vec::new());
             match self.expr(&mut scope, expr)?.known {
                 Some(Constant::Int(number)) if number >= 0 => Ok(Some(number.unsigned_abs())),
-                _ => invalid("LIMIT and OFFSET are whole numbers"),
+                _ => invalid("LIMIT and OFFSET must be whole numbers"),
             }
         };
         let (limit, offset) = (number(limit)?, number(offset)?);
         let mut written = Fragment::default();
-        let fewest = limit.into_iter().chain(rows_max).min();
+        let rows_limit = limit.into_iter().chain(rows_max).min();
         let value = |number: u64| {
             let number = i64::try_from(number).unwrap_or(ROWS_END);
             Fragment::digits(&[number.min(ROWS_END)])
         };
-        match (fewest, offset) {
+        match (rows_limit, offset) {
             (Some(limit), _) => written.append(&Fragment::fill(" LIMIT {0}", &[&value(limit)])),
             // SQLite has no OFFSET without LIMIT.
             (None, Some(_)) => written.append(&Fragment::fill(" LIMIT {0}", &[&value(u64::MAX)])),
@@ -242,7 +242,7 @@ impl Translator<'_> {
     }
 }
 
-/// The names that the columns are given.
+/// Returns the aliases of the columns.
 fn aliases(items: &[SelectItem]) -> Vec<Alias<'_>> {
     let named = items.iter().filter_map(|item| match item {
         SelectItem::ExprWithAlias { expr, alias } => {
@@ -253,7 +253,7 @@ fn aliases(items: &[SelectItem]) -> Vec<Alias<'_>> {
     named.collect()
 }
 
-/// A quote within a quoted name is written twice.
+/// Returns an alias, with doubled quotes inside a quoted name reduced to one.
 fn called(name: &Ident) -> String {
     match name.quote_style {
         Some(quote) => name.value.replace(&format!("{quote}{quote}"), &quote.to_string()),
@@ -268,7 +268,7 @@ fn star(scope: &Scope<'_>, table: Option<&str>) -> Result<Vec<Output>> {
     Ok(columns.map(output).collect())
 }
 
-/// A plain number in GROUP BY or ORDER BY is the place of a column.
+/// Returns the column number that a plain number in GROUP BY or ORDER BY refers to.
 fn position(expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -289,7 +289,7 @@ fn refuse_loose<'a>(mut values: impl Iterator<Item = &'a Typed>) -> Result<()> {
     }
 }
 
-/// The tables are read by the conditions that each fulfils by itself.
+/// Adds conditions to the reads of public tables: each narrowing applies to the read of its column.
 fn narrowed(mut from: Fragment, narrowings: &[Narrowing]) -> Fragment {
     let mut rest = narrowings;
     while let Some(Narrowing { read, .. }) = rest.first() {

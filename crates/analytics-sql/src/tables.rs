@@ -1,17 +1,17 @@
-//! The tables that a query may read, as their readers know them.
+//! Defines the public tables that a query may read.
 
 use foundation::model::Retention;
 
 use super::types::Type;
 
-/// What a table tells of.
+/// The kind of events in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     Verifications,
     Ratelimits,
 }
 
-/// What a row of a table stands for.
+/// What a row of a table represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grain {
     /// One event.
@@ -47,23 +47,23 @@ pub static TABLES: [Table; 10] = [
 ];
 
 impl Table {
-    /// Letter by letter, as names are compared.
+    /// Finds the table with exactly this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         TABLES.iter().find(|table| table.name == name)
     }
 
-    /// Whether a name could be taken for that of a table.
+    /// Returns whether a name equals that of a table in any letter case.
     pub fn resembles(name: &str) -> bool {
         TABLES.iter().any(|table| table.name.eq_ignore_ascii_case(name))
     }
 
-    /// Those of a family, for a message.
+    /// Returns the names of the tables of a family, for a message.
     pub fn names(family: Family) -> String {
         let names = TABLES.iter().filter(|table| table.family == family).map(|table| table.name);
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// The columns, in the order in which `*` gives them.
+    /// Returns the columns, in the order of `*`.
     pub fn columns(&self) -> Vec<(&'static str, Type)> {
         match (self.family, self.grain) {
             (Family::Verifications, Grain::Event) => vec![
@@ -131,18 +131,18 @@ impl Table {
 }
 
 impl Grain {
-    /// How many days a table goes back.
-    pub fn days(self, kept: &Retention) -> u32 {
+    /// Returns the retention of a table in days.
+    pub fn days(self, retention: &Retention) -> u32 {
         match self {
-            Self::Event => kept.raw,
-            Self::Minute => kept.minute,
-            Self::Hour => kept.hour,
-            Self::Day => kept.day,
-            Self::Month => kept.month,
+            Self::Event => retention.raw,
+            Self::Minute => retention.minute,
+            Self::Hour => retention.hour,
+            Self::Day => retention.day,
+            Self::Month => retention.month,
         }
     }
 
-    /// The type of the column `time`.
+    /// Returns the type of the column `time`.
     fn time(self) -> Type {
         match self {
             Self::Event => Type::Int,

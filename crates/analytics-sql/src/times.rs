@@ -1,5 +1,5 @@
-//! Times: reading them, moving them, cutting them to a unit. What is known beforehand is computed here, so that the
-//! engines get a number, and the bounds of a query can be seen.
+//! Parses times, adds to them, and truncates them to a unit. Constants are computed here, so that the engines get a
+//! number and the time range of a query is known.
 
 use foundation::error::Result;
 use jiff::Span;
@@ -18,12 +18,12 @@ const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 pub const DAY_MS: i64 = 24 * HOUR_MS;
 const WEEK_MS: i64 = 7 * DAY_MS;
-/// The first Sunday and the first Monday are so long before the unix epoch, which is a Thursday.
+/// The distance of the first Sunday and the first Monday from the Unix epoch, which is a Thursday.
 const SUNDAY_MS: i64 = 4 * DAY_MS;
 const MONDAY_MS: i64 = 3 * DAY_MS;
 
 impl Unit {
-    /// By its name in any letter case: `hour`.
+    /// Returns the unit with a name in any letter case: `hour`.
     pub fn named(name: &str) -> Option<Self> {
         const UNITS: [Unit; 11] = [
             Unit::Nanosecond,
@@ -41,13 +41,13 @@ impl Unit {
         UNITS.into_iter().find(|unit| format!("{unit:?}").eq_ignore_ascii_case(name))
     }
 
-    /// As it stands after INTERVAL, one or several.
+    /// Returns the unit after INTERVAL, singular or plural.
     pub fn of_field(field: &DateTimeField) -> Option<Self> {
         let name = field.to_string();
         Self::named(&name).or_else(|| Self::named(name.strip_suffix(['s', 'S'])?))
     }
 
-    /// Its length; nothing if that differs.
+    /// Returns its length, or `None` if it varies or is shorter than a millisecond.
     fn ms(self) -> Option<i64> {
         match self {
             Self::Nanosecond | Self::Microsecond | Self::Month | Self::Quarter | Self::Year => None,
@@ -70,7 +70,7 @@ impl Unit {
     }
 }
 
-/// How whole numbers are divided so that a whole number comes out: everywhere but in ClickHouse by `/`.
+/// Returns a template that divides whole numbers to a whole number: with `/` in every engine but ClickHouse.
 pub fn quotient(
     engine: SqlDialect,
     others: &'static str,
@@ -79,22 +79,22 @@ pub fn quotient(
     engine.pick([others, others, clickhouse])
 }
 
-/// So many of a unit.
+/// Returns an interval of a number of units.
 pub fn interval(value: Typed, unit: Unit) -> Result<Typed> {
     let value = match value.known_text() {
         Some(text) => match text.trim().parse() {
             Ok(count) => Typed::int(count, Type::Int),
-            Err(_) => return invalid("an INTERVAL is a whole number of a unit"),
+            Err(_) => return invalid("an INTERVAL must be a whole number of a unit"),
         },
         None => value,
     };
     if value.ty != Type::Int {
-        return invalid("an INTERVAL is a whole number of a unit");
+        return invalid("an INTERVAL must be a whole number of a unit");
     }
     Ok(Typed { ty: Type::Interval(unit), ..value })
 }
 
-/// `+` and `-` with a time.
+/// Translates `+` and `-` with a time.
 pub fn moved(engine: SqlDialect, left: Typed, is_minus: bool, right: Typed) -> Result<Typed> {
     if left.ty.is_time() && right.ty.is_time() && is_minus {
         let in_days = left.ty == Type::Date && right.ty == Type::Date;
@@ -135,7 +135,7 @@ pub fn moved(engine: SqlDialect, left: Typed, is_minus: bool, right: Typed) -> R
     Ok(Typed::of(sql, ty, &[&time, &by]))
 }
 
-/// A time that is known.
+/// Returns a time that is known before the query runs.
 pub fn known(at: i64, ty: Type) -> Result<Typed> {
     if type_domains::has_time(at) { Ok(Typed::int(at, ty)) } else { out_of_range() }
 }
@@ -185,7 +185,7 @@ fn moved_sql(
     Fragment::fill(template, &[time, &months])
 }
 
-/// The beginning of the unit.
+/// Truncates a time to the start of its unit.
 pub fn start(
     engine: SqlDialect,
     time: &Typed,
@@ -194,7 +194,7 @@ pub fn start(
 ) -> Result<Typed> {
     if !time.ty.is_time() {
         return invalid(format!(
-            "a {} is cut from a time, not from {}; fromUnixTimestamp64Milli(…) makes one of unix milliseconds",
+            "truncating to a {} requires a time, not {}; fromUnixTimestamp64Milli(…) converts Unix milliseconds",
             format!("{unit:?}").to_lowercase(),
             time.ty
         ));
@@ -268,8 +268,8 @@ fn start_of(at: i64, unit: Unit, week_begins_monday: bool) -> Option<i64> {
     }
 }
 
-/// The oldest moment that may be asked for: the beginning of the day on which something may still be there, or of the
-/// month where it is months that are counted.
+/// Returns the oldest time that a query may request: the start of the day, or of the month in tables by month, for
+/// which data may still be stored.
 pub fn oldest(now: i64, days: u32, grain: Grain) -> i64 {
     let at = now.saturating_sub(i64::from(days) * DAY_MS);
     let unit = match grain {
@@ -279,29 +279,32 @@ pub fn oldest(now: i64, days: u32, grain: Grain) -> i64 {
     start_of(at, unit, false).unwrap_or(at)
 }
 
-/// A time that is written out: `2025-03-01`, `2025-03-01 12:30:00`, or unix seconds.
+/// Parses a time that is a literal: `2025-03-01`, `2025-03-01 12:30:00`, or Unix seconds.
 pub fn read(text: &Typed) -> Result<Typed> {
-    let Some(known) = text.known_text() else {
-        return invalid(format!("a time is compared with a time, not with {}", text.ty));
+    let Some(literal) = text.known_text() else {
+        return invalid(format!("a time can only be compared with a time, not with {}", text.ty));
     };
-    let known = known.trim();
-    let plain = known.strip_suffix(['Z', 'z']).unwrap_or(known);
-    let seconds = || known.parse::<i64>().ok()?.checked_mul(SECOND_MS);
+    let literal = literal.trim();
+    let plain = literal.strip_suffix(['Z', 'z']).unwrap_or(literal);
+    let seconds = || literal.parse::<i64>().ok()?.checked_mul(SECOND_MS);
     if let Some(date) = plain.parse::<Date>().ok().filter(|_| plain.len() == 10) {
         let at = ms(date.to_datetime(jiff::civil::Time::MIN));
-        return at.map_or_else(|| unreadable(known), |at| self::known(at, Type::Date));
+        return at.map_or_else(|| unreadable(literal), |at| known(at, Type::Date));
     }
     let at = plain.parse::<DateTime>().ok().and_then(ms).or_else(seconds);
-    let Some(at) = at else { return unreadable(known) };
+    let Some(at) = at else { return unreadable(literal) };
     let ty = if at % SECOND_MS == 0 { Type::DateTime } else { Type::DateTime64 };
-    self::known(at, ty)
+    known(at, ty)
 }
 
 fn unreadable<T>(text: &str) -> Result<T> {
-    invalid(format!("{} is no time; write 2025-03-01 or 2025-03-01 12:30:00, in UTC", shown(text)))
+    invalid(format!(
+        "{} is not a time; write 2025-03-01 or 2025-03-01 12:30:00, in UTC",
+        shown(text)
+    ))
 }
 
-/// `DATE '2025-03-01'`.
+/// Translates `DATE '2025-03-01'`.
 pub fn typed_string(string: &TypedString) -> Result<Typed> {
     let TypedString { data_type, value, uses_odbc_syntax: false } = string else {
         return unsupported("{d …}");
@@ -324,12 +327,12 @@ fn ms(civil: DateTime) -> Option<i64> {
     Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
 
-/// The names of time zones are those of UTC.
+/// Rejects time zones other than the names of UTC.
 pub fn zone(args: &Args<'_>, index: usize) -> Result<()> {
     match args.given.get(index).map(|zone| zone.known_text().unwrap_or_default()) {
         None => Ok(()),
         Some(name) if ["UTC", "Etc/UTC", "GMT"].contains(&name) => Ok(()),
-        Some(_) => invalid(format!("{} knows only the time zone 'UTC'", args.name)),
+        Some(_) => invalid(format!("{} supports only the time zone 'UTC'", args.name)),
     }
 }
 
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_begins_where_the_calendar_says() {
+    fn unit_start_follows_calendar_when_length_varies() {
         let start = |unit| text(start_of(NOON + 1, unit, false));
 
         assert_eq!(start(Unit::Hour), "2026-03-10T12:00:00");
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_later_is_never_in_the_month_after() {
+    fn add_units_stays_in_next_month_when_day_is_missing() {
         let end_of_january = ms(jiff::civil::date(2026, 1, 31).at(1, 2, 3, 0));
 
         assert_eq!(
@@ -370,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_read_in_its_usual_forms() {
+    fn parse_time_accepts_literal_when_form_is_usual() {
         let read = |text: &str| read(&Typed::text(text)).map(|read| (read.known_int(), read.ty));
 
         assert_eq!(read("2026-03-10").ok(), Some((Some(NOON - 12 * HOUR_MS), Type::Date)));

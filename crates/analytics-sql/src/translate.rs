@@ -1,4 +1,4 @@
-//! A whole query: WITH, UNION and what is ordered and limited.
+//! Translates a whole query: WITH, UNION, ORDER BY and LIMIT.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use super::{
     COLUMNS_MAX, DEPTH_MAX, NODES_MAX, QueryContext, fault, invalid, parse, shown, unsupported,
 };
 
-/// Rows with columns `c5`, `c6` …: a SELECT, or what stands for one.
+/// Rows with columns `c5`, `c6` …: a SELECT, or a query that is used as one.
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub sql: Fragment,
@@ -24,7 +24,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The columns, as seen from a SELECT that reads them under a name.
+    /// Returns the columns as seen by a SELECT that reads the rows under a name.
     pub fn seen_as(&self, name: &Fragment) -> Vec<Column> {
         let column = |((column, ty), number): (&(Rc<str>, Type), usize)| Column {
             name: column.clone(),
@@ -38,7 +38,7 @@ impl Rows {
     }
 }
 
-/// A query of WITH.
+/// A common table expression of WITH.
 pub struct Cte {
     pub user_name: String,
     pub name: Fragment,
@@ -48,23 +48,23 @@ pub struct Cte {
 pub struct Translator<'a> {
     pub engine: SqlDialect,
     pub asked: &'a QueryContext,
-    /// Those that can be named here, the innermost last.
+    /// The common table expressions that can be named, the innermost last.
     pub ctes: Vec<Cte>,
     names: usize,
     nodes: usize,
     depth: usize,
     columns: usize,
-    /// How many names of columns there are.
+    /// The number of column names in use.
     selected: usize,
 }
 
 impl<'a> Translator<'a> {
-    pub fn new(engine: SqlDialect, asked: &'a QueryContext) -> Self {
+    pub fn new(engine: SqlDialect, context: &'a QueryContext) -> Self {
         let ctes = Vec::new();
-        Self { engine, asked, ctes, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
+        Self { engine, asked: context, ctes, names: 0, nodes: 0, depth: 0, columns: 0, selected: 0 }
     }
 
-    /// A name that the query does not have yet.
+    /// Returns a name that the query does not use yet.
     pub fn name(&mut self, letter: char) -> Fragment {
         self.names += 1;
         Fragment::name(letter, self.names)
@@ -75,15 +75,15 @@ impl<'a> Translator<'a> {
         self.names
     }
 
-    /// The number of the first of so many columns. No two SELECTs, one within the other, name columns alike: ClickHouse
-    /// may mistake one for the other.
+    /// Reserves the numbers of `count` columns and returns the first. No two SELECTs, one within the other, use the
+    /// same column names: ClickHouse may mistake one for the other.
     pub fn first_of(&mut self, count: usize) -> usize {
         let first = self.selected;
         self.selected += count;
         first
     }
 
-    /// Counts a node of the syntax tree and how deep it is; [`Self::leave`] goes up again.
+    /// Counts a node of the syntax tree and its depth. [`Self::leave`] reduces the depth again.
     pub fn enter(&mut self) -> Result<()> {
         self.nodes += 1;
         self.depth += 1;
@@ -110,7 +110,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// A query; `rows_max` bounds how many rows it gives.
+    /// Translates a query. `rows_max` limits the rows that it returns.
     pub fn query(&mut self, query: &ast::Query, rows_max: Option<u64>) -> Result<Rows> {
         self.enter()?;
         let parts = grammar::query(query)?;
@@ -120,12 +120,15 @@ impl<'a> Translator<'a> {
             let (name, query) = grammar::cte(cte)?;
             if Table::resembles(&name.value) {
                 let name = shown(&name.value);
-                return fault(QueryFault::Table, format!("{name} is a table, and stays it"));
+                return fault(
+                    QueryFault::Table,
+                    format!("{name} is a table and cannot be redefined"),
+                );
             }
             let rows = self.query(query, self.asked.inner_rows_max)?;
-            let own = self.name('w');
-            with.push(Fragment::fill("{0} AS ({1})", &[&own, &rows.sql]));
-            self.ctes.push(Cte { user_name: name.value.clone(), name: own, rows });
+            let cte_name = self.name('w');
+            with.push(Fragment::fill("{0} AS ({1})", &[&cte_name, &rows.sql]));
+            self.ctes.push(Cte { user_name: name.value.clone(), name: cte_name, rows });
         }
         let mut rows = match parts.body {
             SetExpr::Select(select) => self.select(select, Some(&parts), rows_max)?,
@@ -134,7 +137,7 @@ impl<'a> Translator<'a> {
                 self.ordered(rows, &parts, rows_max)?
             }
         };
-        // Old versions of ClickHouse have no WITH, so there it stands where it is named.
+        // Old versions of ClickHouse have no WITH, so a query of WITH is inlined where it is named.
         if !with.is_empty() && self.engine != SqlDialect::ClickHouse {
             let with = Fragment::list(", ", &with);
             rows.sql = Fragment::fill("WITH {0} {1}", &[&with, &rows.sql]);
@@ -152,31 +155,34 @@ impl<'a> Translator<'a> {
                 self.enter()?;
                 let left = self.body(left, self.asked.inner_rows_max)?;
                 let right = self.body(right, self.asked.inner_rows_max)?;
-                let both = self.both(&left, combined(*op, *set_quantifier)?, &right)?;
+                let rows = self.both(&left, combined(*op, *set_quantifier)?, &right)?;
                 self.leave();
-                Ok(both)
+                Ok(rows)
             }
             SetExpr::Values(_) => unsupported("VALUES"),
-            SetExpr::Table(_) => fault(QueryFault::Table, "TABLE is not offered: SELECT from it"),
+            SetExpr::Table(_) => fault(QueryFault::Table, "TABLE is not supported; use SELECT"),
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
                 parse::not_a_select()
             }
         }
     }
 
-    /// Two queries as one. Each stands in a SELECT of its own, which makes the columns alike; so no engine's own rules
-    /// for ORDER BY and LIMIT next to UNION come into play.
+    /// Combines two queries. Each becomes a subquery of a SELECT that makes the columns alike, so no engine-specific
+    /// rules for ORDER BY and LIMIT next to UNION apply.
     fn both(&mut self, left: &Rows, combined: Combined, right: &Rows) -> Result<Rows> {
         if left.columns.len() != right.columns.len() {
             let (left, right) = (left.columns.len(), right.columns.len());
             return invalid(format!(
-                "both sides of UNION have as many columns: {left} and {right}"
+                "both sides of UNION must have the same number of columns: {left} and {right}"
             ));
         }
         let mut columns = Vec::new();
         for ((name, left), (_, right)) in left.columns.iter().zip(&right.columns) {
             let Some(ty) = left.join(right) else {
-                return invalid(format!("column {} is {left} and {right}", shown(name)));
+                return invalid(format!(
+                    "column {} is {left} on one side and {right} on the other",
+                    shown(name)
+                ));
             };
             columns.push((name.clone(), ty));
         }
@@ -208,7 +214,7 @@ impl<'a> Translator<'a> {
         Ok(Fragment::fill("SELECT {0} FROM ({1}) AS {2}", &[&selected, &rows.sql, &name]))
     }
 
-    /// The rows, of equal ones one.
+    /// Removes duplicate rows.
     fn each_once(&mut self, rows: Rows) -> Rows {
         let name = self.name('t');
         let first = self.first_of(rows.columns.len());
@@ -218,7 +224,7 @@ impl<'a> Translator<'a> {
         Rows { sql, columns: rows.columns, first }
     }
 
-    /// ORDER BY and LIMIT of a query that is not a SELECT by itself.
+    /// Applies ORDER BY and LIMIT to a query that is not a single SELECT.
     fn ordered(
         &mut self,
         rows: Rows,
@@ -234,7 +240,7 @@ impl<'a> Translator<'a> {
         scope.place = Place::Where;
         let (order, _) = self.order_by(&mut scope, parts.order_by, &outputs)?;
         if !scope.unnested.is_empty() {
-            return invalid("arrayJoin cannot stand in the ORDER BY of a UNION");
+            return invalid("arrayJoin is not allowed in ORDER BY of a UNION");
         }
         let limit = self.limit(parts.limit, parts.offset, rows_max)?;
         let sql = Fragment::fill(
@@ -245,7 +251,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// The columns, each under the next name.
+/// Selects the columns, each under the next name.
 fn renamed(columns: &[Column], first: usize) -> Fragment {
     let named = columns.iter().zip(first..).map(|(column, number)| {
         Fragment::fill("{0} AS {1}", &[&column.sql, &Fragment::name('c', number)])
@@ -253,11 +259,11 @@ fn renamed(columns: &[Column], first: usize) -> Fragment {
     Fragment::list(", ", &named.collect::<Vec<_>>())
 }
 
-/// How two queries become one.
+/// A set operation of two queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Combined {
     All,
-    /// Of equal rows one.
+    /// Without duplicate rows.
     Once,
     Except,
     Intersect,
@@ -267,7 +273,7 @@ impl Combined {
     fn words(self, engine: SqlDialect) -> &'static str {
         match self {
             Self::All => " UNION ALL ",
-            // ClickHouse gives each row once by a SELECT around it: its old versions know no other UNION.
+            // For ClickHouse an outer SELECT removes duplicates: old versions support no other UNION.
             Self::Once => engine.pick([" UNION ", " UNION ", " UNION ALL "]),
             Self::Except => engine.pick([" EXCEPT ", " EXCEPT ", " EXCEPT DISTINCT "]),
             Self::Intersect => engine.pick([" INTERSECT ", " INTERSECT ", " INTERSECT DISTINCT "]),

@@ -1,9 +1,9 @@
-//! The domains of the types. No expression of a caller fails on some rows and not on others: an operation whose result
-//! is outside of its type's domain gives NULL.
+//! Defines the domains of the types. No expression of a caller fails on some rows and not on others: an operation
+//! whose result is outside the domain of its type returns NULL.
 //!
-//! Whole numbers are of 64 bits, without the two at their ends; floats are smaller than 10^100; times are those of the
-//! years 1 to 9999. Every operation takes values of these domains to a value of one, so that those after it can rely
-//! on them. Each bound is put around an expression without repeating it: repeated, it would double with every level.
+//! Whole numbers have 64 bits, without the smallest and the largest. Floats are smaller than 10^100. Times lie in the
+//! years 1 to 9999. Every operation maps values of these domains to a value of one, so that later operations can rely
+//! on them. Each bound wraps an expression without repeating it: a repeated expression would double with every level.
 //!
 //! ClickHouse computes modulo 2^64 and with infinities, and fails at neither.
 
@@ -12,7 +12,7 @@ use super::types::{SqlDialect, Type, Typed};
 
 /// From the year 1 to the last millisecond of the year 9999.
 const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
-/// What is not smaller than this is no float of a query; nor is what is smaller than its reciprocal, but for 0.
+/// The magnitude of a float is smaller than this, and not smaller than its reciprocal unless it is 0.
 const FLOAT_END: f64 = 1e100;
 
 pub fn has_time(at: i64) -> bool {
@@ -23,7 +23,8 @@ pub fn has_float(value: f64) -> bool {
     value == 0.0 || (1.0 / FLOAT_END..FLOAT_END).contains(&value.abs())
 }
 
-/// A whole number; Postgres needs `wide` to be numeric, SQLite makes a float of what is too large.
+/// Returns a whole number within its domain. Postgres requires `wide` to be numeric. SQLite turns a number that is
+/// too large into a float.
 pub fn int(engine: SqlDialect, wide: &Fragment) -> Fragment {
     let template = engine.pick([
         "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 9223372036854775807), -9223372036854775808), 9223372036854775807), -9223372036854775808) AS BIGINT)",
@@ -33,7 +34,7 @@ pub fn int(engine: SqlDialect, wide: &Fragment) -> Fragment {
     Fragment::fill(template, &[wide])
 }
 
-/// A float.
+/// Returns a float within its domain.
 pub fn float(engine: SqlDialect, value: &Fragment) -> Fragment {
     let template = engine.pick([
         "NULLIF(NULLIF(GREATEST(LEAST({0}, 1e100), -1e100), 1e100), -1e100)",
@@ -43,7 +44,7 @@ pub fn float(engine: SqlDialect, value: &Fragment) -> Fragment {
     Fragment::fill(template, &[value])
 }
 
-/// A time in unix milliseconds.
+/// Returns a time in Unix milliseconds within its domain.
 pub fn time(engine: SqlDialect, wide: &Fragment) -> Fragment {
     let template = engine.pick([
         "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 253402300800000), -62135596800001), 253402300800000), -62135596800001) AS BIGINT)",
@@ -53,7 +54,7 @@ pub fn time(engine: SqlDialect, wide: &Fragment) -> Fragment {
     Fragment::fill(template, &[wide])
 }
 
-/// So many months, fewer than 4,000 years.
+/// Returns a number of months, of less than 4,000 years.
 pub fn months(engine: SqlDialect, wide: &Fragment) -> Fragment {
     let template = engine.pick([
         "CAST(NULLIF(NULLIF(GREATEST(LEAST({0}, 48000), -48000), 48000), -48000) AS INTEGER)",
@@ -63,7 +64,8 @@ pub fn months(engine: SqlDialect, wide: &Fragment) -> Fragment {
     Fragment::fill(template, &[wide])
 }
 
-/// A number that Postgres computes with as far as it takes: it fails where a float becomes too large or too small.
+/// Returns a number that Postgres computes exactly within its limits, because it fails where a float becomes too
+/// large or too small.
 pub fn exact(engine: SqlDialect, value: &Typed) -> Fragment {
     match (engine, &value.ty) {
         (SqlDialect::Postgres, Type::Float) => {
@@ -74,7 +76,7 @@ pub fn exact(engine: SqlDialect, value: &Typed) -> Fragment {
     }
 }
 
-/// A float of an exact number of Postgres.
+/// Returns the float of an exact number in Postgres.
 pub fn float_of_exact(wide: &Fragment) -> Fragment {
     let bounded = float(SqlDialect::Postgres, &Fragment::fill("round({0}, 120)", &[wide]));
     Fragment::fill("CAST({0} AS DOUBLE PRECISION)", &[&bounded])

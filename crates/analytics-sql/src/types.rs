@@ -1,7 +1,7 @@
-//! What expressions are: their types, and what is known of them.
+//! Defines the types of expressions, and what is known about an expression.
 //!
-//! Times are unix milliseconds in the engines and become text only in the answer, so that all engines compare, group
-//! and sort them alike. A list is JSON, but in ClickHouse an Array.
+//! Times are Unix milliseconds in the engines and become text only in the result, so that all engines compare, group
+//! and sort them alike. A list is JSON, and in ClickHouse an Array.
 
 use std::fmt;
 use std::rc::Rc;
@@ -20,18 +20,18 @@ pub enum Type {
     Text,
     /// `true` and `false`.
     Bool,
-    /// What a comparison gives: 1 or 0.
+    /// The result of a comparison: 1 or 0.
     Flag,
     DateTime,
     /// With milliseconds.
     DateTime64,
     Date,
-    /// So many of a unit of time, to be added to a time.
+    /// A number of units of time, to be added to a time.
     Interval(Unit),
     Array(Box<Type>),
 }
 
-/// The units of time; those that have no fixed length are counted in months.
+/// The units of time. Those without a fixed length are counted in months.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Nanosecond,
@@ -64,7 +64,7 @@ impl Type {
         matches!(self, Self::DateTime | Self::DateTime64 | Self::Date)
     }
 
-    /// The type that both can be; nothing if there is none.
+    /// Returns the common type of both, or `None` if they have none.
     pub fn join(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (a, b) if a == b => Some(a.clone()),
@@ -78,7 +78,7 @@ impl Type {
                 let is_fine = *a == Self::DateTime64 || *b == Self::DateTime64;
                 Some(if is_fine { Self::DateTime64 } else { Self::DateTime })
             }
-            // A list stays as it is, so what is in it cannot become a number.
+            // A list is not converted, so its elements cannot become numbers.
             (Self::Array(a), Self::Array(b)) if a.is_truth() == b.is_truth() => {
                 a.join(b).map(Self::array)
             }
@@ -108,35 +108,35 @@ impl fmt::Display for Type {
     }
 }
 
-/// A value that is known before the query is run.
+/// A value that is known before the query runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Constant {
-    /// A whole number, a time, or how many of a unit.
+    /// A whole number, a time, or a number of units.
     Int(i64),
     Text(Rc<str>),
 }
 
-/// An expression.
+/// A translated expression.
 #[derive(Debug, Clone)]
 pub struct Typed {
     pub sql: Fragment,
     pub ty: Type,
     pub known: Option<Constant>,
-    /// Whether it sums rows up.
+    /// Whether it contains an aggregate.
     pub aggregates: bool,
-    /// Whether it looks at other rows.
+    /// Whether it contains a window function.
     pub windows: bool,
-    /// A column in it that is neither summed up nor grouped by.
+    /// A column in it that is neither aggregated nor in GROUP BY.
     pub loose: Option<Rc<str>>,
-    /// The table whose column `time` it is, perhaps cut to a unit.
+    /// The table of which it is the column `time`, possibly truncated to a unit.
     pub time_of: Option<&'static Table>,
     /// The column of a public table that it is, and nothing more.
     pub origin: Option<Origin>,
-    /// As a condition: what its rows fulfil in the public tables by themselves.
+    /// For a condition: what its rows satisfy in the public tables by themselves.
     pub narrowings: Vec<Narrowing>,
 }
 
-/// A column of a public table, as it is read at one place.
+/// A column of a public table, in one of the places that read the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The number of that place.
@@ -144,8 +144,8 @@ pub struct Origin {
     pub name: &'static str,
 }
 
-/// A comparison of a column with a value that is known before the query is run. It can fail on no row, so a public
-/// table may be read by it before the rows of others are gone.
+/// A comparison of a column with a value that is known before the query runs. It can fail on no row, so it may be
+/// evaluated in a public table before the rows of others are filtered out.
 #[derive(Debug, Clone)]
 pub struct Narrowing {
     pub read: usize,
@@ -153,7 +153,7 @@ pub struct Narrowing {
 }
 
 impl Origin {
-    /// As it is called where the table is read.
+    /// Returns its name at the place where the table is read.
     pub fn sql(self) -> Fragment {
         let table = Fragment::name('f', self.read);
         Fragment::fill("{0}.{1}", &[&table, &Fragment::quoted(self.name)])
@@ -161,7 +161,7 @@ impl Origin {
 }
 
 impl Typed {
-    /// Made of parts, which pass on what is true of them.
+    /// Creates an expression from parts, whose properties it inherits.
     pub fn of(sql: Fragment, ty: Type, parts: &[&Self]) -> Self {
         Self {
             sql,
@@ -181,12 +181,12 @@ impl Typed {
         Self::of(Fragment::fill(template, &fragments), ty, parts)
     }
 
-    /// Postgres asks for a type even of what is nothing.
+    /// Returns NULL. Postgres requires a type even for NULL.
     pub fn null() -> Self {
         Self::of(Fragment::word("CAST(NULL AS TEXT)"), Type::Null, &[])
     }
 
-    /// A whole number, a time, or how many of a unit.
+    /// Returns a whole number, a time, or a number of units.
     pub fn int(value: i64, ty: Type) -> Self {
         let mut int = Self::of(Fragment::int(value), ty, &[]);
         int.known = Some(Constant::Int(value));
@@ -213,17 +213,19 @@ impl Typed {
         }
     }
 
-    /// As something that is true or not.
+    /// Converts the expression to a condition.
     pub fn truth(self) -> Result<Self> {
         match &self.ty {
             Type::Bool | Type::Flag => Ok(self),
             Type::Null => Ok(Self::fill("CAST({0} AS BOOLEAN)", Type::Flag, &[&self])),
             Type::Int | Type::Float => Ok(Self::fill("({0} <> 0)", Type::Flag, &[&self])),
-            other => super::invalid(format!("a condition is a comparison or a Bool, not {other}")),
+            other => {
+                super::invalid(format!("a condition must be a comparison or a Bool, not {other}"))
+            }
         }
     }
 
-    /// As a number: what is true is 1.
+    /// Converts the expression to a number. True is 1.
     pub fn number(self, what: &str) -> Result<Self> {
         match &self.ty {
             Type::Int | Type::Float => Ok(self),
@@ -235,7 +237,7 @@ impl Typed {
         }
     }
 
-    /// As a value of a type that [`Type::join`] found for it.
+    /// Converts the expression to a type that [`Type::common_type`] returned for it.
     pub fn widened(self, to: &Type) -> Result<Self> {
         match (&self.ty, to) {
             (from, to) if from == to => Ok(self),
@@ -249,12 +251,12 @@ impl Typed {
         }
     }
 
-    /// The value; if it is nothing, as a value of a type.
+    /// Returns the expression, cast to a type if it is NULL.
     pub fn or_null_of(self, ty: &Type) -> Self {
         if self.ty == Type::Null { self.cast_null(ty) } else { self }
     }
 
-    /// Nothing, as a value of a type.
+    /// Returns NULL as a value of a type.
     fn cast_null(&self, to: &Type) -> Self {
         let template = match to {
             Type::Int

@@ -1,8 +1,8 @@
-//! What stands behind the public tables: one view for each, which shows what its reader may see and nothing else.
+//! Defines the views behind the public tables. Each shows only what its caller may see.
 //!
-//! The workspace is a condition inside the view, so no query can be written that gets around it. Sums are those that
-//! have been stored, and the events whose sums have not. ClickHouse has views of its own: its rows name their series
-//! themselves, and the delivery that they came with ([`clickhouse`]).
+//! The workspace is a condition inside the view, so no query can bypass it. Rollups are those in the database, and
+//! the events that are not rolled up yet. ClickHouse has its own views: its rows contain the dimensions of their
+//! series, and the delivery that wrote them ([`clickhouse`]).
 
 pub mod clickhouse;
 
@@ -10,19 +10,19 @@ use super::fragment::Fragment;
 use super::tables::{Family, Grain, Table};
 use super::types::SqlDialect;
 
-/// Whose events a query sees.
+/// Defines whose events a query sees.
 #[derive(Debug, Clone)]
 pub struct RowScope {
     pub workspace_id: String,
-    /// The ids of the APIs, or of the namespaces. Absent: all.
+    /// The ids of the APIs or namespaces. `None`: all.
     pub only: Option<Vec<String>>,
 }
 
-/// `SELECT …` for a table, of Postgres or SQLite.
-pub fn view(table: &Table, engine: SqlDialect, visible: &RowScope) -> Fragment {
+/// Returns the `SELECT …` of a table, for Postgres or SQLite.
+pub fn view(table: &Table, engine: SqlDialect, row_scope: &RowScope) -> Fragment {
     let mut condition =
-        Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&visible.workspace_id)]);
-    if let Some(only) = &visible.only {
+        Fragment::fill("s.workspace_id = {0}", &[&Fragment::text(&row_scope.workspace_id)]);
+    if let Some(only) = &row_scope.only {
         let list = Fragment::text(&serde_json::json!(only).to_string());
         let column = Fragment::word(match table.family {
             Family::Verifications => "s.api_id",
@@ -42,12 +42,12 @@ pub fn view(table: &Table, engine: SqlDialect, visible: &RowScope) -> Fragment {
         }
         (Family::Ratelimits, Grain::Event) => Fragment::fill(RATELIMITS, &[&condition]),
         (Family::Verifications, grain) => {
-            let sums = sums(table.family, grain, engine);
-            Fragment::fill(VERIFICATION_SUMS, &[&tags, &sums, &condition])
+            let rollups = sums(table.family, grain, engine);
+            Fragment::fill(VERIFICATION_SUMS, &[&tags, &rollups, &condition])
         }
         (Family::Ratelimits, grain) => {
-            let sums = sums(table.family, grain, engine);
-            Fragment::fill(RATELIMIT_SUMS, &[&sums, &condition])
+            let rollups = sums(table.family, grain, engine);
+            Fragment::fill(RATELIMIT_SUMS, &[&rollups, &condition])
         }
     }
 }
@@ -71,7 +71,7 @@ v.override_id AS "override_id", v.max AS "limit", v.remaining AS "remaining",
 v.reset_at AS "reset_at", v.tokens AS "tokens"
 FROM ratelimits v JOIN ratelimit_series s ON s.id = v.series WHERE {0}"#;
 
-/// The end of the bucket in which so many of a hundred are reached; beyond the last one, the mean of what is there.
+/// Returns the end of the bucket that contains a percentile, or beyond the last bucket the mean of the rest.
 macro_rules! latency_at {
     ($percent:literal) => {
         concat!(
@@ -104,7 +104,7 @@ macro_rules! latencies {
     };
 }
 
-/// Of sums by the name `v`.
+/// The latency columns of rollups that are named `v`.
 const LATENCIES: &str = latencies!();
 
 const VERIFICATION_SUMS: &str = concat!(
@@ -125,7 +125,7 @@ CASE WHEN s.passed THEN v.spent ELSE 0 END AS "passed_tokens", "#,
     " FROM ({0}) AS v JOIN ratelimit_series s ON s.id = v.series WHERE {1}"
 );
 
-/// The stored sums, and each event that is in none of them yet as a sum of one.
+/// Returns the rollups in the database, and each event that is in none of them yet as a rollup of one.
 fn sums(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
     let words = |verifications, ratelimits| match family {
         Family::Verifications => Fragment::word(verifications),
@@ -145,7 +145,7 @@ fn sums(family: Family, grain: Grain, engine: SqlDialect) -> Fragment {
         Grain::Day => "v.time / 86400000 * 86400000",
         Grain::Month => either(
             engine,
-            // It computes this before it leaves out the rows of others.
+            // Postgres computes this before it filters out the rows of others.
             "CAST(EXTRACT(EPOCH FROM date_trunc('month', to_timestamp(LEAST(GREATEST(v.time, -62135596800000), 253402300799999) / 1000) AT TIME ZONE 'UTC')) AS BIGINT) * 1000",
             "unixepoch(v.time / 1000, 'unixepoch', 'start of month') * 1000",
         ),

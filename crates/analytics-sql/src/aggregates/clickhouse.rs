@@ -1,5 +1,5 @@
-//! Sums of ClickHouse. Where other engines have FILTER, its functions end in `If`; its counts are of a type that does
-//! not go with others; and what is not told can be NULL is 0 where there was nothing to sum up.
+//! Translates aggregates for ClickHouse. Its functions end in `If` where other engines have FILTER. Its counts have a
+//! type that does not combine with others. A result that is not declared as nullable is 0 if there are no rows.
 
 use foundation::error::Result;
 
@@ -8,7 +8,7 @@ use super::super::invalid;
 use super::super::types::{Type, Typed};
 use super::{Sum, extreme, numbering};
 
-/// Without OVER, of the rows for which the filter holds.
+/// Returns an aggregate of the rows for which the filter holds, without OVER.
 pub fn sum(name: &str, is_distinct: bool, given: &[Typed], filter: Option<&Typed>) -> Result<Sum> {
     let values = Fragment::list(", ", given.iter().map(|value| &value.sql));
     let holds = filter.map(|filter| Fragment::fill("ifNull({0}, 0)", &[&filter.sql]));
@@ -46,11 +46,11 @@ pub fn sum(name: &str, is_distinct: bool, given: &[Typed], filter: Option<&Typed
             let list = Fragment::fill(template, &[&value.sql]);
             Ok(Sum::new(list, "{0}", Type::array(value.ty.clone())))
         }
-        (name, _) => invalid(format!("{name} is called with other arguments")),
+        (name, _) => invalid(format!("{name} does not accept these arguments")),
     }
 }
 
-/// So that there is NULL where there is nothing. A list cannot be NULL.
+/// Declares a value as nullable, so that the result is NULL if there are no rows. A list cannot be NULL.
 fn nullable(value: &Typed) -> Fragment {
     match &value.ty {
         Type::Array(_) => value.sql.clone(),
@@ -58,7 +58,7 @@ fn nullable(value: &Typed) -> Fragment {
     }
 }
 
-/// Its old versions count to NULL where a value can be NULL and there is none.
+/// Old versions return NULL for a count of values that can be NULL if there are none.
 const COUNTED: &str = "ifNull(toInt64({0}), 0)";
 
 fn distinct_count(values: &Fragment) -> Sum {
@@ -81,7 +81,7 @@ fn total(is_distinct: bool, value: &Typed, holds: Option<&Fragment>) -> Result<S
     })
 }
 
-/// Of nothing it is NULL.
+/// Returns a mean, which is NULL for no rows.
 fn mean(is_distinct: bool, value: &Typed) -> Result<Sum> {
     let value = value.clone().number("avg")?;
     let template = if is_distinct {
@@ -92,7 +92,7 @@ fn mean(is_distinct: bool, value: &Typed) -> Result<Sum> {
     Ok(Sum::new(Fragment::fill(template, &[&nullable(&value)]), "{0}", Type::Float))
 }
 
-/// The value that a share of the rows does not exceed; of many rows, as far as a sample tells.
+/// Returns the value that a fraction of the rows does not exceed. For many rows it is estimated from a sample.
 pub fn quantile(level: f64, value: &Fragment) -> Fragment {
     Fragment::fill("quantile({0})({1})", &[&Fragment::share(level), value])
 }

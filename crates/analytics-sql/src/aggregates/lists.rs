@@ -1,4 +1,4 @@
-//! Lists of values, of Postgres or SQLite.
+//! Translates aggregates that return lists, for Postgres or SQLite.
 
 use super::super::LISTS_MAX_BYTES;
 use super::super::arrays::json;
@@ -6,11 +6,11 @@ use super::super::fragment::Fragment;
 use super::super::types::{SqlDialect, Type, Typed};
 use super::Sum;
 
-const _: () = assert!(LISTS_MAX_BYTES == 4_194_304, "SQL says so, too");
+const _: () = assert!(LISTS_MAX_BYTES == 4_194_304, "the SQL below contains this number");
 
 pub fn list(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Sum {
     let template = match (engine, is_distinct) {
-        // As `is_listed`, but for what is left of the values.
+        // Limited as in `list_condition`, but by what remains of the values.
         (SqlDialect::Postgres, true) => "keyward_events.distinct_list(DISTINCT to_jsonb({0}))",
         (SqlDialect::Postgres, false) => "jsonb_agg({0})",
         (SqlDialect::Sqlite | SqlDialect::ClickHouse, true) => "json_group_array(DISTINCT {0})",
@@ -19,8 +19,8 @@ pub fn list(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Sum {
     let finish = match (engine, is_distinct) {
         (SqlDialect::Postgres, false) => "COALESCE({0}, jsonb_build_array())",
         (SqlDialect::Postgres | SqlDialect::ClickHouse, _) => "{0}",
-        // It has no function that fails, but fails where a value would be longer than any. Of equal aggregates it
-        // computes one.
+        // SQLite has no function that fails, but fails if a value is longer than any may be. It computes equal
+        // aggregates once.
         (SqlDialect::Sqlite, _) => {
             "CASE WHEN octet_length({0}) <= 4194304 THEN {0} ELSE zeroblob(9223372036854775807) END"
         }
@@ -29,7 +29,7 @@ pub fn list(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Sum {
     Sum::new(sql, finish, Type::array(value.ty.clone()))
 }
 
-/// What is put into a list. Postgres has no bound of its own for it.
+/// Returns the condition for a value to be added to a list. Postgres has no limit of its own for lists.
 pub fn is_listed(engine: SqlDialect, is_distinct: bool, value: &Typed) -> Fragment {
     let template = match (engine, is_distinct) {
         (SqlDialect::Postgres, false) => {

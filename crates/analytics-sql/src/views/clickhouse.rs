@@ -1,22 +1,22 @@
-//! The views of ClickHouse. Each stands where its table is named, and every read of a table within it says again whose
-//! rows it sees, which deliveries count and how far back it goes.
+//! Defines the views for ClickHouse. Each is inlined where its table is named, and every read of a table inside it
+//! has its own conditions: whose rows it sees, which deliveries count and how far back it goes.
 //!
-//! An alias hides a column of the same name in the whole SELECT, WHERE and GROUP BY included. So what is computed within
-//! a view has names that no column has.
+//! An alias hides a column of the same name in the whole SELECT, including WHERE and GROUP BY. So computed values
+//! inside a view have names that no column has.
 
 use super::super::fragment::Fragment;
 use super::super::tables::{Family, Grain, Table};
 use super::super::{QueryContext, times};
 
-/// `SELECT …` for a table.
-pub fn view(table: &Table, asked: &QueryContext) -> Fragment {
-    let oldest = times::oldest(asked.now, table.grain.days(&asked.retention), table.grain);
+/// Returns the `SELECT …` of a table.
+pub fn view(table: &Table, context: &QueryContext) -> Fragment {
+    let oldest = times::oldest(context.now, table.grain.days(&context.retention), table.grain);
     match (table.family, table.grain) {
         (Family::Verifications, Grain::Event) => {
-            Fragment::fill(VERIFICATIONS, &[&since(oldest, table.family, asked)])
+            Fragment::fill(VERIFICATIONS, &[&since(oldest, table.family, context)])
         }
         (Family::Ratelimits, Grain::Event) => {
-            Fragment::fill(RATELIMITS, &[&since(oldest, table.family, asked)])
+            Fragment::fill(RATELIMITS, &[&since(oldest, table.family, context)])
         }
         (family, grain) => {
             let series = Fragment::word(match family {
@@ -24,34 +24,34 @@ pub fn view(table: &Table, asked: &QueryContext) -> Fragment {
                 Family::Ratelimits => RATELIMIT_SERIES,
             });
             let start = Fragment::word(start(grain));
-            let rows = rows(oldest, family, grain, asked);
-            let sums = Fragment::fill(SUMS, &[&start, &series, &rows]);
+            let rows = rows(oldest, family, grain, context);
+            let rollups = Fragment::fill(SUMS, &[&start, &series, &rows]);
             let latencies = Fragment::word(super::LATENCIES);
             let shown = match family {
                 Family::Verifications => VERIFICATION_SUMS,
                 Family::Ratelimits => RATELIMIT_SUMS,
             };
-            Fragment::fill(shown, &[&latencies, &sums])
+            Fragment::fill(shown, &[&latencies, &rollups])
         }
     }
 }
 
-/// Which rows of a table are seen.
-fn since(oldest: i64, family: Family, asked: &QueryContext) -> Fragment {
-    let (visible, delivered) = (&asked.visible, &asked.delivered);
+/// Returns the condition for the visible rows of a table.
+fn since(oldest: i64, family: Family, context: &QueryContext) -> Fragment {
+    let (row_scope, deliveries) = (&context.visible, &context.delivered);
     let mut condition = Fragment::fill(
         "workspace_id = {0} AND time >= {1} AND delivery <= {2}",
         &[
-            &Fragment::text(&visible.workspace_id),
+            &Fragment::text(&row_scope.workspace_id),
             &Fragment::digits(&[oldest]),
-            &Fragment::digits(&[delivered.last]),
+            &Fragment::digits(&[deliveries.last]),
         ],
     );
-    if !delivered.void.is_empty() {
-        let void = Fragment::digits(&delivered.void);
+    if !deliveries.void.is_empty() {
+        let void = Fragment::digits(&deliveries.void);
         condition.append(&Fragment::fill(" AND delivery NOT IN ({0})", &[&void]));
     }
-    match visible.only.as_deref() {
+    match row_scope.only.as_deref() {
         None => {}
         Some([]) => condition.append(&Fragment::word(" AND 0")),
         Some(only) => {
@@ -66,18 +66,18 @@ fn since(oldest: i64, family: Family, asked: &QueryContext) -> Fragment {
     condition
 }
 
-/// What is summed up: the hours of the days that are over, and each event after them as an hour of one. What is summed
-/// by the minute is events alone.
-fn rows(oldest: i64, family: Family, grain: Grain, asked: &QueryContext) -> Fragment {
+/// Returns the rows to add up: the hours of the days that are rolled up, and each later event as an hour of one.
+/// Minutes are added up from events alone.
+fn rows(oldest: i64, family: Family, grain: Grain, context: &QueryContext) -> Fragment {
     let (hours, events) = match family {
         Family::Verifications => (VERIFICATION_HOURS, VERIFICATION_EVENTS),
         Family::Ratelimits => (RATELIMIT_HOURS, RATELIMIT_EVENTS),
     };
-    let all = |template, oldest| Fragment::fill(template, &[&since(oldest, family, asked)]);
+    let all = |template, oldest| Fragment::fill(template, &[&since(oldest, family, context)]);
     match grain {
         Grain::Event | Grain::Minute => all(events, oldest),
         Grain::Hour | Grain::Day | Grain::Month => {
-            let until = asked.delivered.summed_until;
+            let until = context.delivered.summed_until;
             let events = all(events, oldest.max(until));
             let hours = all(hours, oldest);
             Fragment::fill(
@@ -88,7 +88,7 @@ fn rows(oldest: i64, family: Family, grain: Grain, asked: &QueryContext) -> Frag
     }
 }
 
-/// The beginning of the unit that a row belongs to.
+/// Returns the start of the unit that contains a row.
 fn start(grain: Grain) -> &'static str {
     match grain {
         Grain::Event => "moment",
