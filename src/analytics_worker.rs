@@ -1,7 +1,7 @@
-//! What runs beside the requests and puts away what happened.
+//! The thread that writes, rolls up and delivers analytics events.
 //!
-//! It has a thread of its own: to make a batch of thousands of events takes milliseconds, in which a thread that
-//! answers would let everybody wait.
+//! It is separate from the threads that handle requests: building a batch of thousands of events takes milliseconds
+//! and would delay every request on the same thread.
 
 use std::io;
 use std::sync::Arc;
@@ -17,49 +17,49 @@ use tokio::{join, select};
 use crate::app::App;
 use crate::domain::analytics::{clickhouse_delivery, event_space, writer};
 
-/// How often what has gathered is written: what a replica that is killed takes with it.
+/// The interval between writes. A replica that is killed loses the events since the last write.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// How often it is summed up. Until then whoever asks adds the rest.
+/// The interval between rollups. Until then, readers add the events that are not rolled up.
 const SUM_UP_EVERY: Duration = Duration::from_secs(15);
-/// How often room is made for what is to come, and what is old is forgotten.
+/// The interval between maintenance runs, which create partitions and delete data past its retention.
 const KEEP_EVERY: Duration = Duration::from_mins(10);
 
-/// How often single events are held against the room that they may take.
+/// The interval between checks of the size limit of raw events.
 const TRIM_EVERY: Duration = Duration::from_mins(1);
 
-/// The longest pause before ClickHouse is tried again.
+/// The maximum pause before ClickHouse is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How long one pass may take: on a connection that was lost without a word a statement never ends.
+/// The maximum time of one pass. A statement on a connection that was lost silently never ends.
 const PASS_TIMEOUT: Duration = Duration::from_mins(5);
-/// How long a server that stops may take to write its last events.
+/// The maximum time that a stopping server takes to write its last events.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-/// How long a server that stops may take to deliver its last events.
+/// The maximum time that a stopping server takes to deliver its last events.
 const LAST_DELIVERY: Duration = Duration::from_secs(3);
 
-/// What has been started.
+/// A handle to the running thread.
 pub struct AnalyticsWorker {
     thread: JoinHandle<()>,
-    /// Dropped, the thread writes what still waits, and ends.
+    /// When this is dropped, the thread writes the remaining events and ends.
     stop: Sender<()>,
 }
 
-/// Starts it. Fails where the system gives no thread.
+/// Starts the thread. Fails if the operating system cannot create one.
 pub fn start(app: &Arc<App>) -> io::Result<AnalyticsWorker> {
     let (stop, stopped) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let app = app.clone();
-    let record = move || runtime.block_on(record(&app, stopped));
-    let thread = std::thread::Builder::new().name("recorder".into()).spawn(record)?;
+    let worker = move || runtime.block_on(record(&app, stopped));
+    let thread = std::thread::Builder::new().name("analytics".into()).spawn(worker)?;
     Ok(AnalyticsWorker { thread, stop })
 }
 
 impl AnalyticsWorker {
-    /// Writes what still waits, and closes the connections to the database of events.
+    /// Writes the remaining events, and closes the connections to the event database.
     pub async fn stop(self) {
         drop(self.stop);
         let joined = tokio::task::spawn_blocking(move || self.thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
-            tracing::error!("the thread that records events panicked");
+            tracing::error!("the thread of the analytics worker panicked");
         }
     }
 }
@@ -70,15 +70,16 @@ async fn record(app: &App, stopped: Receiver<()>) {
         ((), (), (), ()) = async { join!(roll_up(app), maintain_partitions(app), trim(app), deliver(app)) } => {}
     }
     if let Err(e) = bounded(LAST_WRITE, writer::write(app)).await {
-        tracing::warn!(error = %e, "the last events are lost: {e}");
+        tracing::warn!(error = %e, "failed to write the last events: {e}");
     }
-    // What does not arrive in this time is delivered by another replica, or after the next start.
+    // Events that are not delivered in this time are delivered by another replica, or after the next start.
     let _ = timeout(LAST_DELIVERY, clickhouse_delivery::deliver(app)).await;
-    // Connections belong to the thread that made them.
+    // Connections belong to the thread that opened them.
     app.events.close().await;
 }
 
-/// Ends when it is told to. What may have been written then is written once more under the same name, and counts once.
+/// Writes events until the server stops. A batch that may have been written by then is written again under the same
+/// name, and counts once.
 async fn write(app: &App, mut stopped: Receiver<()>) {
     while timeout(WRITE_EVERY, stopped.changed()).await.is_err() {
         if app.store.store().is_ok() {
@@ -94,7 +95,7 @@ async fn roll_up(app: &App) {
     loop {
         sleep(SUM_UP_EVERY).await;
         if app.store.store().is_ok() {
-            log_if_err("sum up events", bounded(PASS_TIMEOUT, writer::sum_up(app)).await);
+            log_if_err("roll up events", bounded(PASS_TIMEOUT, writer::sum_up(app)).await);
         }
     }
 }
@@ -111,7 +112,7 @@ async fn trim(app: &App) {
     }
 }
 
-/// Tries less often while it fails.
+/// Delivers events, less often while deliveries fail.
 async fn deliver(app: &App) {
     let mut pause = WRITE_EVERY;
     loop {
@@ -125,20 +126,20 @@ async fn deliver(app: &App) {
 }
 
 async fn maintain_partitions(app: &App) {
-    // Where the database is away there are no tables yet.
+    // Without the database there are no tables yet.
     while app.store.store().is_err() {
         sleep(WRITE_EVERY).await;
     }
     loop {
         let granted = bounded(PASS_TIMEOUT, app.events.grant_analytics()).await;
-        log_if_err("let the role for analytics queries read events", granted);
-        log_if_err("look after the tables of events", writer::keep(app).await);
+        log_if_err("grant the analytics role access to events", granted);
+        log_if_err("maintain event partitions", writer::keep(app).await);
         sleep(KEEP_EVERY).await;
     }
 }
 
-fn log_if_err<T>(what: &str, outcome: Result<T>) {
-    if let Err(e) = outcome {
-        tracing::warn!(error = %e, "cannot {what}: {e}");
+fn log_if_err<T>(action: &str, result: Result<T>) {
+    if let Err(e) = result {
+        tracing::warn!(error = %e, "failed to {action}: {e}");
     }
 }

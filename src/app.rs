@@ -1,4 +1,4 @@
-//! The bag that is handed down: everything that a request needs and that outlives it.
+//! Holds the application state that is passed to every layer and outlives a request.
 
 mod commit;
 pub mod feed;
@@ -39,73 +39,74 @@ use crate::domain::users::PasswordHasher;
 
 /// The file of an embedded server, in its data directory.
 pub const DATABASE_FILE: &str = "keyward.db";
-/// The file of what happened, beside it.
+/// The file of analytics events, in the same directory.
 pub const EVENTS_FILE: &str = "keyward-events.db";
-/// How many announcements may wait for Redis. Whoever has one more sends it itself.
+/// The maximum number of announcements that wait for Redis. The writer of one more sends it itself.
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
-/// How long a replica counts as there after it has said so.
+/// How long a replica counts as live after it has registered.
 pub const REPLICA_TTL_MS: i64 = 7_000;
 
 pub struct App {
     pub settings: Settings,
     pub clock: Clock,
     pub store: StoreHandle,
-    /// What happened, as far as it has been written.
+    /// The analytics events that have been written.
     pub events: EventStore,
-    /// How much has been asked about it.
+    /// The quotas of analytics queries per workspace and hour.
     pub query_quotas: QueryQuotas,
-    /// What happened, and waits to be written.
+    /// The analytics events that wait to be written.
     pub event_buffer: EventBuffer,
-    /// What is known of ClickHouse, where events go if there is one.
+    /// The state of the delivery to ClickHouse, if it is configured.
     pub delivery_state: DeliveryState,
     pub freshness: Arc<Freshness>,
-    /// What is read of others' announcements.
+    /// The state of reading the announcements of other replicas.
     pub feed: FeedState,
     pub caches: Caches,
-    /// Who has no root key; made once, for every verification of version 1 asks as this.
+    /// The anonymous principal: a caller without a root key. Created once, because every v1 verification without a root
+    /// key uses it.
     pub anonymous: Arc<Cached<Principal>>,
     /// The counters that all replicas share; absent in an embedded server.
     pub redis: Option<RedisCounters>,
-    /// The counters of this process: an embedded server's, and a replica's while Redis is away.
+    /// The counters of this process: for an embedded server, and for a replica while Redis is unreachable.
     pub local_counters: LocalCounters,
-    /// How this process is called among the replicas.
+    /// The ID of this process among the replicas.
     pub replica_id: String,
-    /// How many replicas there are, by the last count; 0 before the first.
+    /// The number of live replicas at the last count; 0 before the first.
     pub live_replicas: AtomicU32,
-    /// How many of them come before this one in the order of their names, by the last count.
+    /// The number of live replicas before this one in the order of their IDs, at the last count.
     pub rank: AtomicU32,
     pub keyspace: Keyspace,
     pub metrics: Metrics,
-    /// Whether Redis answered when it was last asked; see [`crate::domain::health`].
+    /// Whether Redis replied to the last call; see [`crate::domain::health`].
     pub redis_reachable: AtomicBool,
-    /// Set when the server has been told to stop and waits for the balancer to notice.
+    /// Set when the server is shutting down and waits for the load balancer to notice.
     pub draining: AtomicBool,
-    /// What opens the vault. Absent: there is none.
+    /// The master keys of the vault. Absent if it has none.
     pub master_keys: ArcSwapOption<MasterKeys>,
     pub turns: Turns,
     /// Debits of accounts in the database that wait for their turn.
     pub debits: Debits,
-    /// What this process has spent from purses.
+    /// The credits that this process has spent from leases.
     pub lease_spend: LeaseSpendTracker,
-    /// Windows that are answered from memory.
+    /// Windows that are decided from memory.
     pub approximate_windows: ApproximateWindows,
-    /// How many ad-hoc counters workspaces have.
+    /// The number of ad-hoc counters per workspace.
     pub group_totals: GroupTotals,
-    /// Keys that were used lately.
+    /// Keys that were used recently.
     pub last_used: LastUsedBuffer,
-    /// Who hashes passwords at this moment.
+    /// Hashes passwords, with a bound on concurrency.
     pub password_hasher: PasswordHasher,
-    /// Who says who somebody is. Absent: there is no single sign-on.
+    /// The client of the OIDC provider. Absent if single sign-on is not configured.
     pub oidc: Option<OidcClient>,
     announcements: mpsc::Sender<String>,
 }
 
-/// How many counts of keys are remembered, and for how long.
+/// How many key counts are cached, and for how long.
 const KEY_COUNTS_MAX: u64 = 10_000;
 const KEY_COUNT_FOR: Duration = Duration::from_mins(5);
 
-/// What has been read and is still true.
+/// Caches of rows that are still current.
 pub struct Caches {
     pub resolved_keys: RowCache<KeyHash, ResolvedKey>,
     pub keys: RowCache<KeyHash, StoredKey>,
@@ -113,7 +114,7 @@ pub struct Caches {
     pub roles: RowCache<RoleId, Role>,
     pub root_keys: RowCache<KeyHash, Principal>,
     pub namespaces: RowCache<NamespaceName, StoredNamespace>,
-    /// How many keys an API had within the last minutes.
+    /// The number of keys of an API within the last minutes.
     pub key_counts: moka::sync::Cache<(WorkspaceId, ApiId), i64>,
 }
 
@@ -123,7 +124,7 @@ impl Caches {
         Self {
             resolved_keys: RowCache::new(freshness, keys_max, 1 << 16, &loads.views, new_key),
             keys: RowCache::new(freshness, keys_max, 0, &loads.keys, new_key),
-            // What was deleted may come back.
+            // A deleted identity may be restored.
             identities: RowCache::new(
                 freshness,
                 keys_max,
@@ -147,8 +148,8 @@ impl Caches {
 }
 
 impl App {
-    /// An app whose store is yet to be opened. The second value yields what is to be announced to
-    /// other replicas; see [`crate::stream`].
+    /// Creates an app whose store is yet to be opened. The second value yields announcements to publish to other
+    /// replicas; see [`crate::background`].
     pub fn new(settings: Settings, clock: Clock) -> Result<(Self, mpsc::Receiver<String>)> {
         let metrics = Metrics::default();
         let events = Self::events(&settings)?;
@@ -164,19 +165,19 @@ impl App {
         let grace_ms = i64::try_from(settings.database_grace_seconds * 1000).unwrap_or(i64::MAX);
         let freshness = Arc::new(Freshness::new(grace_ms));
         let caches = Caches::new(&freshness, settings.cached_keys_max, &metrics.cache_loads);
-        let (announcements, waiting) = mpsc::channel(ANNOUNCEMENTS_MAX);
-        let happened =
+        let (announcements, receiver) = mpsc::channel(ANNOUNCEMENTS_MAX);
+        let event_buffer =
             EventBuffer::new(settings.events_waiting_max, settings.events_waiting_bytes_max);
         let draining = AtomicBool::new(false);
-        let issuer = settings.oidc.as_ref().map(OidcClient::new).transpose()?;
-        let masters = settings.master_keys.clone().map(Arc::new);
+        let oidc = settings.oidc.as_ref().map(OidcClient::new).transpose()?;
+        let master_keys = settings.master_keys.clone().map(Arc::new);
         let debits = Debits::new(&settings);
         let app = Self {
             settings,
             store: StoreHandle::default(),
             events,
             query_quotas: QueryQuotas::default(),
-            event_buffer: happened,
+            event_buffer,
             delivery_state: DeliveryState::default(),
             anonymous: root_keys::nobody(&freshness),
             freshness,
@@ -192,7 +193,7 @@ impl App {
             metrics,
             redis_reachable: AtomicBool::new(false),
             draining,
-            master_keys: ArcSwapOption::new(masters),
+            master_keys: ArcSwapOption::new(master_keys),
             turns: Turns::default(),
             debits,
             lease_spend: LeaseSpendTracker::default(),
@@ -200,13 +201,13 @@ impl App {
             group_totals: GroupTotals::default(),
             last_used: LastUsedBuffer::default(),
             password_hasher: PasswordHasher::default(),
-            oidc: issuer,
+            oidc,
             announcements,
         };
-        Ok((app, waiting))
+        Ok((app, receiver))
     }
 
-    /// Where what happened is kept. Nothing is opened yet.
+    /// Returns the store of analytics events. Nothing is opened yet.
     pub fn events(settings: &Settings) -> Result<EventStore> {
         let events = match &settings.engines {
             Deployment::Embedded { data_dir } => EventStore::open(&data_dir.join(EVENTS_FILE)),
@@ -227,7 +228,7 @@ impl App {
         }
     }
 
-    /// Reads the file that holds an embedded server's master key once more; whether there is one.
+    /// Reads the file of an embedded server's master key again. Returns whether there is one.
     pub fn reload_master_keys(&self) -> bool {
         let Deployment::Embedded { data_dir } = &self.settings.engines else { return false };
         match file::read(data_dir) {
@@ -239,12 +240,12 @@ impl App {
         }
     }
 
-    /// Whether the others know of this replica, so that its word is waited for.
+    /// Returns whether other replicas know of this replica, so that they wait for its reports.
     pub fn is_registered(&self) -> bool {
         self.live_replicas.load(Ordering::Relaxed) > 0
     }
 
-    /// Says that this replica is there, and counts those that are.
+    /// Registers this replica as live, and counts the live replicas.
     pub async fn register_replica(&self, store: &Store) -> Result<()> {
         let mut tx = store.begin_reserved().await?;
         let live = tx.register_replica(&self.replica_id, REPLICA_TTL_MS).await?;

@@ -1,4 +1,4 @@
-//! What is announced of changes, and whether this replica may rely on what others announce.
+//! Announcements of changes, and the state that decides whether this replica may rely on those of others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,11 @@ use arc_swap::ArcSwap;
 use store::LogHead;
 use tokio::sync::Notify;
 
-/// What a writer tells of a change. A change is named by the position of its first row in the change log.
+/// An announcement of a change by its writer. A change is identified by the position of its first row in the change
+/// log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announcement<'a> {
-    /// It is about to be committed.
+    /// The change is about to be committed.
     Intent {
         position: i64,
         subjects: &'a str,
@@ -20,21 +21,21 @@ pub enum Announcement<'a> {
         position: i64,
         subjects: &'a str,
     },
-    /// It has not been committed, and never will be.
+    /// The change has not been committed, and never will be.
     Undone {
         position: i64,
     },
 }
 
 impl<'a> Announcement<'a> {
-    /// Reads what `Display` writes. `None`: it is something else, such as a subject in the change log.
+    /// Parses the output of `Display`. Returns `None` for any other text, such as a cache tag in the change log.
     pub fn parse(text: &'a str) -> Option<Self> {
-        let (first, subjects) = text.split_once('\n')?;
+        let (first, cache_tags) = text.split_once('\n')?;
         let (kind, position) = first.split_once(' ')?;
         let position = position.parse().ok()?;
         Some(match kind {
-            "intent" => Self::Intent { position, subjects },
-            "committed" => Self::Committed { position, subjects },
+            "intent" => Self::Intent { position, subjects: cache_tags },
+            "committed" => Self::Committed { position, subjects: cache_tags },
             "undone" => Self::Undone { position },
             _ => return None,
         })
@@ -44,22 +45,27 @@ impl<'a> Announcement<'a> {
 impl std::fmt::Display for Announcement<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Intent { position, subjects } => write!(f, "intent {position}\n{subjects}"),
-            Self::Committed { position, subjects } => write!(f, "committed {position}\n{subjects}"),
+            Self::Intent { position, subjects: cache_tags } => {
+                write!(f, "intent {position}\n{cache_tags}")
+            }
+            Self::Committed { position, subjects: cache_tags } => {
+                write!(f, "committed {position}\n{cache_tags}")
+            }
             Self::Undone { position } => writeln!(f, "undone {position}"),
         }
     }
 }
 
-/// The announcements that this replica reads, and whether they prove that it misses nothing.
+/// The state of reading announcements, and whether they prove that this replica misses no change.
 ///
-/// They do from the moment on at which the database says that this replica relies on them, so that every writer that
-/// asks later reaches it by them or waits for it, and all transactions of before have ended and been read in the change
-/// log. As there may be a second Redis master, they prove it up to the moment at which more than half of all replicas were
-/// reading them, of three or more: others, which can reach the database, may have gone on to the other master.
+/// They do from the moment at which the database records that this replica relies on them, so that every writer that
+/// checks later reaches it by them or waits for it, and all earlier transactions have ended and been read in the change
+/// log. As there may be a second Redis master, they prove it only up to the moment at which more than half of all
+/// replicas were reading them, if there are three or more: other replicas, which can reach the database, may have
+/// switched to the other master.
 #[derive(Debug, Default)]
 pub struct FeedState {
-    /// The other replicas, by the last count.
+    /// The other replicas at the last count.
     pub others: ArcSwap<Vec<String>>,
     synced: Mutex<Option<Synced>>,
     is_proof: AtomicBool,
@@ -68,13 +74,13 @@ pub struct FeedState {
 
 #[derive(Debug, Clone)]
 struct Synced {
-    /// One of its own for each reading, by which they are told apart.
+    /// The era. Each reading has an `Arc` of its own, by which readings are distinguished.
     era: Arc<str>,
-    /// The next transaction when the database first said that this replica relies on the era.
+    /// The next transaction when the database first recorded that this replica relies on the era.
     registered: Option<i64>,
 }
 
-/// An unbroken reading of the announcements.
+/// A reading of the announcements without a gap.
 #[derive(Debug, Clone)]
 pub struct Reading {
     pub era: Arc<str>,
@@ -85,7 +91,7 @@ impl FeedState {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announcements of this era are read from here on.
+    /// Begins a reading of announcements of this era.
     pub fn begin(&self, era: &str) {
         let mut synced = self.synced();
         self.is_proof.store(false, Ordering::SeqCst);
@@ -94,7 +100,7 @@ impl FeedState {
         self.changed.notify_one();
     }
 
-    /// Some were missed, or may have been.
+    /// Ends the reading, because announcements were missed, or may have been.
     pub fn lose(&self) {
         let mut synced = self.synced();
         self.is_proof.store(false, Ordering::SeqCst);
@@ -103,14 +109,14 @@ impl FeedState {
         self.changed.notify_one();
     }
 
-    /// What is being read without a break.
+    /// Returns the current reading without a gap.
     pub fn reading(&self) -> Option<Reading> {
         let synced = self.synced();
         synced.as_ref().map(|synced| Reading { era: synced.era.clone() })
     }
 
-    /// The change log has been read, as it stood at `head`, which was after `reading` began. Whether it should be read
-    /// once more, soon, because not all is settled.
+    /// Records that the change log has been read, as it stood at `head`, after `reading` began. Returns whether it
+    /// should be read again soon, because not all transactions have ended.
     pub fn confirm(&self, reading: &Reading, head: &LogHead) -> bool {
         let mut synced = self.synced();
         let is_this = |synced: &&mut Synced| Arc::ptr_eq(&synced.era, &reading.era);
@@ -127,20 +133,21 @@ impl FeedState {
         !all_ended
     }
 
-    /// Whether reading announcements proves that no change is missed.
+    /// Returns whether reading announcements proves that no change is missed.
     pub fn is_proof(&self) -> bool {
         self.is_proof.load(Ordering::SeqCst)
     }
 
-    /// How long ago more than half of three or more replicas, this one included, were reading the announcements. `ages`: how
-    /// long ago each of `others` did. `None`: they were not within the last minute.
+    /// Returns how long ago more than half of three or more replicas, including this one, were reading the
+    /// announcements. `ages` holds how long ago each of `others` did. Returns `None` if that was not within the last
+    /// minute.
     pub fn majority_age(ages: &[Option<Duration>]) -> Option<Duration> {
-        let mut known: Vec<_> = ages.iter().flatten().copied().collect();
-        known.sort_unstable();
+        let mut known_ages: Vec<_> = ages.iter().flatten().copied().collect();
+        known_ages.sort_unstable();
         match ages.len() {
-            // Of two, neither is more than half.
+            // Of two replicas, neither is more than half.
             0 | 1 => Some(Duration::ZERO),
-            others => known.get(others.div_ceil(2) - 1).copied(),
+            others => known_ages.get(others.div_ceil(2) - 1).copied(),
         }
     }
 
@@ -155,11 +162,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn announcements_are_read_as_they_were_written() {
-        let subjects = "key:key_a\nnew:00000000000000ab\n";
+    fn parse_returns_what_display_writes() {
+        let cache_tags = "key:key_a\nnew:00000000000000ab\n";
         for announcement in [
-            Announcement::Intent { position: 7, subjects },
-            Announcement::Committed { position: 8, subjects },
+            Announcement::Intent { position: 7, subjects: cache_tags },
+            Announcement::Committed { position: 8, subjects: cache_tags },
             Announcement::Undone { position: 9 },
         ] {
             assert_eq!(Announcement::parse(&announcement.to_string()), Some(announcement));
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn majority_age_is_that_of_more_than_half_with_this_replica() {
+    fn majority_age_includes_this_replica() {
         let age = |ages: &[Option<u64>]| {
             let ages: Vec<_> = ages.iter().map(|ms| ms.map(Duration::from_millis)).collect();
             FeedState::majority_age(&ages).map(|age| age.as_millis())
@@ -189,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn announcements_prove_nothing_before_the_database_names_them_and_older_transactions_end() {
+    fn announcements_are_no_proof_until_registered_and_older_transactions_have_ended() {
         let feed = FeedState::default();
         feed.begin("a");
-        let reading = feed.reading().expect("it has begun");
+        let reading = feed.reading().expect("a reading has begun");
 
         assert!(!feed.confirm(&reading, &head(5, 5, "")) && !feed.is_proof());
         assert!(feed.confirm(&reading, &head(5, 9, "a")) && !feed.is_proof());
@@ -204,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_confirmed_of_a_reading_that_broke_does_not_count_for_the_next() {
+    fn confirm_has_no_effect_when_reading_has_ended() {
         let feed = FeedState::default();
         feed.begin("a");
-        let broken = feed.reading().expect("it has begun");
+        let broken = feed.reading().expect("a reading has begun");
         feed.lose();
         assert!(feed.reading().is_none());
         feed.begin("a");

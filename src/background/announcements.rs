@@ -1,4 +1,4 @@
-//! Reading announcements, and saying what has become of those whose writer does not.
+//! Reads announcements, and announces the outcome of changes whose writers do not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,23 +15,23 @@ use crate::app::App;
 use crate::app::feed::{Announcement, FeedState, Reading};
 
 const RECONNECT_AFTER: Duration = Duration::from_millis(250);
-/// After how long without an answer a reader that has the database does not mean to go on where it stopped.
+/// How long a reader may receive no reply from Redis before it discards its position, if the database is reachable.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
-/// How often Redis is asked whether it is there, when nothing is announced.
+/// How often Redis is pinged when there is nothing to announce.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads announcements, for ever.
+/// Reads announcements until the task is stopped.
 pub async fn subscribe_to_changes(app: Arc<App>) {
     let Some(redis) = &app.redis else { return };
-    // Where the last connection stopped, the next one goes on.
+    // The next connection continues where the last one stopped.
     let mut position = None;
-    let mut answered = Stopwatch::new();
+    let mut last_reply = Stopwatch::new();
     loop {
-        if let Err(e) = read_new_changes(&app, redis, &mut position, &mut answered).await {
-            tracing::warn!(error = %e, "cannot read announcements: {e}");
+        if let Err(e) = read_new_changes(&app, redis, &mut position, &mut last_reply).await {
+            tracing::warn!(error = %e, "failed to read the change feed: {e}");
         }
-        // With the database at hand nothing is gained by going on there, and writers would wait for this replica.
-        if answered.elapsed() > GIVE_UP_AFTER && app.freshness.is_database_reachable() {
+        // While the database is reachable, continuing there has no benefit, and writers would wait for this replica.
+        if last_reply.elapsed() > GIVE_UP_AFTER && app.freshness.is_database_reachable() {
             app.feed.lose();
             position = None;
         }
@@ -43,7 +43,7 @@ async fn read_new_changes(
     app: &App,
     redis: &RedisCounters,
     position: &mut Option<Position>,
-    answered: &mut Stopwatch,
+    last_reply: &mut Stopwatch,
 ) -> Result<()> {
     let mut connection = redis.read_feed().await?;
     loop {
@@ -55,11 +55,11 @@ async fn read_new_changes(
         };
         let began_ms = app.freshness.now_ms();
         let others = app.feed.others.load_full();
-        let found = connection.read(from, (&app.replica_id, &others), app.feed.is_proof()).await?;
-        *answered = Stopwatch::new();
-        match found {
+        let result = connection.read(from, (&app.replica_id, &others), app.feed.is_proof()).await?;
+        *last_reply = Stopwatch::new();
+        match result {
             Found::Gap => {
-                tracing::info!("announcements may have been missed; the change log tells which");
+                tracing::info!("detected a gap in the change feed");
                 app.feed.lose();
                 *position = None;
             }
@@ -86,11 +86,11 @@ async fn read_new_changes(
 
 fn hear(app: &App, text: &str) {
     match Announcement::parse(text) {
-        Some(Announcement::Intent { position, subjects }) => {
-            app.freshness.intents.open(position, subjects);
+        Some(Announcement::Intent { position, subjects: cache_tags }) => {
+            app.freshness.intents.open(position, cache_tags);
         }
-        Some(Announcement::Committed { position, subjects }) => {
-            subjects.lines().for_each(|subject| app.freshness.changed_text(subject));
+        Some(Announcement::Committed { position, subjects: cache_tags }) => {
+            cache_tags.lines().for_each(|cache_tag| app.freshness.changed_text(cache_tag));
             app.freshness.intents.close(position);
         }
         Some(Announcement::Undone { position }) => {
@@ -100,28 +100,28 @@ fn hear(app: &App, text: &str) {
     }
 }
 
-/// Sends what is to be announced, and asks each second whether Redis is there.
-pub async fn publish_changes(app: Arc<App>, mut waiting: mpsc::Receiver<String>) {
+/// Publishes announcements, and pings Redis every second when there are none.
+pub async fn publish_changes(app: Arc<App>, mut announcements: mpsc::Receiver<String>) {
     let Some(redis) = &app.redis else { return };
     loop {
-        let answered = match tokio::time::timeout(PING_EVERY, waiting.recv()).await {
+        let result = match tokio::time::timeout(PING_EVERY, announcements.recv()).await {
             Ok(Some(text)) => {
-                let older = Announcement::parse(&text);
-                let older = older.as_ref().and_then(App::older_text);
-                redis.publish(&text, older).await.map(drop)
+                let announcement = Announcement::parse(&text);
+                let older_text = announcement.as_ref().and_then(App::older_text);
+                redis.publish(&text, older_text).await.map(drop)
             }
             Ok(None) => return,
             Err(_) => redis.ping().await,
         };
-        app.redis_reachable.store(answered.is_ok(), Ordering::Relaxed);
-        if let Err(e) = answered {
-            tracing::warn!(error = %e, "cannot announce changes: {e}");
+        app.redis_reachable.store(result.is_ok(), Ordering::Relaxed);
+        if let Err(e) = result {
+            tracing::warn!(error = %e, "failed to publish changes: {e}");
         }
     }
 }
 
-/// Tells the database, after the change log has been read, what it does not know of this replica: on which announcements it
-/// relies, and which intents it has. Whether the log should be read once more, soon.
+/// Updates the database, after the change log has been read, with what it lacks about this replica: the announcements
+/// that it relies on, and the intents that it has. Returns whether the log should be read again soon.
 pub async fn report(
     app: &App,
     reading: Option<&Reading>,
@@ -132,10 +132,10 @@ pub async fn report(
         return Ok(false);
     }
     let era = reading.map_or("", |reading| &*reading.era);
-    let is_told = head.feed.as_deref() == Some(era);
-    if !is_told || !intents.is_empty() {
+    let is_recorded = head.feed.as_deref() == Some(era);
+    if !is_recorded || !intents.is_empty() {
         let mut tx = app.store.store()?.begin_reserved().await?;
-        if !is_told {
+        if !is_recorded {
             tx.set_replica_feed(&app.replica_id, era, app.grace_ms()).await?;
         }
         if !intents.is_empty() {
@@ -144,40 +144,40 @@ pub async fn report(
         }
         tx.commit().await?;
     }
-    let is_unsettled = reading.is_some_and(|reading| app.feed.confirm(reading, head));
-    Ok(!is_told || is_unsettled)
+    let is_pending = reading.is_some_and(|reading| app.feed.confirm(reading, head));
+    Ok(!is_recorded || is_pending)
 }
 
-/// Announces intents that were found in the change log: others that cannot read it rely on the announcements of the Redis
-/// that this replica uses, and the writer may use another one.
+/// Announces intents that were found in the change log. Replicas that cannot read it rely on the announcements of the
+/// Redis that this replica uses, and the writer may use another one.
 async fn announce_found(app: &App, intents: &[i64]) {
     let Some(redis) = app.redis.as_ref().filter(|redis| !redis.is_breaker_open()) else { return };
     let open = app.freshness.intents.list();
     for (position, intent) in open.iter().filter(|(position, _)| intents.contains(position)) {
         let announcement = Announcement::Intent { position: *position, subjects: &intent.subjects };
         if let Err(e) = redis.publish(&announcement.to_string(), None).await {
-            tracing::debug!(error = %e, "failed to announce a change that another replica makes: {e}");
+            tracing::debug!(error = %e, "failed to publish the intent of another replica: {e}");
         }
     }
 }
 
-/// Finds in the change log what has become of intents that were open before it was read, and announces it: their writers
-/// may be gone.
-pub async fn resolve(app: &App, open: &[(i64, Intent)], head: &LogHead) -> Result<()> {
-    if open.is_empty() {
+/// Determines from the change log the outcome of intents that were open before it was read, and announces it: their
+/// writers may have died.
+pub async fn resolve(app: &App, open_intents: &[(i64, Intent)], head: &LogHead) -> Result<()> {
+    if open_intents.is_empty() {
         return Ok(());
     }
-    let positions: Vec<_> = open.iter().map(|(position, _)| *position).collect();
+    let positions: Vec<_> = open_intents.iter().map(|(position, _)| *position).collect();
     let mut reader = app.store.store()?.read_reserved().await?;
     let committed = reader.changes_among(&positions).await?;
     drop(reader);
-    for (position, intent) in open {
+    for (position, intent) in open_intents {
         let position = *position;
         let has_ended = intent.looked_for.is_some_and(|next| head.ended_below >= next);
-        let subjects = &*intent.subjects;
+        let cache_tags = &*intent.subjects;
         let result = if committed.contains(&position) {
-            subjects.lines().for_each(|subject| app.freshness.changed_text(subject));
-            Announcement::Committed { position, subjects }
+            cache_tags.lines().for_each(|cache_tag| app.freshness.changed_text(cache_tag));
+            Announcement::Committed { position, subjects: cache_tags }
         } else if has_ended {
             Announcement::Undone { position }
         } else {

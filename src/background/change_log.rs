@@ -1,8 +1,8 @@
-//! Reading the change log: each row once, whatever order transactions commit in.
+//! Reads the change log: each row once, in whatever order transactions commit.
 //!
-//! Rows are numbered when they are written, and seen when their transaction commits. So a number that
-//! is missed may still appear, or never, if it was undone. It is asked for once more each time until
-//! all transactions have ended that were under way when it was missed.
+//! Rows are numbered when they are written, and visible when their transaction commits. So a number that is missing may
+//! still appear, or never, if its transaction was rolled back. It is queried again in each pass until all transactions
+//! have ended that were running when it was missed.
 
 use std::time::Duration;
 
@@ -14,43 +14,45 @@ use store::{ChangeRow, LogHead, LogPage, PAGE_ROWS, Reads};
 use crate::app::App;
 use crate::app::feed::Announcement;
 
-/// A reader that is further behind than this, in rows or in time, takes everything for changed and goes on at the end.
+/// A reader that is further behind than this, in rows or in time, treats everything as changed and continues at the
+/// end.
 const BEHIND_ROWS_MAX: i64 = 100_000;
 const BEHIND_MAX: Duration = Duration::from_secs(1);
-/// Rows of the log live for a day; a reader that has not read for so long, by the database's clock, takes everything for changed. Its
-/// own clock may have stood still with its machine.
+/// Rows of the log are stored for a day. A reader that has not read for this long, by the database's clock, treats
+/// everything as changed. Its own clock may have stopped together with its machine.
 const SLEPT_MS: i64 = 3_600_000;
-/// How many missing rows are asked for. Where more are missing, a large transaction is under way or was undone, and to look
-/// for its rows each time would cost more than to read anew what is in use.
+/// The maximum number of missing rows to query. If more are missing, a large transaction is running or was rolled back,
+/// and querying its rows in each pass would cost more than reloading what is in use.
 const MISSING_MAX: i64 = 10_000;
-/// How long a missing row is asked for at least: a number is given out a moment before its transaction shows.
+/// The minimum time for which a missing row is queried: a number is assigned a moment before its transaction is
+/// visible.
 const GAP_MIN: Duration = Duration::from_secs(2);
 
-/// For how long one transaction must have been under way before it is asked whether it has written into the change log. That
-/// costs a look at all locks.
+/// How long a transaction must have been running before the reader checks whether it has written to the change log. The
+/// check reads all locks.
 const LONG: Duration = Duration::from_secs(2);
 
 /// How long after its creation a reader may read for the first time: it begins with rows that are a minute old.
 const FIRST_READ_MAX: Duration = Duration::from_secs(30);
 
-/// How far the change log has been read.
+/// The position of a reader in the change log.
 pub struct ChangeLogCursor {
     created: Stopwatch,
-    /// The last row that was seen; 0: none. Absent: nothing has been read yet.
+    /// The last row that was read; 0: none. Absent: nothing has been read yet.
     position: Option<i64>,
-    /// Rows below it that have not been seen.
+    /// Rows below the position that have not been read.
     gaps: Vec<Gap>,
-    /// Rows were left out, of which some may not have been committed then.
+    /// Set when rows were skipped, some of which may not have been committed at that time.
     skipped: Option<Skip>,
-    /// A moment of which not all transactions have ended that were under way then.
+    /// A moment at which transactions were running that have not all ended.
     awaited: Option<Moment>,
-    /// The database's time when it was read last.
+    /// The database's time of the last read.
     read_at: Option<i64>,
-    /// Whether it has caught up with the past, so that what is read from now on is news.
+    /// Whether the reader has caught up with the past, so that rows read from now on are new.
     is_news: bool,
 }
 
-/// Missing rows, with both ends.
+/// A range of missing rows, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gap {
     first: i64,
@@ -58,15 +60,15 @@ struct Gap {
     missed: Moment,
 }
 
-/// When rows were left out.
+/// The moment at which rows were skipped.
 #[derive(Debug, Clone, Copy)]
 struct Skip {
     at: Moment,
-    /// How long some may take at least until their transactions show.
+    /// The minimum time until the transactions of the skipped rows are visible.
     min: Duration,
 }
 
-/// A moment, by the transactions that were under way.
+/// A moment, identified by the transactions that were running.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     next: i64,
@@ -86,17 +88,17 @@ impl Moment {
         Self { next: head.next, since: Stopwatch::new() }
     }
 
-    /// Whether all transactions have ended that were under way then.
+    /// Returns whether all transactions have ended that were running at this moment.
     fn is_settled(self, head: &LogHead) -> bool {
         head.ended_below >= self.next
     }
 }
 
-/// What a reading found.
+/// The result of one pass over the change log.
 pub struct Pass {
-    /// How the database stood when it began.
+    /// The state of the database when the pass began.
     pub head: LogHead,
-    /// Intents that it found, by position.
+    /// The positions of the intents that were found.
     pub intents: Vec<i64>,
 }
 
@@ -113,11 +115,11 @@ impl ChangeLogCursor {
         }
     }
 
-    /// Reads on to the end. Whatever was committed before this was called is known afterwards.
+    /// Reads to the end of the log. Every change committed before the call is applied afterwards.
     pub async fn read(&mut self, app: &App) -> Result<Pass> {
         let began = Stopwatch::new();
         let mut reader = app.store.store()?.read_reserved().await?;
-        // Somebody else's transaction may be under way for hours.
+        // A transaction of another application may run for hours.
         let is_long = self.awaited.is_some_and(|awaited| awaited.since.elapsed() >= LONG);
         let writers_ended_below = match is_long || self.skipped.is_some() {
             true => reader.writers_ended_below().await?,
@@ -127,13 +129,13 @@ impl ChangeLogCursor {
             Some(position) => reader.log_page(position, &app.replica_id).await?,
             None => {
                 let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
-                // What is a minute old was committed or never will be, unless its transaction is still under way.
+                // A row that is a minute old was committed or never will be, unless its transaction is still running.
                 let ended_below = match head.ended_below >= head.next {
                     true => head.ended_below,
                     false => reader.writers_ended_below().await?,
                 };
                 if self.created.elapsed() > FIRST_READ_MAX {
-                    // What was cached since may be older than what is read first.
+                    // Values cached since then may be older than the first row that is read.
                     app.freshness.invalidate_all();
                 }
                 let skip = Skip { at: Moment::of(&head), min: Duration::ZERO };
@@ -154,8 +156,8 @@ impl ChangeLogCursor {
             let is_last = page.rows.len() < PAGE_ROWS;
             let is_late = !is_last && began.elapsed() > BEHIND_MAX;
             let position = self.position.unwrap_or_default();
-            let slept = self.read_at.is_some_and(|read_at| head.now - read_at > SLEPT_MS);
-            if is_late || slept || is_behind(position, &page.head) {
+            let has_slept = self.read_at.is_some_and(|read_at| head.now - read_at > SLEPT_MS);
+            if is_late || has_slept || is_behind(position, &page.head) {
                 self.skip(app, &mut *reader, page.head.top).await?;
                 break;
             }
@@ -173,7 +175,7 @@ impl ChangeLogCursor {
         if let Some(skipped) = self.skipped {
             app.freshness.invalidate_all();
             let Skip { at, min } = skipped;
-            // What was found out at the beginning of this pass says nothing of rows that were left out after it.
+            // What was determined at the beginning of this pass does not cover rows that were skipped after it.
             let is_of_before = min.is_zero() || at.since.elapsed() > began.elapsed();
             let is_over = is_of_before && at.is_settled(&head) && at.since.elapsed() >= min;
             self.skipped = Some(skipped).filter(|_| !is_over);
@@ -183,8 +185,8 @@ impl ChangeLogCursor {
         Ok(Pass { head, intents })
     }
 
-    /// Takes everything for changed, and goes on after `top`. Of what is not committed there, the transaction is under
-    /// way by now.
+    /// Treats everything as changed, and continues after `top`. The transaction of any row up to there that is not
+    /// committed is already running.
     async fn skip(&mut self, app: &App, reader: &mut dyn Reads, top: i64) -> Result<()> {
         let LogPage { head, .. } = reader.log_page(i64::MAX, &app.replica_id).await?;
         self.position = Some(top);
@@ -211,19 +213,20 @@ impl ChangeLogCursor {
     }
 
     fn apply(&self, app: &App, row: &ChangeRow, now: i64, intents: &mut Vec<i64>) {
-        if let Some(Announcement::Intent { position, subjects }) = Announcement::parse(&row.subject)
+        if let Some(Announcement::Intent { position, subjects: cache_tags }) =
+            Announcement::parse(&row.subject)
         {
-            app.freshness.intents.open(position, subjects);
+            app.freshness.intents.open(position, cache_tags);
             return intents.push(position);
         }
         app.freshness.changed_text(&row.subject);
         if self.is_news {
-            let stood_ms = u64::try_from(now - row.at).unwrap_or(0);
-            app.metrics.change_delay.observe(Duration::from_millis(stood_ms));
+            let age_ms = u64::try_from(now - row.at).unwrap_or(0);
+            app.metrics.change_delay.observe(Duration::from_millis(age_ms));
         }
     }
 
-    /// Asks for what is missing.
+    /// Queries the missing rows.
     async fn fill(
         &mut self,
         app: &App,
@@ -252,32 +255,32 @@ impl ChangeLogCursor {
     }
 }
 
-/// Whether so much is unread that it is not worth reading; or the log is not the one that was read before.
+/// Returns whether too many rows are unread to be worth reading, or the log is not the one that was read before.
 fn is_behind(position: i64, head: &LogHead) -> bool {
     head.top - position > BEHIND_ROWS_MAX || (head.top > 0 && head.top < position)
 }
 
-/// How many rows are missing.
+/// Returns the number of missing rows.
 fn missing(gaps: &[Gap]) -> i64 {
     gaps.iter().map(|gap| gap.last - gap.first + 1).sum()
 }
 
-/// The same gaps without rows that were found, which are in order.
+/// Returns the gaps without the rows that were found. `found` is sorted.
 fn without(gaps: &[Gap], found: &[i64]) -> Vec<Gap> {
-    let mut left = Vec::with_capacity(gaps.len());
+    let mut remaining = Vec::with_capacity(gaps.len());
     for gap in gaps {
         let mut first = gap.first;
         for seq in found.iter().filter(|seq| (gap.first..=gap.last).contains(seq)) {
             if *seq > first {
-                left.push(Gap { first, last: seq - 1, ..*gap });
+                remaining.push(Gap { first, last: seq - 1, ..*gap });
             }
             first = seq + 1;
         }
         if first <= gap.last {
-            left.push(Gap { first, ..*gap });
+            remaining.push(Gap { first, ..*gap });
         }
     }
-    left
+    remaining
 }
 
 #[cfg(test)]
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_missing_no_more() {
+    fn remove_found_splits_missing_ranges() {
         let gaps = [gap(3, 5), gap(8, 8), gap(10, 20)];
 
         assert_eq!(without(&gaps, &[]), gaps);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_far_behind_or_before_the_log_begins_anew() {
+    fn reader_is_behind_when_too_many_rows_are_unread_or_log_is_shorter() {
         let head = LogHead { top: 150_000, ..LogHead::default() };
 
         assert!(!is_behind(50_000, &head));

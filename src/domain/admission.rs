@@ -1,5 +1,5 @@
-//! Windows, wherever they are counted: in Redis, in this process where there is none, and, while Redis is
-//! away, as the policy says.
+//! Decisions on rate-limit windows: counted in Redis, in process memory on a server without Redis, and by the outage
+//! policy while Redis is unreachable.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -17,33 +17,33 @@ use limiter::{
 
 use crate::app::App;
 
-/// What came of taking windows.
+/// The result of consuming or peeking at windows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LimitDecision {
     pub taken: bool,
     pub standings: Vec<WindowStatus>,
     /// Whether it was decided without Redis.
     pub degraded: bool,
-    /// What it did to the group of the windows.
+    /// How the group of the windows has changed.
     pub group: GroupChange,
 }
 
 impl LimitDecision {
-    /// As a counter answered.
-    pub fn of(taken: &ConsumeReply, windows: &[Window]) -> Self {
-        let standings = taken.standings(windows);
-        Self { taken: taken.is_admitted, standings, degraded: false, group: taken.group }
+    /// Returns the decision that a counter's reply means for these windows.
+    pub fn of(reply: &ConsumeReply, windows: &[Window]) -> Self {
+        let statuses = reply.standings(windows);
+        Self { taken: reply.is_admitted, standings: statuses, degraded: false, group: reply.group }
     }
 }
 
-/// Whether windows may be taken from, or only looked at for somebody who is refused anyway.
+/// Whether windows are consumed, or only read for a request that is rejected anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
     Take,
     Look,
 }
 
-/// Takes from all windows or from none.
+/// Consumes all windows or none.
 pub async fn consume_exact(
     app: &App,
     windows: Vec<Window>,
@@ -52,12 +52,12 @@ pub async fn consume_exact(
     let Some(redis) = &app.redis else {
         return Ok(consume_locally(app, &windows, ConsumeMode::Take));
     };
-    let take = ConsumeRequest { windows, spend: None };
-    match redis.consume(&take, app.clock.fixed_time()).await {
-        Ok(taken) => Ok(LimitDecision::of(&taken, &take.windows)),
+    let request = ConsumeRequest { windows, spend: None };
+    match redis.consume(&request, app.clock.fixed_time()).await {
+        Ok(reply) => Ok(LimitDecision::of(&reply, &request.windows)),
         Err(missed) if missed.cause.is_counters_outage() => Ok(apply_outage_policy(
             app,
-            &take.windows,
+            &request.windows,
             on_outage,
             ConsumeMode::Take,
             missed.unsettled,
@@ -66,7 +66,8 @@ pub async fn consume_exact(
     }
 }
 
-/// Takes from a window quickly rather than exactly: see [`limiter::Quick`]. A server without Redis is both.
+/// Consumes a window approximately; see [`limiter::ApproximateWindows`]. A server without Redis is exact and
+/// equally fast.
 pub async fn consume_approximate(
     app: &App,
     window: Window,
@@ -77,28 +78,28 @@ pub async fn consume_approximate(
     };
     loop {
         match app.approximate_windows.try_consume(&window) {
-            Quickly::Decided { counted, taken } => {
-                let taken = ConsumeReply {
-                    is_admitted: taken,
-                    windows: vec![counted],
+            Quickly::Decided { counted: count, taken: is_admitted } => {
+                let reply = ConsumeReply {
+                    is_admitted,
+                    windows: vec![count],
                     purse: None,
                     group: GroupChange::None,
                 };
-                return Ok(LimitDecision::of(&taken, &[window]));
+                return Ok(LimitDecision::of(&reply, &[window]));
             }
-            Quickly::Asked(asked) => {
-                if !asked.wait().await {
+            Quickly::Asked(pending) => {
+                if !pending.wait().await {
                     return Ok(quickly_without_redis(app, window, on_outage, None));
                 }
             }
-            Quickly::Unknown(asking) => {
-                let take = ConsumeRequest { windows: asking.windows(&window), spend: None };
-                return match redis.consume(&take, app.clock.fixed_time()).await {
-                    Ok(taken) => {
-                        Ok(LimitDecision::of(&asking.record_exact(&window, &taken), &[window]))
+            Quickly::Unknown(refresh) => {
+                let request = ConsumeRequest { windows: refresh.windows(&window), spend: None };
+                return match redis.consume(&request, app.clock.fixed_time()).await {
+                    Ok(reply) => {
+                        Ok(LimitDecision::of(&refresh.record_exact(&window, &reply), &[window]))
                     }
                     Err(missed) if missed.cause.is_counters_outage() => {
-                        asking.miss();
+                        refresh.miss();
                         let unsettled = missed.unsettled;
                         Ok(quickly_without_redis(app, window, on_outage, unsettled))
                     }
@@ -109,7 +110,8 @@ pub async fn consume_approximate(
     }
 }
 
-/// As [`without_redis`]: what was taken from memory, and will be counted in Redis when it is back, is part of the limit.
+/// Calls [`apply_outage_policy`] with a limit that is reduced by the costs that were consumed in memory and are not
+/// sent to Redis yet.
 fn quickly_without_redis(
     app: &App,
     window: Window,
@@ -120,57 +122,58 @@ fn quickly_without_redis(
     apply_outage_policy(app, &[window.reduced_by(unsent)], on_outage, ConsumeMode::Take, unsettled)
 }
 
-/// How a window stands for somebody who takes nothing from it.
+/// The usage of a window, for a caller that does not consume it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowUsage {
-    /// What counts against the limit: all that was taken in this window, and of the one before what still counts.
+    /// What counts against the limit: the usage of this window, and the part of the previous one that still counts.
     pub used: i64,
     /// The end of the window.
     pub reset: Timestamp,
 }
 
-/// How windows stand; nothing is taken. Absent while Redis is away, for then nobody knows.
+/// Returns the usage of windows without consuming them. `None` while Redis is unreachable, because the usage is
+/// unknown.
 pub async fn peek(app: &App, windows: Vec<Window>) -> Result<Option<Vec<WindowUsage>>> {
     if windows.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let take =
+    let request =
         ConsumeRequest { windows: windows.iter().map(Window::to_peek).collect(), spend: None };
-    let taken = match &app.redis {
-        None => Ok(app.local_counters.peek_at(&take.windows, app.clock.now())),
-        Some(redis) => redis.consume(&take, app.clock.fixed_time()).await.map_err(Error::from),
+    let reply = match &app.redis {
+        None => Ok(app.local_counters.peek_at(&request.windows, app.clock.now())),
+        Some(redis) => redis.consume(&request, app.clock.fixed_time()).await.map_err(Error::from),
     };
-    let counted = match taken {
-        Ok(taken) => taken.windows,
+    let counts = match reply {
+        Ok(reply) => reply.windows,
         Err(cause) if cause.is_counters_outage() => return Ok(None),
         Err(cause) => return Err(cause),
     };
-    let seen = |(counted, window): (WindowCount, &Window)| WindowUsage {
-        used: counted.effective,
-        reset: counted.reset(window),
+    let usage = |(count, window): (WindowCount, &Window)| WindowUsage {
+        used: count.effective,
+        reset: count.reset(window),
     };
-    Ok(Some(counted.into_iter().zip(&take.windows).map(seen).collect()))
+    Ok(Some(counts.into_iter().zip(&request.windows).map(usage).collect()))
 }
 
-/// How many windows are sent together.
+/// The number of windows per synchronization request.
 const SENT_TOGETHER: usize = 50;
 
-/// Sends what was taken quickly, and hears what the others have taken.
+/// Sends approximate consumption to Redis, and reads what other replicas have consumed.
 pub async fn sync_approximate(app: &App) {
     let Some(redis) = &app.redis else { return };
     redis.charge_due();
-    // One after the other: who waits for an exact answer finds a place between them.
+    // Sequentially, so that exact requests run in between.
     for windows in app.approximate_windows.drain_pending().chunks(SENT_TOGETHER) {
-        let take = ConsumeRequest { windows: windows.to_vec(), spend: None };
-        let taken = redis.consume(&take, app.clock.fixed_time()).await.ok();
+        let request = ConsumeRequest { windows: windows.to_vec(), spend: None };
+        let reply = redis.consume(&request, app.clock.fixed_time()).await.ok();
         for (at, window) in windows.iter().enumerate() {
-            let counted = taken.as_ref().and_then(|taken| taken.windows.get(at));
-            app.approximate_windows.record_sync(window, counted.copied());
+            let count = reply.as_ref().and_then(|reply| reply.windows.get(at));
+            app.approximate_windows.record_sync(window, count.copied());
         }
     }
 }
 
-/// Estimates how many live ad-hoc counters each workspace has, and thereby which ones may create no more.
+/// Estimates the number of live ad-hoc counters of each workspace, and thereby which workspaces may create no more.
 pub async fn estimate_groups(app: &App) {
     let max = app.settings.security.ad_hoc_counters_max;
     let before = app.group_totals.full();
@@ -185,7 +188,7 @@ pub async fn estimate_groups(app: &App) {
         }
     };
     for workspace in full.difference(&before) {
-        tracing::warn!(%workspace, "the workspace has {max} live ad-hoc counters: new ones are refused");
+        tracing::warn!(%workspace, "the workspace reached {max} live ad-hoc counters: new ones are rejected");
     }
     app.group_totals.set_full(full);
 }
@@ -216,36 +219,36 @@ async fn estimate_in_redis(
     full
 }
 
-/// The windows of a server that has no Redis.
-pub fn consume_locally(app: &App, windows: &[Window], act: ConsumeMode) -> LimitDecision {
+/// Consumes or peeks at the windows of a server without Redis.
+pub fn consume_locally(app: &App, windows: &[Window], mode: ConsumeMode) -> LimitDecision {
     let now = app.clock.now();
-    let taken = match act {
+    let reply = match mode {
         ConsumeMode::Take => app.local_counters.consume_at(windows, now),
         ConsumeMode::Look => app.local_counters.peek_at(windows, now),
     };
-    LimitDecision::of(&taken, windows)
+    LimitDecision::of(&reply, windows)
 }
 
-/// Decides windows by the outage policy, where Redis has not replied in time.
+/// Decides windows by the outage policy, because Redis has not replied in time.
 pub fn apply_outage_policy(
     app: &App,
     windows: &[Window],
     on_outage: OutagePolicy,
-    act: ConsumeMode,
+    mode: ConsumeMode,
     unsettled: Option<Unsettled>,
 ) -> LimitDecision {
-    let Some(redis) = &app.redis else { return consume_locally(app, windows, act) };
+    let Some(redis) = &app.redis else { return consume_locally(app, windows, mode) };
     let now = app.clock.now();
-    let tally = match on_outage {
+    let decision = match on_outage {
         OutagePolicy::Local => {
-            let may_take = act == ConsumeMode::Take;
-            let (taken, shares) =
-                redis.consume_share(windows, rank(app), may_take, unsettled, &app.clock);
-            LimitDecision::of(&taken, &shares)
+            let may_consume = mode == ConsumeMode::Take;
+            let (reply, shares) =
+                redis.consume_share(windows, rank(app), may_consume, unsettled, &app.clock);
+            LimitDecision::of(&reply, &shares)
         }
-        // Nobody counts: what Redis has consumed all the same stays so.
+        // Nothing is counted or refunded: what Redis has consumed all the same stays consumed.
         OutagePolicy::Open => LimitDecision {
-            taken: act == ConsumeMode::Take,
+            taken: mode == ConsumeMode::Take,
             standings: windows.iter().map(|window| window.status_if_open(now)).collect(),
             degraded: true,
             group: GroupChange::None,
@@ -254,8 +257,13 @@ pub fn apply_outage_policy(
             if let Some(unsettled) = unsettled {
                 unsettled.settle(Vec::new());
             }
-            let standings = windows.iter().map(|window| window.status_if_closed(now)).collect();
-            LimitDecision { taken: false, standings, degraded: true, group: GroupChange::None }
+            let statuses = windows.iter().map(|window| window.status_if_closed(now)).collect();
+            LimitDecision {
+                taken: false,
+                standings: statuses,
+                degraded: true,
+                group: GroupChange::None,
+            }
         }
     };
     let answers = &app.metrics.degraded_answers;
@@ -264,10 +272,10 @@ pub fn apply_outage_policy(
         OutagePolicy::Open => answers.open.inc(),
         OutagePolicy::Closed => answers.closed.inc(),
     };
-    LimitDecision { degraded: true, ..tally }
+    LimitDecision { degraded: true, ..decision }
 }
 
-/// By which limits are divided.
+/// Returns the rank by which limits are divided among replicas.
 fn rank(app: &App) -> ReplicaRank {
     match Safeguard::Share.is_disabled() {
         true => ReplicaRank { rank: 0, replicas: 1 },

@@ -1,4 +1,4 @@
-//! Who asks: a root key or a person, in which workspace, with what rights, and from where.
+//! Callers: the root key or user that makes a request, its workspace and grants, and its client.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use super::last_used::UseFlag;
 use super::permission::{self, Action, Grants};
 pub use store::cache::Cached;
 
-/// Whose rights an authority stands for.
+/// The root key or user behind a principal.
 #[derive(Debug)]
 pub enum PrincipalKind {
     RootKey(RootKey),
     Person(User),
 }
 
-/// A root key that has been found, or a person in a workspace, with the permissions ready to ask. It never
-/// changes: a root key that has changed is another authority.
+/// A root key, or a user in a workspace, with grants that are ready to check. It is immutable: a root key that has
+/// changed is another principal.
 #[derive(Debug)]
 pub struct Principal {
     pub who: PrincipalKind,
     pub workspace_id: WorkspaceId,
     pub grants: Grants,
-    /// Whether it has been used since uses were last noted.
+    /// Whether it has been used since the last flush of uses.
     pub used: UseFlag,
-    /// No two authorities of this process have the same; never 0.
+    /// Unique among the principals of this process, and never 0.
     number: u64,
 }
 
@@ -38,29 +38,29 @@ impl Principal {
         Self::new(key.workspace_id.clone(), PrincipalKind::RootKey(key), grants)
     }
 
-    pub fn of_person(person: User, workspace_id: WorkspaceId, grants: Grants) -> Self {
-        Self::new(workspace_id, PrincipalKind::Person(person), grants)
+    pub fn of_person(user: User, workspace_id: WorkspaceId, grants: Grants) -> Self {
+        Self::new(workspace_id, PrincipalKind::Person(user), grants)
     }
 
-    fn new(workspace_id: WorkspaceId, who: PrincipalKind, grants: Grants) -> Self {
+    fn new(workspace_id: WorkspaceId, kind: PrincipalKind, grants: Grants) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { who, workspace_id, grants, used: UseFlag::default(), number }
+        Self { who: kind, workspace_id, grants, used: UseFlag::default(), number }
     }
 
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The person, unless it is a root key.
+    /// Returns the user, unless it is a root key.
     pub fn person(&self) -> Option<&User> {
         match &self.who {
-            PrincipalKind::Person(person) => Some(person),
+            PrincipalKind::Person(user) => Some(user),
             PrincipalKind::RootKey(_) => None,
         }
     }
 
-    /// The root key, unless it is a person.
+    /// Returns the root key, unless it is a user.
     pub fn root_key(&self) -> Option<&RootKey> {
         match &self.who {
             PrincipalKind::RootKey(key) => Some(key),
@@ -69,18 +69,19 @@ impl Principal {
     }
 }
 
-/// From where a request came; for the audit log.
+/// The client that a request came from, for the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct ClientInfo {
     pub address: Option<IpAddr>,
     pub user_agent: Option<Box<str>>,
 }
 
-/// Who has one address of a network of IPv6 has all of this prefix.
+/// The network prefix of an IPv6 address: one client usually has all addresses with the same prefix.
 const V6_NETWORK: u128 = !0 << 64;
 
 impl ClientInfo {
-    /// What attempts are counted by: an address of IPv4, or a network of IPv6. `None`: nobody knows who asks.
+    /// Returns what attempts are counted by: an IPv4 address, or an IPv6 network. `None` if the client's address is
+    /// unknown.
     pub fn network(&self) -> Option<IpAddr> {
         Some(match self.address?.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -89,17 +90,17 @@ impl ClientInfo {
     }
 }
 
-/// Who asks.
+/// The caller of an operation.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub authority: Arc<Cached<Principal>>,
     pub origin: ClientInfo,
-    /// How the request is told from others, where it may be asked again.
+    /// Identifies the request if it may be repeated.
     pub idempotency_key: Option<Arc<IdempotencyKey>>,
     pub request: RequestId,
-    /// Whether the request is to leave no event.
+    /// Whether the request causes no analytics event.
     pub is_unrecorded: bool,
-    /// The entry of the audit log that the act undoes.
+    /// The audit entry that the operation undoes.
     pub undoes: Option<AuditId>,
 }
 
@@ -108,10 +109,10 @@ impl Caller {
         &self.authority.value.workspace_id
     }
 
-    /// Fails with [`Error::Forbidden`] unless all that `tuple` grants is allowed.
+    /// Fails with [`Error::Forbidden`] unless everything that `tuple` grants is allowed.
     pub fn require_tuple(&self, tuple: &str) -> Result<()> {
         let (action, id) =
-            permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
+            permission::parse(tuple).map_err(|message| Error::invalid("permission", message))?;
         let holds = if id == "*" { self.may(action) } else { self.may_on(action, &id) };
         if holds { Ok(()) } else { Err(Error::Forbidden(tuple.to_owned())) }
     }
@@ -124,12 +125,12 @@ impl Caller {
         self.authority.value.grants.allow_on(action, id)
     }
 
-    /// The instances on which the action is allowed by their id.
+    /// Returns the ids of the instances for which the action is granted individually.
     pub fn instances(&self, action: Action) -> Vec<String> {
         self.authority.value.grants.instances(action).map(str::to_owned).collect()
     }
 
-    /// Fails with what is missing unless the action is allowed on every instance.
+    /// Fails with the missing permission unless the action is allowed on every instance.
     pub fn require(&self, action: Action) -> Result<()> {
         if self.may(action) { Ok(()) } else { Err(Error::Forbidden(action.everywhere())) }
     }

@@ -1,4 +1,4 @@
-//! Whether the servers behind this one are there.
+//! The state of the dependencies: the database, Redis and ClickHouse.
 
 use std::sync::atomic::Ordering;
 
@@ -7,15 +7,16 @@ use store::Store;
 
 use crate::app::App;
 
-/// What `/readyz` tells.
+/// The result that `/readyz` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
-    /// The database has answered lately; it is not asked anew.
+    /// Whether the database has responded recently; it is not queried again.
     pub database: bool,
+    /// Whether Redis responds. True without Redis.
     pub counters: bool,
 }
 
-/// Asks the counters, for as long as a request would.
+/// Checks Redis with a ping, with the timeout of a request, and returns the state of the dependencies.
 pub async fn health(app: &App) -> Health {
     if let Some(redis) = &app.redis {
         app.redis_reachable.store(redis.ping().await.is_ok(), Ordering::Relaxed);
@@ -23,8 +24,8 @@ pub async fn health(app: &App) -> Health {
     known(app)
 }
 
-/// What is known without asking anybody: of the counters, what a replica's last beat came to, which it
-/// sends each second.
+/// Returns the last known state without a call. For Redis it is the result of the last heartbeat, which a replica
+/// sends every second.
 pub fn known(app: &App) -> Health {
     let counters = match &app.redis {
         None => true,
@@ -33,7 +34,7 @@ pub fn known(app: &App) -> Health {
     Health { database: app.freshness.is_database_reachable(), counters }
 }
 
-/// How the server stands, for those who watch it; nobody is asked.
+/// Returns the state of the server for `/metrics`, without a call to a dependency.
 pub fn state(app: &App) -> ServerStatus {
     let Health { database, counters } = known(app);
     let (connections_used, connections_idle) = app.store.store().map_or((0, 0), Store::connections);
@@ -47,25 +48,25 @@ pub fn state(app: &App) -> ServerStatus {
     }
 }
 
-/// How many events this process has lost since its start, because too many waited.
+/// Returns the number of events that this process has dropped since its start because the buffer was full.
 pub fn dropped_events(app: &App) -> i64 {
     let events = &app.metrics.events;
     let dropped = events.verifications.dropped.get() + events.ratelimits.dropped.get();
     i64::try_from(dropped).unwrap_or(i64::MAX)
 }
 
-/// Events that have been on their way to ClickHouse for too long.
+/// The events whose delivery to ClickHouse is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryLag {
     pub events: i64,
-    /// How long ago the oldest was written.
+    /// The age of the oldest event, in minutes.
     pub minutes: i64,
 }
 
-/// After how long they are late.
+/// The age from which an undelivered event is late.
 const LATE_SECONDS: i64 = 120;
 
-/// As far as has been found out lately. Absent: none are, or there is no ClickHouse.
+/// Returns the delivery lag as of the last measurement. `None`: no event is late, or ClickHouse is not configured.
 pub fn late_events(app: &App) -> Option<DeliveryLag> {
     let events = &app.metrics.events;
     let (seconds, events) = (events.undelivered_seconds.get(), events.undelivered.get());

@@ -1,8 +1,8 @@
-//! Acts that may be asked for again: a client that has heard no answer repeats its request, and what was done is
-//! not done twice.
+//! Idempotent operations: a client that has received no reply repeats its request with the same `Idempotency-Key`,
+//! and the operation runs only once.
 //!
-//! The reply is kept in the transaction of the act itself, sealed with what only the caller has, its root key:
-//! the database holds no key that could be read.
+//! The reply is stored in the transaction of the operation itself, sealed with a secret that only the caller has, its
+//! root key: the database contains no readable key.
 
 use foundation::error::{Error, Result};
 use foundation::model::RootKey;
@@ -14,17 +14,17 @@ use store::Tx;
 use super::caller::Caller;
 use crate::app::App;
 
-/// How a request is told from others.
+/// Identifies a request that may be repeated.
 pub struct IdempotencyKey {
-    /// A hash of the caller's own name for it.
+    /// A hash of the `Idempotency-Key`.
     name: String,
-    /// A hash of what is asked for.
+    /// A hash of the operation and its body.
     request: String,
     sealer: Sealer,
 }
 
 impl IdempotencyKey {
-    /// `name` is the Idempotency-Key; `bearer` the root key as it was sent.
+    /// Creates a key from `name`, the `Idempotency-Key`, and `bearer`, the root key as it was sent.
     pub fn new(name: &[u8], bearer: &[u8], operation: &str, body: &[u8]) -> Self {
         let hash = |parts: &[&[u8]]| KeyHash::of(parts.concat());
         Self {
@@ -37,34 +37,39 @@ impl IdempotencyKey {
 
 impl std::fmt::Debug for IdempotencyKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Once(…)")
+        f.write_str("IdempotencyKey(…)")
     }
 }
 
-/// What can be kept and given again.
+/// A reply that can be stored and returned again.
 pub trait StoredReply: Sized {
     fn write(&self) -> Value;
-    fn read(kept: &Value) -> Option<Self>;
+    fn read(stored: &Value) -> Option<Self>;
 }
 
-/// How often an act is tried that another request with the same name overtakes.
+/// How often an operation is attempted that another request with the same key overtakes.
 const ATTEMPTS: u8 = 3;
 
-/// Does an act, unless it has been done: then gives what was given. The act calls [`keep`] before it commits.
-pub async fn run_idempotent<T, F>(app: &App, caller: &Caller, act: impl Fn() -> F) -> Result<T>
+/// Runs an operation, or returns its stored reply if it has run already. The operation calls [`store_reply`] before
+/// it commits.
+pub async fn run_idempotent<T, F>(
+    app: &App,
+    caller: &Caller,
+    operation: impl Fn() -> F,
+) -> Result<T>
 where
     T: StoredReply,
     F: Future<Output = Result<T>>,
 {
-    let (Some(once), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
+    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
     else {
-        return act().await;
+        return operation().await;
     };
     for _ in 0..ATTEMPTS {
-        if let Some(kept) = kept(app, root_key, once).await? {
-            return Ok(kept);
+        if let Some(reply) = kept(app, root_key, key).await? {
+            return Ok(reply);
         }
-        match act().await {
+        match operation().await {
             Err(Error::IdempotencyConflict) => {}
             outcome => return outcome,
         }
@@ -75,26 +80,26 @@ where
 async fn kept<T: StoredReply>(
     app: &App,
     root_key: &RootKey,
-    once: &IdempotencyKey,
+    key: &IdempotencyKey,
 ) -> Result<Option<T>> {
-    let kept = app.store.read().await?.find_stored_reply(&root_key.id, &once.name).await?;
-    let Some((request, sealed)) = kept else { return Ok(None) };
-    if request != once.request {
+    let stored = app.store.read().await?.find_stored_reply(&root_key.id, &key.name).await?;
+    let Some((request, sealed)) = stored else { return Ok(None) };
+    if request != key.request {
         return Err(Error::IdempotencyKeyReused);
     }
-    let opened = once.sealer.open(&sealed, &once.request);
+    let opened = key.sealer.open(&sealed, &key.request);
     let reply = opened.and_then(|bytes| T::read(&serde_json::from_slice(&bytes).ok()?));
-    reply.map(Some).ok_or_else(|| Error::Internal("a kept reply does not open".into()))
+    reply.map(Some).ok_or_else(|| Error::Internal("failed to decrypt a stored reply".into()))
 }
 
-/// Keeps what an act is about to give, in its own transaction.
+/// Stores the reply of an operation in the operation's own transaction.
 pub async fn store_reply<T: StoredReply>(tx: &mut Tx, caller: &Caller, reply: &T) -> Result<()> {
-    let (Some(once), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
+    let (Some(key), Some(root_key)) = (&caller.idempotency_key, caller.authority.value.root_key())
     else {
         return Ok(());
     };
-    let sealed = once.sealer.seal(reply.write().to_string().as_bytes(), &once.request);
-    match tx.insert_stored_reply(&root_key.id, &once.name, &once.request, &sealed).await? {
+    let sealed = key.sealer.seal(reply.write().to_string().as_bytes(), &key.request);
+    match tx.insert_stored_reply(&root_key.id, &key.name, &key.request, &sealed).await? {
         true => Ok(()),
         false => Err(Error::IdempotencyConflict),
     }

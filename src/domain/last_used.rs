@@ -1,7 +1,7 @@
-//! When keys and root keys were last used, noted now and then: a verification writes nothing.
+//! The times when keys and root keys were last used, written periodically: a verification writes nothing.
 //!
-//! The first use since the last note is remembered with its time, those after it cost one look at a flag.
-//! So what is told is late by up to [`NOTED_EVERY`], and a crash forgets as much.
+//! The first use since the last flush is recorded with its time; each later use costs one read of a flag. So the
+//! times are late by up to [`FLUSH_INTERVAL`], and a crash loses as much.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,17 +16,17 @@ use super::caller::Principal;
 use super::keys::ResolvedKey;
 use crate::app::App;
 
-/// How often uses are noted.
+/// How often uses are written.
 pub const NOTED_EVERY: Duration = Duration::from_secs(30);
-/// How many are written at once.
+/// The number of uses written in one transaction.
 const AT_ONCE: usize = 1000;
 
-/// Whether something has been used since uses were last noted.
+/// Whether something has been used since the last flush.
 #[derive(Debug, Default)]
 pub struct UseFlag(AtomicBool);
 
 impl UseFlag {
-    /// Whether this is the first use since the last [`UseFlag::forget`].
+    /// Sets the flag. Returns whether this is the first use since the last [`UseFlag::reset`].
     fn is_first(&self) -> bool {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
@@ -36,55 +36,55 @@ impl UseFlag {
     }
 }
 
-/// What was used since the last note, and when first.
+/// Stores what was used since the last flush, each with the time of its first use.
 #[derive(Debug, Default)]
 pub struct LastUsedBuffer {
     keys: Mutex<Vec<(Arc<Cached<ResolvedKey>>, Timestamp)>>,
     root_keys: Mutex<Vec<(Arc<Cached<Principal>>, Timestamp)>>,
 }
 
-/// The key has just been used.
-pub fn record_use(app: &App, view: &Arc<Cached<ResolvedKey>>) {
-    if view.value.used.is_first() {
-        push(&app.last_used.keys, view, app.clock.now());
+/// Records that a key has been used.
+pub fn record_use(app: &App, resolved: &Arc<Cached<ResolvedKey>>) {
+    if resolved.value.used.is_first() {
+        push(&app.last_used.keys, resolved, app.clock.now());
     }
 }
 
-/// The root key has just been used.
-pub fn used_root_key(app: &App, authority: &Arc<Cached<Principal>>) {
-    if authority.value.used.is_first() {
-        push(&app.last_used.root_keys, authority, app.clock.now());
+/// Records that a root key has been used.
+pub fn used_root_key(app: &App, principal: &Arc<Cached<Principal>>) {
+    if principal.value.used.is_first() {
+        push(&app.last_used.root_keys, principal, app.clock.now());
     }
 }
 
-fn push<T>(uses: &Mutex<Vec<(Arc<T>, Timestamp)>>, thing: &Arc<T>, at: Timestamp) {
-    uses.lock().unwrap_or_else(PoisonError::into_inner).push((thing.clone(), at));
+fn push<T>(buffer: &Mutex<Vec<(Arc<T>, Timestamp)>>, item: &Arc<T>, at: Timestamp) {
+    buffer.lock().unwrap_or_else(PoisonError::into_inner).push((item.clone(), at));
 }
 
-fn take<T>(uses: &Mutex<Vec<T>>) -> Vec<T> {
-    std::mem::take(&mut *uses.lock().unwrap_or_else(PoisonError::into_inner))
+fn take<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
+    std::mem::take(&mut *buffer.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Writes what has been used since it was last called.
+/// Writes the uses recorded since the last call.
 pub async fn flush(app: &App) -> Result<()> {
     let keys = take(&app.last_used.keys);
-    for (view, _) in &keys {
-        view.value.used.forget();
+    for (resolved, _) in &keys {
+        resolved.value.used.forget();
     }
     for uses in keys.chunks(AT_ONCE) {
-        let id = |view: &Arc<Cached<ResolvedKey>>| view.value.stored().key.id.clone();
-        let rows = rows(uses.iter().map(|(view, at)| (id(view), *at)));
+        let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
+        let rows = rows(uses.iter().map(|(resolved, at)| (id(resolved), *at)));
         let mut tx = app.store.begin().await?;
         tx.note_uses(&rows).await?;
         tx.commit().await?;
     }
     let root_keys = take(&app.last_used.root_keys);
-    for (authority, _) in &root_keys {
-        authority.value.used.forget();
+    for (principal, _) in &root_keys {
+        principal.value.used.forget();
     }
     for uses in root_keys.chunks(AT_ONCE) {
-        let id = |authority: &Arc<Cached<Principal>>| Some(authority.value.root_key()?.id.clone());
-        let used = uses.iter().filter_map(|(authority, at)| Some((id(authority)?, *at)));
+        let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());
+        let used = uses.iter().filter_map(|(principal, at)| Some((id(principal)?, *at)));
         let mut tx = app.store.begin().await?;
         tx.note_root_key_uses(&rows(used)).await?;
         tx.commit().await?;
@@ -92,8 +92,8 @@ pub async fn flush(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// In one order everywhere: of two replicas one waits for the other. What was read again since is in the list
-/// twice.
+/// Returns uses in a fixed order, so that two replicas do not deadlock, with the latest time of each. A key that was
+/// loaded again since the last flush occurs twice.
 fn rows(uses: impl Iterator<Item = (KeyId, Timestamp)>) -> Vec<(KeyId, Timestamp)> {
     let mut rows: Vec<_> = uses.collect();
     rows.sort();

@@ -1,4 +1,4 @@
-//! Migrations: sets of keys that were issued elsewhere, of which only the hash is known.
+//! Migrations: sets of keys that were issued by another system and are imported by their hashes.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::{MigrationId, WorkspaceId};
@@ -12,10 +12,10 @@ use super::permission::Action;
 use crate::app::App;
 pub use store::StoredMigration;
 
-/// The longest name, in characters.
+/// The maximum length of a name, in characters.
 const NAME_MAX: usize = 255;
 
-/// Makes a migration. The caller is somebody with a shell on the server, who may do anything.
+/// Creates a migration for an operator. No permission is checked: an operator has access to the server itself.
 pub async fn create(
     app: &App,
     workspace: &WorkspaceId,
@@ -25,7 +25,7 @@ pub async fn create(
     add(app, Actor::Command("cli"), workspace, algorithm, name).await
 }
 
-/// Makes a migration, for who may take keys in.
+/// Creates a migration for a caller who may create keys.
 pub async fn make(
     app: &App,
     caller: &Caller,
@@ -35,7 +35,8 @@ pub async fn make(
     caller.require(Action::CreateKey)?;
     let length = name.as_ref().map_or(0, |name| name.chars().count());
     if length > NAME_MAX {
-        let message = format!("name has {length} characters: it must have {NAME_MAX} at most");
+        let message =
+            format!("name has {length} characters: it must have at most {NAME_MAX} characters");
         return Err(Error::invalid("name", message));
     }
     add(app, Actor::Caller(caller), caller.workspace(), algorithm, name).await
@@ -63,12 +64,12 @@ async fn add(
     Ok(migration)
 }
 
-/// Those of a workspace, by id.
+/// Lists the migrations of a workspace, sorted by id.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Migration>> {
     app.store.read().await?.migrations(workspace).await
 }
 
-/// A page of them, the latest first.
+/// Lists a page of the migrations of the caller's workspace, the latest first.
 pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<StoredMigration>> {
     caller.require(Action::ReadKey)?;
     let mut reader = app.store.read().await?;
@@ -76,7 +77,7 @@ pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<St
     Ok(Page::new(rows, paging, |row| &row.migration.id))
 }
 
-/// A migration, and how many of its keys are not our own yet, counted up to `max`.
+/// Returns a migration and the number of its keys that still have the foreign hash, counted up to `max` plus one.
 pub async fn get(
     app: &App,
     caller: &Caller,
@@ -85,8 +86,8 @@ pub async fn get(
 ) -> Result<(StoredMigration, i64)> {
     caller.require(Action::ReadKey)?;
     let mut reader = app.store.read().await?;
-    let found = reader.stored_migration(caller.workspace(), id).await?;
-    let found = found.ok_or_else(|| Error::not_found(Subject::Migration(id.clone())))?;
-    let waiting = reader.count_waiting_keys(id, max.saturating_add(1)).await?;
-    Ok((found, waiting))
+    let stored = reader.stored_migration(caller.workspace(), id).await?;
+    let stored = stored.ok_or_else(|| Error::not_found(Subject::Migration(id.clone())))?;
+    let pending = reader.count_waiting_keys(id, max.saturating_add(1)).await?;
+    Ok((stored, pending))
 }

@@ -1,9 +1,9 @@
-//! What Keyward does. Knows nothing of HTTP, of SQL or of Redis.
+//! The domain logic of Keyward, independent of HTTP, SQL and Redis.
 //!
-//! Every function that a caller may not call without a permission asks for it itself, in its first
-//! lines, so that each door (v2, the command line, those to come) is guarded alike. A function that
-//! writes takes one transaction, records its audit entry in it, commits last, and only then tells
-//! the caches.
+//! A function that requires a permission checks it itself, in its first lines, so that every
+//! interface (v1, v2, dashboard, command line) enforces the same rules. A function that writes uses
+//! one transaction, records its audit entry in it, commits last, and invalidates caches only after
+//! the commit.
 
 pub mod admission;
 pub mod analytics;

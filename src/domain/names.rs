@@ -1,10 +1,10 @@
-//! Names that are about to be kept.
+//! Validation of names before they are stored.
 
 use foundation::error::{Error, Result};
 use foundation::model::is_hidden;
 
-/// Fails where a name holds a character that changes how the text around it is shown. Those that are kept already
-/// go on being found.
+/// Returns an error if a name contains a character that changes how the text around it is displayed. Lookups do not
+/// use this check, so names that were stored before it existed can still be found.
 pub fn check(field: &str, name: &str) -> Result<()> {
     match name.chars().any(is_hidden) {
         true => Err(Error::invalid(field, fault(field))),
@@ -12,7 +12,7 @@ pub fn check(field: &str, name: &str) -> Result<()> {
     }
 }
 
-/// As [`check`] words it.
+/// Returns the message of the error that [`check`] returns.
 pub fn fault(field: &str) -> String {
     format!(
         "{field} must not contain control characters or characters that change the direction of text"

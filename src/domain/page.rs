@@ -1,57 +1,57 @@
-//! Lists, page by page.
+//! Pagination of lists that are sorted by id.
 
 use store::{PageQuery, searchable};
 
-/// Which page is asked for.
+/// The parameters of a page.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {
-    /// The id at which the page begins. Empty: the first page.
+    /// The id at which the page starts. Empty: the first page.
     pub from: String,
-    /// How many it may have.
+    /// The maximum number of items.
     pub limit: usize,
-    /// What is searched for, in whatever case, without the spaces around it. Empty: nothing.
+    /// The search text, matched case-insensitively without surrounding spaces. Empty: no filter.
     pub search: String,
 }
 
-/// Sorts before whatever an id is made of.
+/// A character that sorts before every character of an id.
 const BEFORE_IDS: char = '!';
 
 impl Paging {
-    /// The page that begins behind an id. Empty: the first page.
+    /// Returns the page that starts after an id. Empty: the first page.
     pub fn after(id: &str, limit: usize) -> Self {
         let from = if id.is_empty() { String::new() } else { format!("{id}{BEFORE_IDS}") };
         Self { from, limit, search: String::new() }
     }
 
-    /// The rows to read.
+    /// Returns the store query of this page, with one extra row.
     pub fn listing(&self) -> PageQuery<'_> {
         let search = searchable([self.search.trim()]);
         PageQuery { from: &self.from, search, limit: self.look_ahead() }
     }
 
-    /// How many rows to read: one more than is told, which says whether there is another page.
+    /// Returns the number of rows to read: one more than the page has, to detect a next page.
     pub fn look_ahead(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_add(1)
     }
 }
 
-/// A page of a list that goes by id.
+/// A page of a list that is sorted by id.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// The id at which the next page begins, if there is one.
+    /// The id at which the next page starts, if there is one.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// From the rows that [`Paging::look_ahead`] asks for.
+    /// Creates a page from the rows that were read with the limit of [`Paging::look_ahead`].
     pub fn new<I: AsRef<str>>(mut rows: Vec<T>, paging: &Paging, id: impl Fn(&T) -> &I) -> Self {
         let next = rows.get(paging.limit).map(|row| id(row).as_ref().to_owned());
         rows.truncate(paging.limit);
         Self { items: rows, next }
     }
 
-    /// The id of the last one, if there is another page behind it.
+    /// Returns the id of the last item if there is a next page.
     pub fn last<I: AsRef<str>>(&self, id: impl Fn(&T) -> &I) -> Option<String> {
         self.next.as_ref()?;
         self.items.last().map(|last| id(last).as_ref().to_owned())
@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behind_an_id_come_all_that_are_greater() {
+    fn page_after_id_starts_at_next_greater_id() {
         let after = Paging::after("key_9z", 2).from;
 
-        for known in ["key_9z", "key_9y", "key_9"] {
-            assert!(*known < *after, "{known}");
+        for earlier in ["key_9z", "key_9y", "key_9"] {
+            assert!(*earlier < *after, "{earlier}");
         }
         for next in ["key_9z1", "key_9zz", "key_A", "key_a"] {
             assert!(*after < *next, "{next}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_page_is_told_where_there_is_another_behind_it() {
+    fn last_returns_id_when_next_page_exists() {
         let page = |next: Option<&str>| Page { items: vec!["a", "b"], next: next.map(Into::into) };
 
         assert_eq!(page(Some("c")).last(|id| id), Some("b".to_owned()));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_that_was_read_ahead_is_told_as_the_beginning_of_the_next_page() {
+    fn page_returns_extra_row_as_next_id_when_more_rows_exist() {
         let page = |ids: &[&'static str]| {
             let paging = Paging { limit: 2, ..Paging::default() };
             Page::new(ids.to_vec(), &paging, |id| id)

@@ -1,32 +1,32 @@
-//! What a root key or a person may do. To root keys it is granted by tuples `<type>.<id or *>.<action>`.
+//! Permissions of root keys and users. Root keys are granted tuples `<type>.<id or *>.<action>`.
 
 macro_rules! actions {
     (
         root_keys { $($name:ident $resource:literal $action:literal,)* }
-        people { $($own:ident $own_resource:literal $own_action:literal,)* }
+        users { $($user:ident $user_resource:literal $user_action:literal,)* }
     ) => {
-        /// Everything that somebody can be allowed to do.
+        /// An action that can be permitted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Action { $($name,)* $($own,)* }
+        pub enum Action { $($name,)* $($user,)* }
 
         impl Action {
-            /// What a root key can be allowed.
+            /// The actions that a root key can be granted.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            /// What only people can be allowed, by their role: no tuple grants it.
-            pub const OF_PEOPLE: &'static [Self] = &[$(Self::$own,)*];
+            /// The actions that only users can be granted, by their role: no tuple grants them.
+            pub const OF_PEOPLE: &'static [Self] = &[$(Self::$user,)*];
 
             pub fn resource(self) -> &'static str {
-                match self { $(Self::$name => $resource,)* $(Self::$own => $own_resource,)* }
+                match self { $(Self::$name => $resource,)* $(Self::$user => $user_resource,)* }
             }
 
             pub fn action(self) -> &'static str {
-                match self { $(Self::$name => $action,)* $(Self::$own => $own_action,)* }
+                match self { $(Self::$name => $action,)* $(Self::$user => $user_action,)* }
             }
         }
     };
 }
 
-// The tuples of the public service, so that a root key's permissions mean the same here.
+// The tuples of the public service, so that a root key's permissions have the same meaning here.
 actions! {
     root_keys {
         CreateApi "api" "create_api",
@@ -70,7 +70,7 @@ actions! {
         UpdateIdentity "identity" "update_identity",
         DeleteIdentity "identity" "delete_identity",
     }
-    people {
+    users {
         ReadRootKey "root_key" "read_root_key",
         CreateRootKey "root_key" "create_root_key",
         RevokeRootKey "root_key" "revoke_root_key",
@@ -81,12 +81,12 @@ actions! {
 }
 
 impl Action {
-    /// The permission for every instance.
+    /// Returns the permission for every instance.
     pub fn everywhere(self) -> String {
         format!("{}.*.{}", self.resource(), self.action())
     }
 
-    /// The permission for one instance.
+    /// Returns the permission for one instance.
     pub fn on(self, id: &str) -> String {
         format!("{}.{id}.{}", self.resource(), self.action())
     }
@@ -96,26 +96,26 @@ impl Action {
     }
 }
 
-/// What one root key or one person may do.
+/// The actions that one root key or one user may perform.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// A bit for each action that is granted for every instance.
+    /// One bit for each action that is granted for every instance.
     everywhere: u64,
     some: Vec<(Action, Box<str>)>,
 }
 
 impl Grants {
-    /// Whether the action is allowed on every instance.
+    /// Returns whether the action is allowed on every instance.
     pub fn allow(&self, action: Action) -> bool {
         self.everywhere & action.bit() != 0
     }
 
-    /// The instances on which the action is allowed by their id.
+    /// Returns the ids of the instances for which the action is granted individually.
     pub fn instances(&self, action: Action) -> impl Iterator<Item = &str> {
         self.some.iter().filter(move |(granted, _)| *granted == action).map(|(_, id)| &**id)
     }
 
-    /// Whether the action is allowed on this instance.
+    /// Returns whether the action is allowed on this instance.
     pub fn allow_on(&self, action: Action, id: &impl AsRef<str>) -> bool {
         self.allow(action)
             || self.some.iter().any(|(granted, on)| *granted == action && **on == *id.as_ref())
@@ -123,7 +123,7 @@ impl Grants {
 }
 
 impl<'a> FromIterator<&'a str> for Grants {
-    /// Of tuples that this version does not know, nothing is granted.
+    /// Collects the grants of tuples. Tuples that this version does not know grant nothing.
     fn from_iter<I: IntoIterator<Item = &'a str>>(tuples: I) -> Self {
         let mut grants = Self::default();
         for (action, id) in tuples.into_iter().filter_map(|tuple| parse(tuple).ok()) {
@@ -137,29 +137,31 @@ impl<'a> FromIterator<&'a str> for Grants {
 }
 
 impl FromIterator<Action> for Grants {
-    /// Each for every instance.
+    /// Grants each action for every instance.
     fn from_iter<I: IntoIterator<Item = Action>>(actions: I) -> Self {
         let everywhere = actions.into_iter().fold(0, |bits, action| bits | action.bit());
         Self { everywhere, some: Vec::new() }
     }
 }
 
-/// Takes a tuple apart. The error says what is wrong with it.
+/// Parses a tuple. The error says what is wrong with it.
 pub fn parse(tuple: &str) -> Result<(Action, &str), String> {
     let mut parts = tuple.split('.');
     let (Some(resource), Some(id), Some(action), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(format!("permission {tuple} is not of the form <type>.<id or *>.<action>"));
+        return Err(format!("permission {tuple} does not have the form <type>.<id or *>.<action>"));
     };
     if id.is_empty() || !(id == "*" || id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')) {
-        return Err(format!("permission {tuple}: the id must be * or letters, digits and _"));
+        return Err(format!(
+            "permission {tuple}: the id must be * or consist of letters, digits and _"
+        ));
     }
     let known = |known: &&Action| known.resource() == resource && known.action() == action;
     match Action::ALL.iter().find(known) {
         Some(action) => Ok((*action, id)),
         None => Err(format!(
-            "permission {tuple} does not exist; those of type {resource} are: {}",
+            "unknown permission {tuple}; permissions of type {resource}: {}",
             Action::ALL
                 .iter()
                 .filter(|action| action.resource() == resource)
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_every_instance_and_an_id_for_itself() {
+    fn grants_allow_every_instance_when_tuple_has_a_wildcard() {
         let grants: Grants = ["api.*.read_key", "api.api_1.verify_key"].into_iter().collect();
 
         assert!(grants.allow_on(Action::ReadKey, &"api_2"));
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_action_has_a_bit_of_its_own_and_parses_back() {
+    fn every_action_has_a_unique_bit_and_parses() {
         assert!(Action::ALL.len() + Action::OF_PEOPLE.len() <= 64);
         for action in Action::ALL {
             assert_eq!(parse(&action.everywhere()), Ok((*action, "*")));
@@ -193,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn no_tuple_grants_what_only_people_may_do() {
+    fn parse_fails_when_action_is_for_users_only() {
         for action in Action::OF_PEOPLE {
             assert!(parse(&action.everywhere()).is_err());
         }
     }
 
     #[test]
-    fn a_tuple_that_is_none_is_refused_with_the_reason() {
+    fn parse_returns_the_reason_when_tuple_is_invalid() {
         assert!(parse("api.create_key").is_err_and(|e| e.contains("<type>.<id or *>.<action>")));
         assert!(parse("api.*.fly").is_err_and(|e| e.contains("create_key")));
         assert!(parse("api.a b.create_key").is_err_and(|e| e.contains("the id must be")));

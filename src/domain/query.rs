@@ -1,23 +1,24 @@
 //! Permission queries: `documents.read AND (documents.write OR admin)`.
 //!
-//! AND binds tighter than OR; both in any letter case; names are compared letter by letter, `*`
-//! included. Parsing and evaluating are one pass with a stack of its own, so that no query, however
-//! deeply nested, can exhaust the thread's.
+//! AND binds tighter than OR. Both are case-insensitive. Names are compared exactly, including `*`. Parsing and
+//! evaluation are one pass with an explicit stack, so that no query, however deeply nested, can exhaust the thread's
+//! stack.
 
 use std::fmt;
 
 use foundation::error::{Error, Result};
 
-/// What a key must be allowed to do.
+/// The permissions that a verification requires of a key.
 #[derive(Debug)]
 pub enum PermissionQuery {
-    /// A query, not read yet.
+    /// A query that is not parsed yet.
     Query(String),
     Tree(Tree),
 }
 
 impl PermissionQuery {
-    /// Whether it holds for a key of which `has` tells its permissions; an error if it is no query.
+    /// Returns whether a key satisfies it; `has` returns whether the key has a permission. Fails if the query is
+    /// invalid.
     pub fn holds(&self, has: impl Fn(&str) -> bool) -> Result<bool> {
         match self {
             Self::Query(query) => holds(query, has),
@@ -26,10 +27,10 @@ impl PermissionQuery {
     }
 }
 
-/// A requirement that has been read. It is no deeper than the request that it came in.
+/// A parsed requirement. It is no deeper than the request that contained it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// This permission, letter by letter.
+    /// This permission, compared exactly.
     Has(String),
     All(Vec<Tree>),
     Any(Vec<Tree>),
@@ -54,7 +55,7 @@ impl fmt::Display for PermissionQuery {
     }
 }
 
-/// As a query, with parentheses around what has several parts.
+/// Renders it as a query, with parentheses around every operator's operands.
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (parts, word) = match self {
@@ -79,7 +80,7 @@ enum Token<'a> {
     Close,
 }
 
-/// An operator, or an open parenthesis with the place where it stands.
+/// An operator or an open parenthesis that is not applied yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pending {
     And,
@@ -87,8 +88,8 @@ enum Pending {
     Open,
 }
 
-/// Whether a query holds for a key of which `has` tells its permissions. The error tells the fault
-/// and the byte at which it stands, whatever the key has.
+/// Evaluates a query; `has` returns whether the key has a permission. An error names the problem and its byte,
+/// whatever permissions the key has.
 pub fn holds(query: &str, has: impl Fn(&str) -> bool) -> Result<bool> {
     let (values, pending) = (Vec::with_capacity(8), Vec::with_capacity(8));
     let mut evaluation = Evaluation { text: query, values, pending, wants_operand: true };
@@ -101,7 +102,7 @@ pub fn holds(query: &str, has: impl Fn(&str) -> bool) -> Result<bool> {
 
 struct Evaluation<'a> {
     text: &'a str,
-    /// What the operators that still wait are applied to.
+    /// The operands of the pending operators.
     values: Vec<bool>,
     pending: Vec<Pending>,
     wants_operand: bool,
@@ -125,14 +126,14 @@ impl Evaluation<'_> {
                 return fault(at, "AND or OR is missing before this");
             }
             (Token::And | Token::Or | Token::Close, true) => {
-                let what = shown(self.text, at);
-                return fault(at, &format!("a permission is missing before {what:?}"));
+                let token = shown(self.text, at);
+                return fault(at, &format!("a permission is missing before {token:?}"));
             }
         }
         Ok(())
     }
 
-    /// Every operator that binds at least as tightly and still waits comes first.
+    /// Applies every pending operator that binds at least as tightly first.
     fn operator(&mut self, operator: Pending) {
         while let Some(waiting) = self.pending.last() {
             match (*waiting, operator) {
@@ -147,7 +148,7 @@ impl Evaluation<'_> {
     fn close(&mut self, at: usize) -> Result<()> {
         loop {
             match self.pending.last() {
-                None => return fault(at, "this closing parenthesis has no opening one"),
+                None => return fault(at, "this closing parenthesis is unmatched"),
                 Some(Pending::Open) => {
                     self.pending.pop();
                     return Ok(());
@@ -157,8 +158,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Applies the operator that waits last to the last two values. Both are there: an operator is
-    /// only taken after its left side, and only applied after its right one.
+    /// Applies the last pending operator to the last two values. Both exist: an operator is accepted only after its
+    /// left operand, and applied only after its right one.
     fn apply_last(&mut self) {
         let operator = self.pending.pop();
         let (right, left) = (self.values.pop() == Some(true), self.values.pop() == Some(true));
@@ -170,12 +171,12 @@ impl Evaluation<'_> {
 
     fn finish(mut self) -> Result<bool> {
         if self.wants_operand {
-            let what = if self.values.is_empty() && self.pending.is_empty() {
+            let message = if self.values.is_empty() && self.pending.is_empty() {
                 "the query is empty"
             } else {
-                "the query ends where a permission is missing"
+                "the query ends where a permission is expected"
             };
-            return fault(self.text.len(), what);
+            return fault(self.text.len(), message);
         }
         while let Some(waiting) = self.pending.last() {
             match waiting {
@@ -215,7 +216,7 @@ impl<'a> Tokens<'a> {
             Some(_) => {
                 return fault(
                     start,
-                    &format!("{:?} cannot stand in a query", shown(self.text, start)),
+                    &format!("{:?} is not allowed in a query", shown(self.text, start)),
                 );
             }
         };
@@ -238,13 +239,13 @@ fn is_name(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b':' | b'*' | b'/')
 }
 
-/// The character at a byte that begins one.
+/// Returns the character that starts at a byte.
 fn shown(text: &str, at: usize) -> String {
     text.get(at..).and_then(|rest| rest.chars().next()).map(String::from).unwrap_or_default()
 }
 
-fn fault<T>(at: usize, what: &str) -> Result<T> {
-    Err(Error::Query(format!("{what} (at byte {at})")))
+fn fault<T>(at: usize, message: &str) -> Result<T> {
+    Err(Error::Query(format!("{message} (at byte {at})")))
 }
 
 #[cfg(test)]
@@ -267,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_words_in_any_letter_case() {
+    fn operators_are_case_insensitive() {
         assert!(holds("a and B Or c", &["c"]));
         assert!(holds("android", &["android"]));
     }
 
     #[test]
-    fn names_are_compared_letter_by_letter() {
+    fn names_are_compared_exactly() {
         assert!(!holds("docs.*", &["docs.read"]));
         assert!(holds("docs.*", &["docs.*"]));
         assert!(!holds("Docs", &["docs"]));
@@ -281,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_place() {
+    fn error_names_the_byte_when_query_is_invalid() {
         assert!(error("").contains("empty (at byte 0)"));
         assert!(error("   ").contains("empty"));
         assert!(error("a AND").contains("(at byte 5)"));
         assert!(error("AND a").contains("(at byte 0)"));
         assert!(error("(a").contains("closing parenthesis is missing (at byte 2)"));
-        assert!(error("a)").contains("no opening one (at byte 1)"));
+        assert!(error("a)").contains("is unmatched (at byte 1)"));
         assert!(error("()").contains("(at byte 1)"));
         assert!(error("a b").contains("AND or OR is missing before this (at byte 2)"));
         assert!(error("a & b").contains("'&'") || error("a & b").contains("\"&\""));

@@ -1,4 +1,4 @@
-//! When credits come back. A function of time: no job has to run, and a downtime loses nothing.
+//! Refills of credits, as a function of time: no job has to run, and downtime loses no refill.
 
 use foundation::clock::Timestamp;
 use foundation::model::{Credits, Key, Refill, RefillInterval};
@@ -8,8 +8,8 @@ use store::RefillPeriods;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// The period that a moment falls into: periods are numbered in order, and the first act in a new one
-/// finds the balance refilled. All in UTC.
+/// Returns the number of the refill period that contains a time, in UTC. Periods are numbered in order; the first
+/// operation in a new period refills the balance.
 pub fn period(refill: &Refill, now: Timestamp) -> i64 {
     let Some(date) = date(now) else { return 0 };
     match refill.interval {
@@ -21,19 +21,19 @@ pub fn period(refill: &Refill, now: Timestamp) -> i64 {
     }
 }
 
-/// A moment as every refill counts it; see [`period`].
+/// Returns the numbers of the periods of all refill settings at a time; see [`period`].
 pub fn periods(now: Timestamp) -> RefillPeriods {
     let Some(date) = date(now) else { return RefillPeriods::default() };
     RefillPeriods {
         day: now.0.div_euclid(DAY_MS),
         month: i64::from(date.year()) * 12 + i64::from(date.month()) - 1,
-        // On the last day of a month those of all later days have fallen due too.
+        // The last day of a month is also due for all later days.
         day_of_month: if date == date.last_of_month() { 31 } else { i64::from(date.day()) },
     }
 }
 
-/// When the next period begins, in unix milliseconds; the last moment there is where the calendar, of
-/// 9999 years, ends before.
+/// Returns when the next period starts, in Unix milliseconds; the maximum timestamp if the calendar of 9999 years
+/// ends before.
 pub fn next_refill_at(refill: &Refill, now: Timestamp) -> Timestamp {
     let begins = |date: Date| match refill.interval {
         RefillInterval::Daily => date.tomorrow().ok(),
@@ -45,7 +45,7 @@ pub fn next_refill_at(refill: &Refill, now: Timestamp) -> Timestamp {
     date(now).and_then(begins).and_then(midnight).unwrap_or(Timestamp(i64::MAX))
 }
 
-/// When the period has begun that a moment falls into.
+/// Returns when the period that contains a time has started.
 fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
     let date = date(now)?;
     midnight(match refill.interval {
@@ -57,31 +57,31 @@ fn began(refill: &Refill, now: Timestamp) -> Option<Timestamp> {
     })
 }
 
-/// When a key has last been refilled; of one that has not yet been, when it was made. Absent where it cannot be told
-/// whether its refill has been there since the period began.
+/// Returns when a key was last refilled, or when it was created if it has not been. `None` if it is unknown whether
+/// the refill was configured when the period started.
 pub fn last_refill_at(key: &Key, now: Timestamp) -> Option<Timestamp> {
     let credits = key.credits?;
     let refill = credits.refill?;
     let began = began(&refill, now)?;
     let is_due = credits.refilled_period < period(&refill, now);
-    // Only a change of the key sets a refill, and whatever is set counts for the period that it is set in.
+    // Only an update of the key sets a refill, and every setting counts for the period in which it is made.
     let may_be_new = !is_due && key.updated_at.is_some_and(|at| at >= began);
     (!may_be_new).then(|| began.max(key.created_at))
 }
 
-/// When a monthly refill falls due in the month of a date.
+/// Returns the day on which a monthly refill is due in the month of a date.
 fn due(date: Date, day: u8) -> Date {
     let day = i8::try_from(day).unwrap_or(i8::MAX).clamp(1, date.days_in_month());
     date.with().day(day).build().unwrap_or(date)
 }
 
-/// The period of these credits now; 0 when nothing refills them.
+/// Returns the current period of these credits; 0 without a refill.
 pub fn current(credits: &Credits, now: Timestamp) -> i64 {
     // A clock behind the one that refilled last must not refill again.
     credits.refill.map_or(0, |refill| period(&refill, now)).max(credits.refilled_period)
 }
 
-/// The credits as they stand at `now`: refilled where a period has begun since.
+/// Returns the credits at `now`: refilled if a period has started since.
 pub fn apply_refill(credits: Credits, now: Timestamp) -> Credits {
     let period = current(&credits, now);
     match credits.refill {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daily_refill_falls_due_at_midnight_utc() {
+    fn refill_is_applied_at_midnight_utc_when_daily() {
         let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
 
         assert_eq!(apply_refill(key, at("2026-03-01T23:59:59.999Z")).balance, 1);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monthly_refill_falls_due_on_its_day_or_the_last_of_a_shorter_month() {
+    fn refill_is_applied_on_the_last_day_when_the_month_is_shorter() {
         let key = credits(RefillInterval::Monthly { day: 31 }, "2028-01-31T12:00:00Z");
 
         assert_eq!(apply_refill(key, at("2028-02-28T23:59:59Z")).balance, 1);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refill_happens_once_for_a_period_and_once_after_a_long_downtime() {
+    fn refill_is_applied_once_when_several_periods_have_passed() {
         let key = credits(RefillInterval::Daily, "2026-03-01T10:00:00Z");
 
         let later = Credits { balance: 7, ..apply_refill(key, at("2026-09-01T10:00:00Z")) };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_period_begins_when_it_is_said_to() {
+    fn period_increments_when_next_refill_is_due() {
         let monthly = |day| Refill { interval: RefillInterval::Monthly { day }, amount: 1 };
         let daily = Refill { interval: RefillInterval::Daily, amount: 1 };
         for (refill, now, next_at) in [
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_refills_nothing() {
+    fn refill_is_not_applied_when_clock_goes_back() {
         let key = credits(RefillInterval::Daily, "2026-03-05T10:00:00Z");
 
         assert_eq!(apply_refill(key, at("2026-03-04T10:00:00Z")).balance, 1);
     }
 
     #[test]
-    fn the_next_period_begins_at_midnight_utc_of_its_day_or_of_the_last_of_a_shorter_month() {
+    fn next_refill_at_is_midnight_utc_of_the_due_day() {
         let monthly = |day| RefillInterval::Monthly { day };
         for (interval, now, begins) in [
             (RefillInterval::Daily, "2026-12-31T23:59:59.999Z", "2027-01-01T00:00:00Z"),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_has_begun_at_midnight_utc_of_its_day_or_of_the_last_of_a_shorter_month() {
+    fn period_start_is_midnight_utc_of_the_due_day() {
         let monthly = |day| RefillInterval::Monthly { day };
         for (interval, now, begun) in [
             (RefillInterval::Daily, "2026-03-01T23:59:59.999Z", "2026-03-01T00:00:00Z"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_counts_for_every_refill_as_the_refill_counts_it() {
+    fn periods_match_the_period_of_every_refill() {
         for now in ["2026-02-27T12:00:00Z", "2026-02-28T00:00:00Z", "2026-03-30T23:59:59.999Z"] {
             let now = at(now);
             let periods = periods(now);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_calendar_no_period_begins() {
+    fn next_refill_at_is_the_maximum_when_the_calendar_ends() {
         let refill = Refill { interval: RefillInterval::Daily, amount: 1 };
 
         assert_eq!(next_refill_at(&refill, Timestamp(i64::MAX)), Timestamp(i64::MAX));

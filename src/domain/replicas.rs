@@ -1,39 +1,40 @@
-//! The replicas that serve, as an operator sees them.
+//! Listing and removing registered replicas, for operators.
 
 use foundation::error::Result;
 use store::RegisteredReplica;
 
 use crate::app::{App, REPLICA_TTL_MS};
 
-/// How many replicas are listed.
+/// The maximum number of replicas that are listed.
 const REPLICAS_MAX: i64 = 1_000;
 
-/// What came of declaring a replica gone.
+/// The result of [`forget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
     Done,
-    /// It has registered within the last seconds.
+    /// The replica has registered within [`REPLICA_TTL_MS`], so it is still running.
     Present,
     Unknown,
 }
 
-/// The replicas that have registered, the last one seen first.
+/// Lists the registered replicas, the most recently seen first.
 pub async fn list(app: &App) -> Result<Vec<RegisteredReplica>> {
     app.store.read().await?.registered_replicas(app.grace_ms(), REPLICAS_MAX).await
 }
 
-/// Whether a change that cannot be announced waits for this replica.
+/// Reports whether a change that cannot be published waits for this replica.
 pub fn is_waited_for(replica: &RegisteredReplica) -> bool {
     replica.feed.as_deref() != Some("") && replica.grace_left_ms > 0
 }
 
-/// Declares a replica gone: no change waits for it any more. Whoever does so knows that it does not serve.
+/// Removes the registration of a replica, so that changes no longer wait for it. The operator must know that the
+/// replica does not serve.
 pub async fn forget(app: &App, id: &str) -> Result<Forgotten> {
     let mut tx = app.store.begin().await?;
     let all = tx.registered_replicas(app.grace_ms(), REPLICAS_MAX).await?;
     match all.iter().find(|replica| replica.id == id) {
         None => return Ok(Forgotten::Unknown),
-        // One that seems to have registered in the future did so before the database's clock stepped back.
+        // A registration in the future was made before the clock of the database was set back.
         Some(replica) if (0..=REPLICA_TTL_MS).contains(&replica.seen_ms_ago) => {
             return Ok(Forgotten::Present);
         }

@@ -1,4 +1,4 @@
-//! Recoverable keys: sealed when they are issued, opened when somebody who may asks.
+//! Recoverable keys: sealed when they are issued, unsealed for a caller with the permission.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use store::{Reads, Store, Tx};
 use super::audit::{self, Actor, Target};
 use crate::app::App;
 
-/// The master keys; without any there is no vault.
+/// Returns the master keys, or an error if none is configured.
 pub fn require_master_keys(app: &App) -> Result<std::sync::Arc<MasterKeys>> {
     app.master_keys.load_full().ok_or(Error::Refused(Refusal::NoVault))
 }
 
-/// Keeps sealed copies of keys that are being issued or taken in.
+/// Stores sealed copies of keys that are being issued or imported.
 pub async fn seal(
     app: &App,
     tx: &mut Tx,
@@ -28,25 +28,25 @@ pub async fn seal(
     if secrets.is_empty() {
         return Ok(());
     }
-    let kept = match tx.data_key(workspace).await? {
-        Some(kept) => Some(kept),
+    let stored = match tx.data_key(workspace).await? {
+        Some(stored) => Some(stored),
         None => {
-            // Another process may be about to take away the master key that this one knows.
+            // Another process may be about to remove the master key that this one has loaded.
             app.reload_master_keys();
             let data_key = DataKey::random(&require_master_keys(app)?.current, workspace);
             tx.insert_data_key(&data_key, now).await?;
-            // Read again: of two that make one at once, the second finds the first one's.
+            // Read it again: if two transactions create one at the same time, the second finds that of the first.
             tx.data_key(workspace).await?
         }
     };
-    let kept = kept.ok_or_else(|| Error::Internal("the data key was not kept".into()))?;
-    let data_key = open(app, &kept)?;
+    let stored = stored.ok_or_else(|| Error::Internal("the data key was not stored".into()))?;
+    let data_key = open(app, &stored)?;
     let sealed = secrets.iter().map(|(id, secret)| ((*id).clone(), data_key.seal(id, secret)));
     tx.insert_sealed_keys(workspace, &sealed.collect::<Vec<_>>()).await
 }
 
-/// Of these keys the plaintexts of those that are recoverable. One that does not open is left out, and a
-/// line of the log says so.
+/// Returns the plaintexts of those of the given keys that are recoverable. A key that fails to decrypt is left out
+/// and logged.
 pub async fn unseal(
     app: &App,
     reader: &mut dyn Reads,
@@ -57,58 +57,60 @@ pub async fn unseal(
     if sealed.is_empty() {
         return Ok(HashMap::new());
     }
-    let kept = reader.data_key(workspace).await?;
-    let kept = kept.ok_or_else(|| Error::Internal("a sealed key has no data key".into()))?;
-    let data_key = open(app, &kept)?;
+    let stored = reader.data_key(workspace).await?;
+    let stored = stored.ok_or_else(|| Error::Internal("a sealed key has no data key".into()))?;
+    let data_key = open(app, &stored)?;
     let open = |(key, sealed): (KeyId, String)| match data_key.unseal(&key, &sealed) {
         Some(secret) => Some((key, secret)),
         None => {
-            tracing::error!(key.id = %key, "the sealed copy of key {key} does not open");
+            tracing::error!(key.id = %key, "failed to unseal key {key}");
             None
         }
     };
     Ok(sealed.into_iter().filter_map(open).collect())
 }
 
-fn open(app: &App, kept: &SealedDataKey) -> Result<DataKey> {
-    let opened = DataKey::open(&*require_master_keys(app)?, kept);
+fn open(app: &App, stored: &SealedDataKey) -> Result<DataKey> {
+    let opened = DataKey::open(&*require_master_keys(app)?, stored);
     // Another process may have rotated the master key since this one read it.
     let opened = match opened {
-        None if app.reload_master_keys() => DataKey::open(&*require_master_keys(app)?, kept),
+        None if app.reload_master_keys() => DataKey::open(&*require_master_keys(app)?, stored),
         opened => opened,
     };
     opened.ok_or_else(|| {
-        let (workspace, master) = (&kept.workspace_id, &kept.master_id);
+        let (workspace, master) = (&stored.workspace_id, &stored.master_id);
         Error::Internal(format!(
-            "the data key of workspace {workspace} was sealed with master key {master}, which is not here"
+            "the data key of workspace {workspace} is sealed with master key {master}, which is not configured"
         ))
     })
 }
 
-/// The data keys that none of these master keys opens: recoverable keys would be lost without a word.
+/// Lists the data keys that none of the given master keys decrypts. Without this check, recoverable keys would be
+/// lost without notice.
 pub async fn list_undecryptable_data_keys(
     store: &Store,
     masters: Option<&MasterKeys>,
 ) -> Result<Vec<SealedDataKey>> {
-    let kept = store.read().await?.data_keys().await?;
-    let opens = |kept: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, kept).is_some());
-    Ok(kept.into_iter().filter(|kept| !opens(kept)).collect())
+    let stored = store.read().await?.data_keys().await?;
+    let can_decrypt =
+        |stored: &SealedDataKey| masters.is_some_and(|m| DataKey::open(m, stored).is_some());
+    Ok(stored.into_iter().filter(|stored| !can_decrypt(stored)).collect())
 }
 
-/// Seals every data key with the current master key; how many were sealed with another one.
+/// Seals every data key with the current master key. Returns the number of keys that were sealed with another one.
 pub async fn rotate(app: &App, masters: &MasterKeys) -> Result<usize> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let mut rotated = 0;
-    for kept in tx.data_keys().await? {
-        if kept.master_id == masters.current.id {
+    for stored in tx.data_keys().await? {
+        if stored.master_id == masters.current.id {
             continue;
         }
-        let fault = || Error::Internal(format!("no master key opens data key {}", kept.id));
-        tx.reseal_data_key(&resealed(masters, &kept).ok_or_else(fault)?).await?;
-        let target = Target::new("workspace", kept.workspace_id.as_str());
+        let error = || Error::Internal(format!("no master key decrypts data key {}", stored.id));
+        tx.reseal_data_key(&resealed(masters, &stored).ok_or_else(error)?).await?;
+        let target = Target::new("workspace", stored.workspace_id.as_str());
         let actor = Actor::Command("cli");
-        audit::record(&mut tx, actor, &kept.workspace_id, now, "vault.rotate", &[target]).await?;
+        audit::record(&mut tx, actor, &stored.workspace_id, now, "vault.rotate", &[target]).await?;
         rotated += 1;
     }
     app.commit(tx).await?;

@@ -1,4 +1,4 @@
-//! Events as a batch: what they have in common under one name, and what they come to.
+//! Builds batches of events: assigns their series and adds up their totals.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,29 +15,32 @@ use store::events::{
 use super::{Event, Ratelimit, Verification};
 use crate::domain::keys::{ResolvedKey, VerificationCode};
 
-/// How many series of the day are remembered as written. When there are more, all are written once again.
+/// The maximum number of series that are remembered as written on the day. At this number the set is cleared, and all
+/// series are written once more.
 const KNOWN_MAX: usize = 500_000;
-/// How many combinations of tags and outcomes a key may begin on a day, in this process. Whoever has one key chooses its
-/// tags, and each combination is kept as long as sums are. Later ones are kept without tags.
+/// The maximum number of combinations of tags and outcomes that a key may add per day in this process. The holder of
+/// a key chooses its tags, and each combination is stored as long as rollups are. Events beyond the limit are stored
+/// without tags.
 const TAGGED_MAX: usize = 1_000;
-/// The tags of an event that has none.
+/// The tags of an event without tags.
 const NO_TAGS: &str = "[]";
 
-/// What makes batches of events.
+/// Builds batches of events.
 #[derive(Default)]
 pub struct BatchBuilder {
     /// The series that this process has written on this day.
     known: HashSet<SeriesId>,
-    /// Those of the batch that is being made.
+    /// The new series of the batch that is being built.
     new: HashSet<SeriesId>,
-    /// How many of the former have tags, by key.
+    /// The number of written series with tags, by key.
     tagged: HashMap<String, usize>,
-    /// How many of the latter.
+    /// The number of new series with tags, by key.
     tagged_new: HashMap<String, usize>,
     day: Timestamp,
 }
 
-/// What verifications of one batch have in common: the same view, the same outcome, the same tags in the same order.
+/// Identifies verifications in one batch that belong to one series: same resolved key, outcome and tags in the same
+/// order.
 #[derive(PartialEq, Eq, Hash)]
 struct Alike<'a> {
     view: *const Cached<ResolvedKey>,
@@ -46,17 +49,17 @@ struct Alike<'a> {
 }
 
 impl BatchBuilder {
-    /// A batch of these events. They are all in it, in their order.
+    /// Builds a batch of all the events, in their order.
     pub fn batch(&mut self, events: &[Event]) -> Batch {
         let mut batch = Batch::default();
         self.new.clear();
         self.tagged_new.clear();
         let mut totals = Totals::default();
-        let mut alike = HashMap::new();
+        let mut series_cache = HashMap::new();
         for event in events {
             match event {
                 Event::Verification(event) => {
-                    let series = self.verification_series(&mut batch, &mut alike, event);
+                    let series = self.verification_series(&mut batch, &mut series_cache, event);
                     batch.verifications.push(VerificationEvent {
                         time: event.at,
                         series,
@@ -94,7 +97,7 @@ impl BatchBuilder {
         batch
     }
 
-    /// The batch was written: what was new in it is known.
+    /// Remembers the new series of a batch that was written.
     pub fn wrote(&mut self, batch: &Batch) {
         self.known.extend(batch.verification_series.iter().map(|series| series.id));
         for series in batch.verification_series.iter().filter(|series| series.tags != NO_TAGS) {
@@ -106,17 +109,17 @@ impl BatchBuilder {
     fn verification_series<'a>(
         &mut self,
         batch: &mut Batch,
-        alike: &mut HashMap<Alike<'a>, SeriesId>,
+        series_cache: &mut HashMap<Alike<'a>, SeriesId>,
         event: &'a Verification,
     ) -> SeriesId {
-        let same =
+        let cache_key =
             Alike { view: Arc::as_ptr(&event.view), outcome: event.outcome, tags: &event.tags };
-        if let Some(id) = alike.get(&same) {
+        if let Some(id) = series_cache.get(&cache_key) {
             return *id;
         }
         let outcome = event.outcome.as_str();
-        let view = &event.view.value;
-        let (key, identity) = (&view.stored().key, view.identity());
+        let resolved_key = &event.view.value;
+        let (key, identity) = (&resolved_key.stored().key, resolved_key.identity());
         let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
         let identity_id = identity.map_or("", |identity| identity.id.as_str());
         let external_id = identity.map_or("", |identity| identity.external_id.as_str());
@@ -142,15 +145,15 @@ impl BatchBuilder {
                 seen_at: self.day,
             });
         }
-        alike.insert(same, id);
+        series_cache.insert(cache_key, id);
         id
     }
 
-    /// Counts a series with tags of a key, unless there are too many.
+    /// Reserves a series with tags for a key. Returns `false` if the key has reached the limit.
     fn may_begin_tagged(&mut self, key_id: &str) -> bool {
-        let begun = self.tagged_new.entry(key_id.to_owned()).or_default();
-        let is_allowed = *begun + self.tagged.get(key_id).unwrap_or(&0) < TAGGED_MAX;
-        *begun += usize::from(is_allowed);
+        let new_series = self.tagged_new.entry(key_id.to_owned()).or_default();
+        let is_allowed = *new_series + self.tagged.get(key_id).unwrap_or(&0) < TAGGED_MAX;
+        *new_series += usize::from(is_allowed);
         is_allowed
     }
 
@@ -172,7 +175,7 @@ impl BatchBuilder {
         id
     }
 
-    /// The name of a series, and whether it has yet to be written on this day.
+    /// Returns the id of a series, and whether it has yet to be written on this day.
     fn named(&mut self, kind: &str, fields: &[&str], at: Timestamp) -> (SeriesId, bool) {
         let day = RollupUnit::Day.beginning(at);
         if day != self.day || self.known.len() >= KNOWN_MAX {
@@ -185,19 +188,19 @@ impl BatchBuilder {
         let mut hash = Sha256::new();
         hash.update(kind);
         for field in fields {
-            // With its length, so that no two lists of fields are alike.
+            // The length is hashed too, so that no two lists of fields are equal.
             hash.update(field.len().to_be_bytes());
             hash.update(field);
         }
-        let mut name = [0; 16];
-        name.copy_from_slice(&hash.finalize()[..16]);
-        let id = SeriesId(name);
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash.finalize()[..16]);
+        let id = SeriesId(digest);
         let is_new = !self.known.contains(&id) && self.new.insert(id);
         (id, is_new)
     }
 }
 
-/// Sorted, and without doubles.
+/// Returns the tags of an event, sorted and without duplicates.
 pub fn tags(event: &Verification) -> Vec<String> {
     let mut tags: Vec<String> = event.tags.iter().map(|tag| kept(tag)).collect();
     tags.sort();
@@ -205,12 +208,12 @@ pub fn tags(event: &Verification) -> Vec<String> {
     tags
 }
 
-/// A text as a database takes it: without NUL, which Postgres has no place for.
+/// Replaces NUL characters, which Postgres cannot store.
 pub fn kept(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The workspace and the namespace.
+/// Returns the ids of the workspace and the namespace of a limit check.
 pub fn place(event: &Ratelimit) -> (&str, &str) {
     let namespace = &event.namespace.value.namespace;
     (namespace.workspace_id.as_str(), namespace.id.as_str())
@@ -220,7 +223,7 @@ fn passed(event: &Ratelimit) -> &'static str {
     if event.passed { "true" } else { "false" }
 }
 
-/// What events come to, by minute; the larger units follow from it.
+/// Stores totals of events by minute. The larger units are derived from them.
 #[derive(Default)]
 struct Totals<'a> {
     verifications: HashMap<(&'a str, &'a str, Timestamp, &'static str), Aggregate>,
@@ -231,34 +234,36 @@ impl<'a> Totals<'a> {
     fn add_verification(&mut self, event: &'a Verification) {
         let key = &event.view.value.stored().key;
         let (workspace, api) = (key.workspace_id.as_str(), key.api_id.as_str());
-        let of = (workspace, api, RollupUnit::Minute.beginning(event.at), event.outcome.as_str());
-        let sum = self.verifications.entry(of).or_default();
+        let total_key =
+            (workspace, api, RollupUnit::Minute.beginning(event.at), event.outcome.as_str());
+        let sum = self.verifications.entry(total_key).or_default();
         sum.add(event.spent_credits, event.latency_us);
     }
 
     fn add_ratelimit(&mut self, event: &'a Ratelimit) {
         let (workspace, namespace) = place(event);
-        let of = (workspace, namespace, RollupUnit::Minute.beginning(event.at), passed(event));
-        self.ratelimits.entry(of).or_default().add(event.tokens, event.latency_us);
+        let total_key =
+            (workspace, namespace, RollupUnit::Minute.beginning(event.at), passed(event));
+        self.ratelimits.entry(total_key).or_default().add(event.tokens, event.latency_us);
     }
 }
 
-/// The sums of every unit, in order.
+/// Returns the totals of every unit, in order.
 fn expand_totals(
     minutes: HashMap<(&str, &str, Timestamp, &'static str), Aggregate>,
 ) -> Vec<TotalDelta> {
     let mut totals: BTreeMap<TotalOf, Aggregate> = BTreeMap::new();
     for ((workspace, id, minute, outcome), sum) in minutes {
         for unit in RollupUnit::ALL {
-            let of = TotalOf {
+            let total_key = TotalOf {
                 workspace_id: workspace.to_owned(),
                 id: id.to_owned(),
                 unit: unit.as_str(),
                 time: unit.beginning(minute),
                 outcome,
             };
-            totals.entry(of).or_default().join(&sum);
+            totals.entry(total_key).or_default().join(&sum);
         }
     }
-    totals.into_iter().map(|(of, sum)| TotalDelta { of, sum }).collect()
+    totals.into_iter().map(|(total_key, sum)| TotalDelta { of: total_key, sum }).collect()
 }

@@ -1,6 +1,6 @@
-//! From Keyward's own database to ClickHouse: events as they come, and the sums of days that are over.
+//! Delivers events from Keyward's own database to ClickHouse, and rolls up the days that are over.
 //!
-//! See [`deliveries`](store::deliveries) for how each event comes to count once.
+//! [`outbox`](store::outbox) describes why each event counts once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,36 +12,36 @@ use store::outbox::{ClaimedBatch, DayRollup};
 
 use crate::app::App;
 
-/// How many batches one delivery has at most.
+/// The maximum number of batches in a delivery.
 const BATCHES_MAX: usize = 10;
-/// For how long a replica has batches in hand: longer than it can take to send them.
+/// How long a replica holds its claim on batches: longer than it can take to send them.
 const CLAIM_TTL_MS: i64 = 90_000;
-/// For how long batches are left alone that ClickHouse has refused.
+/// The delay before batches that ClickHouse rejected are sent again.
 const REFUSED_MS: i64 = 60_000;
-/// For how long a replica has a day in hand.
+/// How long a replica holds its claim on a day.
 const DAY_HELD_MS: i64 = 1_800_000;
-/// How long after its end a day is summed up. What comes later has it summed up once more.
+/// The delay after its end before a day is rolled up. Events that arrive later cause another rollup of the day.
 const DAY_OVER_MS: i64 = 3_600_000;
-/// How long void deliveries are remembered at least: nothing of them is still on its way.
+/// The minimum time that void deliveries are remembered. After it, no rows of them are still on the way.
 const VOID_MS: i64 = DAY_MS;
 const DAY_MS: i64 = 86_400_000;
 
-/// What a replica knows of ClickHouse.
+/// Stores what this replica knows about ClickHouse.
 #[derive(Debug, Default)]
 pub struct DeliveryState {
     has_tables: AtomicBool,
-    /// Whether it has refused what was last sent.
+    /// Whether ClickHouse rejected the last delivery.
     was_refused: AtomicBool,
 }
 
-/// Delivers what waits, where there is a ClickHouse. What fails is delivered later.
+/// Delivers pending batches if ClickHouse is configured. Batches that fail are delivered later.
 pub async fn deliver(app: &App) -> Result<()> {
     let Some(clickhouse) = app.events.clickhouse() else { return Ok(()) };
     let outcome = deliver_all(app, clickhouse).await;
-    let waiting = app.events.read_local().await?.undelivered().await?;
-    let age_ms = if waiting.events == 0 { 0 } else { app.clock.now().0 - waiting.since.0 };
+    let undelivered = app.events.read_local().await?.undelivered().await?;
+    let age_ms = if undelivered.events == 0 { 0 } else { app.clock.now().0 - undelivered.since.0 };
     let metrics = &app.metrics.events;
-    metrics.undelivered.set(waiting.events);
+    metrics.undelivered.set(undelivered.events);
     metrics.undelivered_seconds.set(age_ms.max(0) / 1_000);
     outcome
 }
@@ -53,14 +53,15 @@ async fn deliver_all(app: &App, clickhouse: &ClickHouse) -> Result<()> {
         has_tables.store(true, Ordering::Relaxed);
     }
     while app.events.read_local().await?.undelivered().await?.events > 0 {
-        // What was refused together is sent alone, so that one batch does not hold up the others.
-        let most = if was_refused.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
+        // Batches that were rejected together are sent one by one, so that one bad batch does not block the others.
+        let batches_max = if was_refused.load(Ordering::Relaxed) { 1 } else { BATCHES_MAX };
         let now = app.clock.now();
         let mut tx = app.events.begin().await?;
         let delivery = tx.begin_delivery(now).await?;
-        let batches = tx.claim_batches(delivery, now, now.plus_ms(CLAIM_TTL_MS), most).await?;
+        let batches =
+            tx.claim_batches(delivery, now, now.plus_ms(CLAIM_TTL_MS), batches_max).await?;
         if batches.is_empty() {
-            // All are in somebody's hands.
+            // Other replicas have claimed all batches.
             return Ok(());
         }
         tx.commit().await?;
@@ -82,17 +83,20 @@ async fn finish_delivery(
         if tx.confirm_delivery(delivery, batches).await? {
             return tx.commit().await;
         }
-        tracing::warn!("delivery {delivery} took so long that its events were delivered anew");
+        tracing::warn!(
+            delivery,
+            "voided a delivery that took too long: its events were sent again"
+        );
         return Ok(());
     };
     let now = app.clock.now();
-    let again = if failed.is_outage() { now } else { now.plus_ms(REFUSED_MS) };
-    tx.release_batches(delivery, again, matches!(failed, ClickHouseError::Away(_))).await?;
+    let retry_at = if failed.is_outage() { now } else { now.plus_ms(REFUSED_MS) };
+    tx.release_batches(delivery, retry_at, matches!(failed, ClickHouseError::Away(_))).await?;
     tx.commit().await?;
     Err(failed.into())
 }
 
-/// Says that ClickHouse is away only if nothing has reached it.
+/// Sends batches. Reports ClickHouse as unreachable only if no rows of the delivery have reached it.
 async fn send(
     clickhouse: &ClickHouse,
     delivery: i64,
@@ -116,19 +120,20 @@ async fn send(
     Ok(())
 }
 
-/// The objects with the delivery that they come with.
+/// Adds the id of the delivery to each JSON object.
 fn named<'a>(lines: impl Iterator<Item = &'a str>, delivery: i64) -> String {
     let begin = format!("{{\"delivery\":{delivery},");
-    let mut named = String::new();
+    let mut lines_with_id = String::new();
     for line in lines {
-        named.push_str(&begin);
-        named.push_str(line.strip_prefix('{').unwrap_or(line));
-        named.push('\n');
+        lines_with_id.push_str(&begin);
+        lines_with_id.push_str(line.strip_prefix('{').unwrap_or(line));
+        lines_with_id.push('\n');
     }
-    named
+    lines_with_id
 }
 
-/// Sums up days that are over, drops what is no longer kept, and cleans up after deliveries that broke off.
+/// Rolls up the days that are over, drops data past its retention, and cleans up after deliveries that were
+/// interrupted.
 pub async fn keep(app: &App) -> Result<()> {
     let Some(clickhouse) = app.events.clickhouse() else { return Ok(()) };
     if !app.delivery_state.has_tables.load(Ordering::Relaxed) {
@@ -149,29 +154,31 @@ pub async fn keep(app: &App) -> Result<()> {
 async fn take_day(app: &App) -> Result<Option<DayRollup>> {
     let now = app.clock.now();
     let days = EventKind::ALL.map(|kind| app.settings.kept.of(kind).raw).into_iter().min();
-    let kept_since = kept_since(now, days.unwrap_or(0));
-    let (over, held_until) = (now.plus_ms(-DAY_OVER_MS), now.plus_ms(DAY_HELD_MS));
+    let retained_since = kept_since(now, days.unwrap_or(0));
+    let (over_before, claimed_until) = (now.plus_ms(-DAY_OVER_MS), now.plus_ms(DAY_HELD_MS));
     let mut tx = app.events.begin().await?;
-    let day = tx.claim_day(now, over, kept_since, held_until).await?;
+    let day = tx.claim_day(now, over_before, retained_since, claimed_until).await?;
     tx.commit().await?;
     Ok(day)
 }
 
-/// The first day that is kept as a whole.
+/// Returns the first day that is retained completely.
 fn kept_since(now: Timestamp, days: u32) -> Timestamp {
     RollupUnit::Day.next(now.plus_ms(-i64::from(days) * DAY_MS))
 }
 
 async fn drop_old(app: &App, clickhouse: &ClickHouse) -> Result<()> {
     let now = app.clock.now();
-    let summed_until = app.events.read_local().await?.delivered().await?.summed_until;
+    let rolled_up_until = app.events.read_local().await?.delivered().await?.summed_until;
     let mut oldest = now;
     for kind in EventKind::ALL {
-        let kept = app.settings.kept.of(kind);
-        // What has not been summed up stays.
-        let events = now.plus_ms(-i64::from(kept.raw) * DAY_MS).min(Timestamp(summed_until));
+        let retention = app.settings.kept.of(kind);
+        // Events that are not rolled up yet are not dropped.
+        let events =
+            now.plus_ms(-i64::from(retention.raw) * DAY_MS).min(Timestamp(rolled_up_until));
         clickhouse.drop_events(kind, events).await?;
-        let hours = now.plus_ms(-i64::from(kept.hour.max(kept.day).max(kept.month)) * DAY_MS);
+        let hours = now
+            .plus_ms(-i64::from(retention.hour.max(retention.day).max(retention.month)) * DAY_MS);
         clickhouse.drop_hours(kind, hours).await?;
         oldest = oldest.min(hours);
     }
@@ -186,8 +193,8 @@ async fn clean_up(app: &App, clickhouse: &ClickHouse) -> Result<()> {
     if void.is_empty() {
         return Ok(());
     }
-    let there = clickhouse.delete_deliveries(&void).await?;
-    void.retain(|id| !there.contains(id));
+    let remaining = clickhouse.delete_deliveries(&void).await?;
+    void.retain(|id| !remaining.contains(id));
     let mut tx = app.events.begin().await?;
     tx.forget_deliveries(&void).await?;
     tx.commit().await

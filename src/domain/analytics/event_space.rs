@@ -1,4 +1,5 @@
-//! Room for events: what an embedded server's disk keeps free for everything else, and how much single events may take.
+//! Limits the space of events: reserves disk space on embedded servers for everything else, and bounds the size of
+//! raw events.
 
 use foundation::config::{Deployment, Settings};
 use foundation::error::Result;
@@ -7,26 +8,27 @@ use store::disk;
 use super::writer;
 use crate::app::App;
 
-/// A disk on which there is too little free for events to be written.
+/// The free space of a disk that has too little of it for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
 }
 
-/// Whether an embedded server leaves its events out now. Keys and credits are still written: for those the reserve is.
+/// Returns the disk shortage that makes an embedded server drop events now, or `None`. Keys and credits are still
+/// written: the reserve is for them.
 pub fn shortage(settings: &Settings) -> Option<Shortage> {
     let (free_bytes, reserve_bytes) = (free_bytes(settings)?, settings.events_reserve_bytes);
     (free_bytes < reserve_bytes).then_some(Shortage { free_bytes, reserve_bytes })
 }
 
-/// Of the disk of an embedded server, where the system tells.
+/// Returns the free space on the disk of an embedded server, if the operating system reports it.
 pub fn free_bytes(settings: &Settings) -> Option<u64> {
     let Deployment::Embedded { data_dir } = &settings.engines else { return None };
     disk::free_bytes(data_dir)
 }
 
-/// Keeps single events within their bound, where they stay in the database.
+/// Deletes the oldest raw events beyond their size limit, unless events are in ClickHouse.
 pub async fn trim(app: &App) -> Result<()> {
     let Some(max_bytes) = app.settings.events_max_bytes else { return Ok(()) };
     if app.events.clickhouse().is_some() {

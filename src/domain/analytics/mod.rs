@@ -1,7 +1,7 @@
-//! What happened: each verification that found a key, and each check of the standalone limiter.
+//! Records of verifications that found a key, and of checks of the standalone limiter.
 //!
-//! Whoever answers a request only puts an event into a buffer and never waits. The buffer is bounded: an event that
-//! finds it full, by number or by bytes, is dropped, and counted. [`writer`] empties it in batches.
+//! A request only pushes its event into a buffer and never waits. The buffer is bounded: an event that exceeds the
+//! limit of events or bytes is dropped and counted. [`writer`] drains the buffer in batches.
 
 mod batch_builder;
 pub mod clickhouse_delivery;
@@ -30,14 +30,14 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::keys::{ResolvedKey, VerificationCode};
 use crate::app::App;
 
-/// What is to be remembered of a request.
+/// An analytics event of one request.
 #[derive(Debug)]
 pub enum Event {
     Verification(Verification),
     Ratelimit(Ratelimit),
 }
 
-/// What came of a verification.
+/// The result of one verification.
 #[derive(Debug)]
 pub struct Verification {
     pub request: RequestId,
@@ -47,11 +47,11 @@ pub struct Verification {
     pub tags: Vec<String>,
     pub spent_credits: i64,
     pub latency_us: i64,
-    /// Why it was refused, for people.
+    /// Why the verification was refused, as text for users.
     pub reason: Option<Box<str>>,
 }
 
-/// What came of a check of the standalone limiter.
+/// The result of one check of the standalone limiter.
 #[derive(Debug)]
 pub struct Ratelimit {
     pub request: RequestId,
@@ -67,33 +67,33 @@ pub struct Ratelimit {
     pub tokens: i64,
 }
 
-/// The buffer, from both of its ends.
+/// Buffers events between the requests and [`writer`].
 pub struct EventBuffer {
     sender: Sender<Event>,
-    /// How many bytes of the callers' own the events hold that wait, and how many they may hold.
+    /// The bytes of caller-supplied text in the buffered events, and their limit.
     bytes: AtomicUsize,
     bytes_max: usize,
     waiting: Mutex<Waiting>,
 }
 
-/// What is to be written, and what has been learned from what was.
+/// The events to be written, and the state of earlier writes.
 struct Waiting {
     receiver: Receiver<Event>,
-    /// Those of the batch that is being written, or could not be.
+    /// The events of the batch that is being written, or whose write failed.
     events: Vec<Event>,
     /// The number of that batch.
     number: u64,
     gatherer: BatchBuilder,
     unsummed: PendingRollups,
-    /// Whether events are left out because the disk has too little room.
+    /// Whether events are dropped because the disk has too little free space.
     is_short: bool,
 }
 
 impl EventBuffer {
-    /// With room for so many events, and so many bytes in them.
-    pub fn new(waiting_max: usize, bytes_max: usize) -> Self {
-        let (sender, receiver) = mpsc::channel(waiting_max);
-        let waiting = Waiting {
+    /// Creates a buffer for at most `events_max` events with at most `bytes_max` bytes in them.
+    pub fn new(events_max: usize, bytes_max: usize) -> Self {
+        let (sender, receiver) = mpsc::channel(events_max);
+        let pending = Waiting {
             receiver,
             events: Vec::new(),
             number: 1,
@@ -101,27 +101,27 @@ impl EventBuffer {
             unsummed: PendingRollups::default(),
             is_short: false,
         };
-        Self { sender, bytes: AtomicUsize::new(0), bytes_max, waiting: Mutex::new(waiting) }
+        Self { sender, bytes: AtomicUsize::new(0), bytes_max, waiting: Mutex::new(pending) }
     }
 
-    /// How many events wait to be taken; those of a batch that is being written do not.
+    /// Returns how many events are queued, without those of the batch that is being written.
     pub fn waiting_now(&self) -> usize {
         self.sender.max_capacity() - self.sender.capacity()
     }
 
-    /// Adds an event, unless too many wait already, or too many bytes.
+    /// Adds an event, unless the buffer has reached a limit. Returns whether it was added.
     fn add(&self, event: Event) -> bool {
         let bytes = event.bytes();
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_added =
-            before.saturating_add(bytes) <= self.bytes_max && self.sender.try_send(event).is_ok();
+        let buffered_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_added = buffered_before.saturating_add(bytes) <= self.bytes_max
+            && self.sender.try_send(event).is_ok();
         if !is_added {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         is_added
     }
 
-    /// Events that waited do so no more.
+    /// Subtracts the bytes of events that have left the buffer.
     fn wrote(&self, events: &[Event]) {
         let bytes = events.iter().map(Event::bytes).sum();
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl EventBuffer {
     }
 }
 
-/// Remembers an event, unless too many wait already.
+/// Records an event, unless the buffer is full.
 pub fn record(app: &App, event: Event) {
     let counts = event.counts(app);
     if !app.event_buffer.add(event) {
@@ -140,23 +140,23 @@ pub fn record(app: &App, event: Event) {
     }
 }
 
-/// What an event takes beside what its caller has given: itself, and the heads of its texts.
+/// The approximate size of an event without caller-supplied text: the struct and the headers of its strings.
 const EVENT_BYTES: usize = 256;
 
 impl Event {
-    /// How much memory it takes, about.
+    /// Returns the approximate memory use of the event.
     fn bytes(&self) -> usize {
-        let given = match self {
+        let caller_bytes = match self {
             Self::Verification(event) => {
                 let tags = event.tags.iter().map(|tag| size_of::<String>() + tag.len());
                 tags.sum::<usize>() + event.reason.as_ref().map_or(0, |reason| reason.len())
             }
             Self::Ratelimit(event) => event.identifier.len(),
         };
-        EVENT_BYTES + given
+        EVENT_BYTES + caller_bytes
     }
 
-    /// What is counted of its kind.
+    /// Returns the counters for events of this kind.
     fn counts<'a>(&self, app: &'a App) -> &'a EventCounts {
         match self {
             Self::Verification(_) => &app.metrics.events.verifications,

@@ -1,4 +1,4 @@
-//! Events as lines of JSON, for ClickHouse: each with all that is known of it.
+//! Encodes events as lines of JSON for ClickHouse. Each line has all dimensions of its event.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -41,7 +41,7 @@ struct RatelimitLine<'a> {
     tokens: i64,
 }
 
-/// All of the events, of which there is one at least.
+/// Encodes events, of which there must be at least one.
 pub fn of(name: String, region: &str, events: &[Event]) -> Result<OutboxBatch> {
     let times = || {
         events.iter().map(|event| match event {
@@ -75,8 +75,8 @@ fn add(lines: &mut String, line: &impl Serialize) -> Result<()> {
 }
 
 fn verification<'a>(event: &'a Verification, region: &'a str) -> VerificationLine<'a> {
-    let view = &event.view.value;
-    let (key, identity) = (&view.stored().key, view.identity());
+    let resolved_key = &event.view.value;
+    let (key, identity) = (&resolved_key.stored().key, resolved_key.identity());
     VerificationLine {
         time: event.at,
         workspace_id: key.workspace_id.as_str(),

@@ -1,4 +1,4 @@
-//! Single events: what has lately become of a key, and what became of one request.
+//! Reads raw events: the latest verifications of a key, and the events of one request.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -10,12 +10,12 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
 
-/// How many verifications of a key are told.
+/// The maximum number of verifications of a key that are returned.
 pub const RECENT_MAX: usize = 25;
-/// How many checks one request can be.
+/// The maximum number of limit checks in one request.
 const CHECKS_MAX: i64 = 50;
-/// How long before and after its request came in an event may have happened: a request takes ten seconds at most, and
-/// clocks are put right now and then.
+/// The maximum distance between the time in a request id and the time of its events. A request takes at most ten
+/// seconds, and clocks are adjusted now and then.
 const ASTRAY_MS: i64 = 30_000;
 
 /// A verification that found a key.
@@ -25,7 +25,7 @@ pub struct Verification {
     pub request: String,
     pub key_id: KeyId,
     pub external_id: Option<String>,
-    /// As callers know it.
+    /// The outcome as callers see it.
     pub outcome: String,
     pub tags: Vec<String>,
     pub spent_credits: i64,
@@ -49,11 +49,11 @@ pub struct Check {
     pub tokens: i64,
 }
 
-/// What a request was.
+/// The events of a request.
 #[derive(Debug)]
 pub enum Request {
     Verification(Box<Verification>),
-    /// One at least.
+    /// At least one check.
     Checks(Vec<Check>),
 }
 
@@ -95,7 +95,7 @@ impl From<CheckRow> for Check {
     }
 }
 
-/// The latest verifications of a key, the last one first.
+/// Returns the latest verifications of a key, newest first.
 pub async fn of_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Verification>> {
     caller.require_on(Action::ReadApiAnalytics, &key.api_id)?;
     let mut reader = app.events.read().await?;
@@ -103,8 +103,8 @@ pub async fn of_key(app: &App, caller: &Caller, key: &Key) -> Result<Vec<Verific
     Ok(rows.into_iter().map(Verification::from).collect())
 }
 
-/// What the request of this id was. `None`: no verification that found a key of this workspace, and no check of its
-/// limiter; or it has not been written yet, or is no longer kept.
+/// Finds the events of a request. Returns `None` if no verification with this request id found a key of the workspace
+/// and no check used its limiter, if the events are not written yet, or if their retention is over.
 pub async fn of_request(app: &App, caller: &Caller, request: &str) -> Result<Option<Request>> {
     caller.require(Action::ReadApiAnalytics)?;
     caller.require(Action::ReadRatelimitAnalytics)?;

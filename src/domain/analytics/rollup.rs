@@ -1,8 +1,8 @@
-//! What series come to per minute, hour, day and month, made of what has been written.
+//! Rolls up written events: per series and minute, hour, day and month.
 //!
-//! A replica adds up in its memory what it writes, and adds that to the sums in the database now and then. What it
-//! leaves behind, because it was killed or the database refused it, is read back and added up by whichever replica
-//! comes first. Either way the batches are locked, and marked in the transaction that adds them: each counts once.
+//! A replica aggregates in memory what it writes, and adds it to the rollups in the database from time to time. If
+//! the replica is killed or the database rejects the rollups, the next replica reads the batches back and rolls them
+//! up. In both cases the batches are locked, and marked in the transaction that adds them, so each batch counts once.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use store::events::{Aggregate, Batch, BatchId, EventTx, SeriesId, SeriesRollup};
 
 use crate::app::App;
 
-/// When a batch is late: whoever wrote it will not sum it up any more, or finds it done.
+/// The age at which a batch is overdue: the replica that wrote it no longer rolls it up, or finds it rolled up.
 const LATE_MS: i64 = 60_000;
-/// How many late batches are read back at once.
+/// The maximum number of overdue batches that are read back at once.
 const LATE_MAX: usize = 10;
 
-/// Sums of series by minute.
+/// Aggregates of series by minute.
 type Minutes = HashMap<(SeriesId, Timestamp), Aggregate>;
 
-/// What batches come to that have been written and not been summed up.
+/// The aggregates of batches that are written and not rolled up.
 #[derive(Default)]
 pub struct PendingRollups {
     batches: Vec<BatchId>,
@@ -30,7 +30,7 @@ pub struct PendingRollups {
 }
 
 impl PendingRollups {
-    /// How many sums there are.
+    /// Returns the number of aggregates.
     pub fn len(&self) -> usize {
         self.verifications.len() + self.ratelimits.len()
     }
@@ -48,15 +48,15 @@ impl PendingRollups {
         }
     }
 
-    /// Adds the sums to those in the database, unless somebody else has summed up any of the batches: who did so does
-    /// it with the rest too.
+    /// Adds the aggregates to the rollups in the database, unless another replica has rolled up any of the batches.
+    /// That replica also rolls up the others.
     pub async fn sum_up(self, app: &App) -> Result<()> {
         if self.batches.is_empty() {
             return Ok(());
         }
         let mut tx = app.events.begin().await?;
-        let unsummed = tx.lock_pending_batches(&self.batches).await?;
-        if unsummed.len() == self.batches.len() {
+        let pending = tx.lock_pending_batches(&self.batches).await?;
+        if pending.len() == self.batches.len() {
             self.write(&mut tx).await?;
         }
         tx.commit().await
@@ -68,15 +68,15 @@ impl PendingRollups {
             (EventKind::Ratelimits, self.ratelimits),
         ];
         for (kind, minutes) in of_kinds {
-            // In order: who adds to the same sums at once waits instead of holding the other one up.
-            let mut sums: Vec<_> = minutes
+            // Sorted, so that transactions that add to the same rollups wait for each other instead of deadlocking.
+            let mut rollups: Vec<_> = minutes
                 .into_iter()
                 .map(|((series, time), sum)| SeriesRollup { series, time, sum })
                 .collect();
-            sums.sort_unstable_by_key(|sum| (sum.series, sum.time));
+            rollups.sort_unstable_by_key(|sum| (sum.series, sum.time));
             for unit in RollupUnit::ALL {
-                widen(&mut sums, unit);
-                tx.add_sums(kind, unit, &sums).await?;
+                widen(&mut rollups, unit);
+                tx.add_sums(kind, unit, &rollups).await?;
             }
         }
         tx.mark_rolled_up(&self.batches).await
@@ -88,12 +88,12 @@ fn add(minutes: &mut Minutes, series: SeriesId, time: Timestamp, amount: i64, la
     minutes.entry((series, minute)).or_default().add(amount, latency_us);
 }
 
-/// Makes sums of a larger unit out of those of a smaller one. They stay in order.
-fn widen(sums: &mut Vec<SeriesRollup>, unit: RollupUnit) {
-    for sum in sums.iter_mut() {
-        sum.time = unit.beginning(sum.time);
+/// Merges rollups of a smaller unit into those of a larger one. They stay in order.
+fn widen(rollups: &mut Vec<SeriesRollup>, unit: RollupUnit) {
+    for rollup in rollups.iter_mut() {
+        rollup.time = unit.beginning(rollup.time);
     }
-    sums.dedup_by(|later, earlier| {
+    rollups.dedup_by(|later, earlier| {
         let is_same = (later.series, later.time) == (earlier.series, earlier.time);
         if is_same {
             earlier.sum.join(&later.sum);
@@ -102,23 +102,23 @@ fn widen(sums: &mut Vec<SeriesRollup>, unit: RollupUnit) {
     });
 }
 
-/// Sums up batches that nobody did in time.
+/// Rolls up the overdue batches.
 pub async fn roll_up_overdue(app: &App) -> Result<()> {
     loop {
         let mut tx = app.events.begin().await?;
-        let late = tx.lock_overdue_batches(app.clock.now().plus_ms(-LATE_MS), LATE_MAX).await?;
-        let count = late.len();
-        let mut unsummed = PendingRollups::default();
-        for event in tx.events_of(EventKind::Verifications, &late).await? {
-            let into = &mut unsummed.verifications;
+        let overdue = tx.lock_overdue_batches(app.clock.now().plus_ms(-LATE_MS), LATE_MAX).await?;
+        let count = overdue.len();
+        let mut rollups = PendingRollups::default();
+        for event in tx.events_of(EventKind::Verifications, &overdue).await? {
+            let into = &mut rollups.verifications;
             add(into, event.series, event.time, event.amount, event.latency_us);
         }
-        for event in tx.events_of(EventKind::Ratelimits, &late).await? {
-            let into = &mut unsummed.ratelimits;
+        for event in tx.events_of(EventKind::Ratelimits, &overdue).await? {
+            let into = &mut rollups.ratelimits;
             add(into, event.series, event.time, event.amount, event.latency_us);
         }
-        unsummed.batches = late;
-        unsummed.write(&mut tx).await?;
+        rollups.batches = overdue;
+        rollups.write(&mut tx).await?;
         tx.commit().await?;
         if count < LATE_MAX {
             return Ok(());
@@ -131,18 +131,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_a_larger_unit_are_those_of_the_smaller_one_together() {
+    fn merge_to_unit_adds_up_rollups_when_unit_is_larger() {
         let sum = |series: u8, time: i64| SeriesRollup {
             series: SeriesId([series; 16]),
             time: Timestamp(time),
             sum: Aggregate { count: 1, amount: 2, latency_us: 3, latencies: [1, 0, 0, 0, 0, 0] },
         };
-        let mut sums = vec![sum(1, 0), sum(1, 60_000), sum(1, 3_600_000), sum(2, 60_000)];
+        let mut rollups = vec![sum(1, 0), sum(1, 60_000), sum(1, 3_600_000), sum(2, 60_000)];
 
-        widen(&mut sums, RollupUnit::Hour);
+        widen(&mut rollups, RollupUnit::Hour);
 
-        let told: Vec<_> =
-            sums.iter().map(|s| (s.series.0[0], s.time.0, s.sum.count, s.sum.amount)).collect();
-        assert_eq!(told, [(1, 0, 2, 4), (1, 3_600_000, 1, 2), (2, 0, 1, 2)]);
+        let merged: Vec<_> =
+            rollups.iter().map(|s| (s.series.0[0], s.time.0, s.sum.count, s.sum.amount)).collect();
+        assert_eq!(merged, [(1, 0, 2, 4), (1, 3_600_000, 1, 2), (2, 0, 1, 2)]);
     }
 }

@@ -1,4 +1,4 @@
-//! What verifications came to: by time, key, identity or tag.
+//! Queries rollups of verifications by time, key, identity or tag.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -15,40 +15,41 @@ pub use foundation::model::RollupUnit;
 pub use store::events::RollupGrouping;
 use store::events::{Counts, RollupFilter};
 
-/// How many groups an answer may have.
+/// The maximum number of groups in a result.
 pub const GROUPS_MAX: usize = 100_000;
-/// How many keys one owner may have to be asked about.
+/// The maximum number of keys of an owner in a query.
 const KEYS_MAX: i64 = 10_000;
 
-/// Which verifications are asked about, and how they are put together.
+/// Selects verifications, and how they are grouped.
 #[derive(Debug, Default)]
 pub struct RollupQuery {
-    /// Only those of the identity of this external id.
+    /// Includes only the identity with this external id.
     pub external_id: Option<String>,
-    /// Only those of these keys; empty: of any.
+    /// Includes only these keys. Empty: all keys.
     pub keys: Vec<KeyId>,
-    /// Only those with all of these tags.
+    /// Includes only verifications with all of these tags.
     pub tags: Vec<String>,
     pub from: Timestamp,
     pub to: Timestamp,
-    /// Absent: not by time.
+    /// The unit of time to group by. `None`: no grouping by time.
     pub unit: Option<RollupUnit>,
-    /// Which sums are added up where it is not by time. The finest are told apart by `from` and `to` most exactly.
+    /// The unit of the rollups that are added up without grouping by time. The finest unit matches
+    /// `from_time` and `to_time` most exactly.
     pub grain: RollupUnit,
     pub by: RollupGrouping,
-    /// Whether what has several tags counts for each of them; needs [`SumsBy::tags`].
+    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::is_by_tags`].
     pub each_tag: bool,
     pub order: Option<Order>,
     pub descending: bool,
     pub limit: Option<usize>,
 }
 
-/// What answers are sorted by.
+/// The value that groups are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Time,
     Valid,
-    /// Of these there are none: such calls are of no key.
+    /// Always 0: these verifications belong to no key.
     NotFound,
     Forbidden,
     UsageExceeded,
@@ -60,12 +61,12 @@ pub enum Order {
     Total,
 }
 
-/// What one group came to.
+/// The counts of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The beginning of its hour, day or month.
+    /// The start of its hour, day or month.
     pub time: Timestamp,
-    /// Empty: none, or not asked by key.
+    /// Empty if there is no key, or if the query does not group by key.
     pub key_id: String,
     pub identity_id: String,
     pub external_id: String,
@@ -73,30 +74,30 @@ pub struct Group {
     pub counts: Counts,
 }
 
-/// What the verifications of an API came to.
+/// Returns the rollups of verifications of an API.
 pub async fn of_api(
     app: &App,
     caller: &Caller,
     api: &ApiId,
-    question: RollupQuery,
+    query: RollupQuery,
 ) -> Result<Vec<Group>> {
     apis::get(app, caller, api).await?;
-    if let Some(external_id) = &question.external_id {
-        // Of what happened to an identity that is gone nothing is told by its name.
-        let known = app.store.read().await?.identity_of(caller.workspace(), external_id).await?;
-        if known.is_none() {
+    if let Some(external_id) = &query.external_id {
+        // The events of a deleted identity are not available by its external id.
+        let identity = app.store.read().await?.identity_of(caller.workspace(), external_id).await?;
+        if identity.is_none() {
             return Err(Error::not_found(Subject::Identity(external_id.clone())));
         }
     }
-    answer(app, caller, std::slice::from_ref(api), question).await
+    answer(app, caller, std::slice::from_ref(api), query).await
 }
 
-/// What the verifications of a workspace came to, or of one of its APIs.
+/// Returns the rollups of verifications of a workspace, or of one of its APIs.
 pub async fn of_workspace(
     app: &App,
     caller: &Caller,
     api: Option<&ApiId>,
-    question: RollupQuery,
+    query: RollupQuery,
 ) -> Result<Vec<Group>> {
     match api {
         Some(api) => caller.require_on(Action::ReadApiAnalytics, api)?,
@@ -109,43 +110,44 @@ pub async fn of_workspace(
             apis.into_iter().map(|api| api.id).collect()
         }
     };
-    answer(app, caller, &apis, question).await
+    answer(app, caller, &apis, query).await
 }
 
-/// Which keys are asked about.
+/// The keys that a query includes.
 #[derive(Debug)]
 pub enum RollupScope {
     Key(KeyId),
-    /// All keys of who has this name with the customer.
+    /// All keys with this owner id, which the customer chooses.
     Owner(String),
 }
 
-/// What the verifications of keys came to, by the days on which there were any. The caller may read each of the keys.
+/// Returns the rollups of verifications of keys by day, without the days that have none. The caller needs permission
+/// to read each of the keys.
 pub async fn list_by_keys(
     app: &App,
     caller: &Caller,
-    of: RollupScope,
+    scope: RollupScope,
     from: Timestamp,
     to: Timestamp,
 ) -> Result<Vec<Group>> {
-    let keys = find(app, caller, of).await?;
+    let keys = find(app, caller, scope).await?;
     let apis: BTreeSet<&ApiId> = keys.iter().map(|(_, api)| api).collect();
     for api in &apis {
         caller.require_on(Action::ReadKey, *api)?;
     }
     let apis: Vec<ApiId> = apis.into_iter().cloned().collect();
     let keys = keys.into_iter().map(|(key, _)| key).collect();
-    let question =
+    let query =
         RollupQuery { keys, from, to, unit: Some(RollupUnit::Day), ..RollupQuery::default() };
-    let mut groups = answer(app, caller, &apis, question).await?;
+    let mut groups = answer(app, caller, &apis, query).await?;
     groups.retain(|group| group.counts != Counts::default());
     Ok(groups)
 }
 
-/// The keys, each with its API.
-async fn find(app: &App, caller: &Caller, of: RollupScope) -> Result<Vec<(KeyId, ApiId)>> {
+/// Returns the keys, each with its API.
+async fn find(app: &App, caller: &Caller, scope: RollupScope) -> Result<Vec<(KeyId, ApiId)>> {
     let mut reader = app.store.read().await?;
-    match of {
+    match scope {
         RollupScope::Key(id) => {
             let found = reader.key(caller.workspace(), &id).await?;
             let found = found.ok_or_else(|| Error::not_found(Subject::Key(id)))?;
@@ -158,7 +160,7 @@ async fn find(app: &App, caller: &Caller, of: RollupScope) -> Result<Vec<(KeyId,
                 Ok(1..=KEYS_MAX) => Ok(found),
                 _ => Err(Error::invalid(
                     "ownerId",
-                    format!("ownerId: has more than {KEYS_MAX} keys: ask by key, or by API"),
+                    format!("ownerId: has more than {KEYS_MAX} keys; query by key or by API"),
                 )),
             }
         }
@@ -169,31 +171,33 @@ async fn answer(
     app: &App,
     caller: &Caller,
     apis: &[ApiId],
-    question: RollupQuery,
+    query: RollupQuery,
 ) -> Result<Vec<Group>> {
-    let unit = question.unit.unwrap_or(question.grain);
+    let unit = query.unit.unwrap_or(query.grain);
     let from = match unit {
-        RollupUnit::Minute | RollupUnit::Hour => question.from,
-        RollupUnit::Day | RollupUnit::Month => unit.beginning(question.from),
+        RollupUnit::Minute | RollupUnit::Hour => query.from,
+        RollupUnit::Day | RollupUnit::Month => unit.beginning(query.from),
     };
-    let wanted = RollupFilter {
+    let filter = RollupFilter {
         workspace: caller.workspace(),
         apis,
-        external_id: question.external_id.as_deref(),
-        keys: &question.keys,
-        tags: &question.tags,
+        external_id: query.external_id.as_deref(),
+        keys: &query.keys,
+        tags: &query.tags,
         from,
-        to: question.to,
+        to: query.to,
         unit,
-        by_time: question.unit.is_some(),
-        by: question.by,
+        by_time: query.unit.is_some(),
+        by: query.by,
         max: GROUPS_MAX + 1,
     };
-    let rows = app.events.read().await?.verification_sums(&wanted).await?;
+    let rows = app.events.read().await?.verification_sums(&filter).await?;
     if rows.len() > GROUPS_MAX {
         return Err(Error::invalid(
             "groupBy",
-            format!("the answer has more than {GROUPS_MAX} rows: ask for less at once"),
+            format!(
+                "the result has more than {GROUPS_MAX} rows; query a shorter period or fewer groups"
+            ),
         ));
     }
     let mut groups: Vec<Group> = rows
@@ -207,32 +211,33 @@ async fn answer(
             counts: row.counts,
         })
         .collect();
-    if question.each_tag {
+    if query.each_tag {
         groups = by_each_tag(groups);
     }
-    fill(&mut groups, &question);
-    sort(&mut groups, &question);
-    groups.truncate(question.limit.unwrap_or(usize::MAX));
+    fill(&mut groups, &query);
+    sort(&mut groups, &query);
+    groups.truncate(query.limit.unwrap_or(usize::MAX));
     Ok(groups)
 }
 
-/// One group for each tag; what has none is in no group.
+/// Returns one group per tag. Verifications without tags are in no group.
 fn by_each_tag(groups: Vec<Group>) -> Vec<Group> {
     let mut by_tag: BTreeMap<(Timestamp, String, String, String), Group> = BTreeMap::new();
     for group in groups {
         for tag in &group.tags {
-            let of = (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
+            let group_key =
+                (group.time, tag.clone(), group.key_id.clone(), group.identity_id.clone());
             let empty =
                 || Group { tags: vec![tag.clone()], counts: Counts::default(), ..group.clone() };
-            by_tag.entry(of).or_insert_with(empty).counts.join(&group.counts);
+            by_tag.entry(group_key).or_insert_with(empty).counts.join(&group.counts);
         }
     }
     by_tag.into_values().collect()
 }
 
-/// Adds what nothing happened in: the slices of time, or the one group of an answer that has no groups.
-fn fill(groups: &mut Vec<Group>, question: &RollupQuery) {
-    let nothing = |time| Group {
+/// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.
+fn fill(groups: &mut Vec<Group>, query: &RollupQuery) {
+    let empty_group = |time| Group {
         time,
         key_id: String::new(),
         identity_id: String::new(),
@@ -240,22 +245,21 @@ fn fill(groups: &mut Vec<Group>, question: &RollupQuery) {
         tags: Vec::new(),
         counts: Counts::default(),
     };
-    let Some(unit) = question.unit else {
-        if groups.is_empty() && question.by == RollupGrouping::default() {
-            groups.push(nothing(Timestamp(0)));
+    let Some(unit) = query.unit else {
+        if groups.is_empty() && query.by == RollupGrouping::default() {
+            groups.push(empty_group(Timestamp(0)));
         }
         return;
     };
-    let there: HashSet<Timestamp> = groups.iter().map(|group| group.time).collect();
-    let end = unit.beginning(question.to);
-    let slices =
-        std::iter::successors(Some(unit.beginning(question.from)), |at| Some(unit.next(*at)));
-    let empty = slices.take_while(|at| *at < end).filter(|at| !there.contains(at));
-    let room = GROUPS_MAX.saturating_sub(there.len());
-    groups.extend(empty.take(room).map(nothing));
+    let present: HashSet<Timestamp> = groups.iter().map(|group| group.time).collect();
+    let end = unit.beginning(query.to);
+    let slices = std::iter::successors(Some(unit.beginning(query.from)), |at| Some(unit.next(*at)));
+    let empty = slices.take_while(|at| *at < end).filter(|at| !present.contains(at));
+    let room = GROUPS_MAX.saturating_sub(present.len());
+    groups.extend(empty.take(room).map(empty_group));
 }
 
-fn sort(groups: &mut [Group], question: &RollupQuery) {
+fn sort(groups: &mut [Group], query: &RollupQuery) {
     let by_name = |a: &Group, b: &Group| {
         (a.time, &a.key_id, &a.identity_id, &a.tags).cmp(&(
             b.time,
@@ -264,13 +268,13 @@ fn sort(groups: &mut [Group], question: &RollupQuery) {
             &b.tags,
         ))
     };
-    let order = question.order.unwrap_or(Order::Time);
+    let order = query.order.unwrap_or(Order::Time);
     groups.sort_by(|a, b| {
         let by_order = match order {
             Order::Time => a.time.cmp(&b.time),
             _ => count(order, &a.counts).cmp(&count(order, &b.counts)),
         };
-        let by_order = if question.descending { by_order.reverse() } else { by_order };
+        let by_order = if query.descending { by_order.reverse() } else { by_order };
         if by_order == Ordering::Equal { by_name(a, b) } else { by_order }
     });
 }

@@ -1,4 +1,4 @@
-//! Questions in SQL: who may ask about what, and how much.
+//! Runs SQL queries about events, within the permissions and the quota of the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
 
-/// The most rows of an answer.
+/// The maximum number of rows in a result.
 const ROWS_MAX: u64 = 10_000;
-/// How long an answer may take: a connection is waited for, and the question then has its time.
+/// The maximum time of a query, including the wait for a connection.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// How much one question may take. The reserve of the disk is a setting.
+/// The limits of one query. The disk reserve is a setting.
 pub const BOUNDS: QueryLimits = QueryLimits {
     time: Duration::from_secs(10),
     answer_max_bytes: ANSWER_MAX_BYTES,
@@ -30,19 +30,19 @@ pub const BOUNDS: QueryLimits = QueryLimits {
     joined_rows_max: 1_000_000,
 };
 
-/// Asks about verifications: of every API, or of those for which the root key may.
+/// Queries verifications of every API, or of those that the root key may read.
 pub async fn verifications(app: &App, caller: &Caller, text: &str) -> Result<Vec<Box<RawValue>>> {
     let only = only(caller, Action::ReadApiAnalytics)?;
     ask(app, caller, Family::Verifications, only, text).await
 }
 
-/// Asks about checks of the standalone limiter: of every namespace, or of those for which the root key may.
+/// Queries checks of the standalone limiter in every namespace, or in those that the root key may read.
 pub async fn ratelimits(app: &App, caller: &Caller, text: &str) -> Result<Vec<Box<RawValue>>> {
     let only = only(caller, Action::ReadRatelimitAnalytics)?;
     ask(app, caller, Family::Ratelimits, only, text).await
 }
 
-/// The ids that the caller may ask about. Absent: any.
+/// Returns the ids that the caller may query. `None`: all.
 fn only(caller: &Caller, action: Action) -> Result<Option<Vec<String>>> {
     if caller.may(action) {
         return Ok(None);
@@ -62,7 +62,7 @@ async fn ask(
     text: &str,
 ) -> Result<Vec<Box<RawValue>>> {
     let (workspace, now) = (caller.workspace(), app.clock.now());
-    let asked = QueryContext {
+    let context = QueryContext {
         family,
         visible: RowScope { workspace_id: workspace.as_str().to_owned(), only },
         now: now.0,
@@ -76,18 +76,18 @@ async fn ask(
     };
     let hour = app.query_quotas.admit(workspace, now)?;
     let (text, engine) = (text.to_owned(), app.events.engine());
-    // Beside the requests, however long it takes.
+    // Runs beside the requests, because translation may take long.
     let translating =
-        tokio::task::spawn_blocking(move || analytics_sql::translate(&text, engine, &asked));
-    let question = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
+        tokio::task::spawn_blocking(move || analytics_sql::translate(&text, engine, &context));
+    let compiled = translating.await.map_err(|e| Error::Internal(e.to_string()))??;
     let running = Running { hour: &hour, since: Stopwatch::new() };
-    let bounds = QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..BOUNDS };
-    let rows = app.events.run_query(&question.query, &bounds).await;
+    let limits = QueryLimits { disk_reserve_bytes: app.settings.events_reserve_bytes, ..BOUNDS };
+    let rows = app.events.run_query(&compiled.query, &limits).await;
     drop(running);
-    rows?.iter().map(|row| analytics_sql::object(&question.columns, row)).collect()
+    rows?.iter().map(|row| analytics_sql::object(&compiled.columns, row)).collect()
 }
 
-/// How much a workspace may ask of this process within an hour.
+/// Limits how much a workspace may query in this process within an hour.
 #[derive(Debug)]
 pub struct QueryQuotas {
     questions_max: u64,
@@ -95,7 +95,7 @@ pub struct QueryQuotas {
     hours: moka::sync::Cache<(WorkspaceId, i64), Arc<HourlyUsage>>,
 }
 
-/// What a workspace has asked in one hour.
+/// The queries of a workspace within one hour.
 #[derive(Debug, Default)]
 pub struct HourlyUsage {
     questions: AtomicU64,
@@ -103,7 +103,7 @@ pub struct HourlyUsage {
 }
 
 const HOUR_MS: i64 = 3_600_000;
-/// How many workspaces are counted.
+/// The maximum number of workspaces that are tracked.
 const WORKSPACES_MAX: u64 = 100_000;
 
 impl Default for QueryQuotas {
@@ -121,7 +121,7 @@ impl QueryQuotas {
         Self { questions_max, time_max, hours }
     }
 
-    /// Counts a question, unless the workspace has asked enough.
+    /// Counts a query, unless the workspace has used up its quota.
     pub fn admit(&self, workspace: &WorkspaceId, now: Timestamp) -> Result<Arc<HourlyUsage>> {
         let hour = (workspace.clone(), now.0.div_euclid(HOUR_MS));
         let hour = self.hours.get_with(hour, Arc::default);
@@ -129,26 +129,28 @@ impl QueryQuotas {
         if Duration::from_millis(hour.ran_ms.load(Ordering::Relaxed)) >= self.time_max {
             let seconds = self.time_max.as_secs();
             return refused(format!(
-                "the queries of this hour ran for {seconds} seconds, which is the most"
+                "the queries of this hour have used the maximum of {seconds} seconds"
             ));
         }
         if hour.questions.fetch_add(1, Ordering::Relaxed) >= self.questions_max {
-            let most = self.questions_max;
-            return refused(format!("there were {most} queries in this hour, which is the most"));
+            let queries_max = self.questions_max;
+            return refused(format!(
+                "the maximum of {queries_max} queries in this hour is reached"
+            ));
         }
         Ok(hour)
     }
 }
 
 impl HourlyUsage {
-    /// A question ran for so long.
+    /// Adds the run time of a query.
     pub fn ran(&self, time: Duration) {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.ran_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
-/// A question that runs. Whoever stops waiting for it has asked it all the same.
+/// A running query. Its time counts even if the caller stops waiting for it.
 struct Running<'a> {
     hour: &'a HourlyUsage,
     since: Stopwatch,
@@ -165,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workspace_asks_so_often_within_an_hour() {
+    fn quotas_reject_queries_when_hourly_count_is_reached() {
         let quotas = QueryQuotas::new(2, Duration::from_secs(10));
         let (one, other) = (WorkspaceId::from("ws_1"), WorkspaceId::from("ws_2"));
         let noon = Timestamp(1_773_144_000_000);
 
         assert!(quotas.admit(&one, noon).is_ok());
         assert!(quotas.admit(&one, noon.plus_ms(HOUR_MS - 1)).is_ok());
-        let refused = quotas.admit(&one, noon).expect_err("it has asked twice");
+        let refused = quotas.admit(&one, noon).expect_err("the quota is two queries");
 
         assert_eq!(refused.code().name(), "query_quota_exceeded");
         assert!(quotas.admit(&other, noon).is_ok());
@@ -180,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn the_questions_of_a_workspace_run_so_long_within_an_hour() {
+    fn quotas_reject_queries_when_hourly_time_is_used_up() {
         let quotas = QueryQuotas::new(100, Duration::from_secs(10));
         let (workspace, noon) = (WorkspaceId::from("ws_1"), Timestamp(1_773_144_000_000));
 
-        let hour = quotas.admit(&workspace, noon).expect("it is the first");
+        let hour = quotas.admit(&workspace, noon).expect("the first query");
         hour.ran(Duration::from_millis(9_999));
         assert!(quotas.admit(&workspace, noon).is_ok());
         hour.ran(Duration::from_millis(1));

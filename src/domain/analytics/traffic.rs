@@ -1,4 +1,4 @@
-//! What came of all requests of a workspace, an API or a namespace, for charts.
+//! Aggregates all requests of a workspace, an API or a namespace, for charts.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use crate::app::App;
 
-/// Which requests.
+/// Selects requests.
 #[derive(Debug, Clone, Copy)]
 pub struct TrafficFilter<'a> {
     pub kind: EventKind,
-    /// Only those of this API, or of this namespace.
+    /// Includes only this API or this namespace.
     pub only: Option<&'a str>,
     pub unit: RollupUnit,
-    /// Told from the beginning of the unit in which this lies.
+    /// The start, rounded down to the start of its unit.
     pub from: Timestamp,
     pub until: Timestamp,
 }
 
-/// What requests came to.
+/// The number and the latencies of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many, by outcome; of limit checks `true` and `false` for whether they passed.
+    /// The number of requests by outcome. For limit checks, `true` and `false` say whether they passed.
     pub outcomes: BTreeMap<String, i64>,
     pub latencies: Latencies,
 }
@@ -51,7 +51,7 @@ impl Traffic {
     }
 }
 
-/// How long requests took.
+/// The latencies of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latencies {
     count: i64,
@@ -63,18 +63,18 @@ impl Latencies {
     fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
-        for (here, there) in self.buckets.iter_mut().zip(other.buckets) {
-            *here += there;
+        for (count, added) in self.buckets.iter_mut().zip(other.buckets) {
+            *count += added;
         }
     }
 
-    /// The mean, in microseconds. Absent: there were none.
+    /// Returns the mean in microseconds, or `None` if there are no requests.
     pub fn mean_us(&self) -> Option<i64> {
         self.sum_us.checked_div(self.count)
     }
 
-    /// Within how many microseconds so many of a hundred were answered: the end of a bucket. Absent: there were none,
-    /// or it took longer than the last bucket.
+    /// Returns a percentile in microseconds, as the end of its bucket. Returns `None` if there are no requests, or if
+    /// it lies beyond the last bucket.
     pub fn percentile_us(&self, percent: i64) -> Option<i64> {
         if self.count == 0 {
             return None;
@@ -88,32 +88,32 @@ impl Latencies {
     }
 }
 
-/// By units of time, those without any requests too.
+/// Returns the traffic by unit of time, including units without requests.
 pub async fn by_time(
     app: &App,
     caller: &Caller,
-    asked: &TrafficFilter<'_>,
+    filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(Timestamp, Traffic)>> {
     let mut found: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
-    let begin = asked.unit.beginning(asked.from);
-    let slices = std::iter::successors(Some(begin), |at| Some(asked.unit.next(*at)));
-    for at in slices.take_while(|at| *at < asked.until) {
+    let begin = filter.unit.beginning(filter.from);
+    let slices = std::iter::successors(Some(begin), |at| Some(filter.unit.next(*at)));
+    for at in slices.take_while(|at| *at < filter.until) {
         found.insert(at, Traffic::default());
     }
-    for row in rows(app, caller, asked, false).await? {
+    for row in rows(app, caller, filter, false).await? {
         found.entry(row.time).or_default().add(row);
     }
     Ok(found.into_iter().collect())
 }
 
-/// By the id of the API, or of the namespace, the one with the most requests first.
+/// Returns the traffic by id of the API or namespace, the one with the most requests first.
 pub async fn by_id(
     app: &App,
     caller: &Caller,
-    asked: &TrafficFilter<'_>,
+    filter: &TrafficFilter<'_>,
 ) -> Result<Vec<(String, Traffic)>> {
     let mut found: BTreeMap<String, Traffic> = BTreeMap::new();
-    for row in rows(app, caller, asked, true).await? {
+    for row in rows(app, caller, filter, true).await? {
         found.entry(row.id.clone()).or_default().add(row);
     }
     let mut found: Vec<_> = found.into_iter().collect();
@@ -124,27 +124,27 @@ pub async fn by_id(
 async fn rows(
     app: &App,
     caller: &Caller,
-    asked: &TrafficFilter<'_>,
+    filter: &TrafficFilter<'_>,
     by_id: bool,
 ) -> Result<Vec<TotalRow>> {
-    let action = match asked.kind {
+    let action = match filter.kind {
         EventKind::Verifications => Action::ReadApiAnalytics,
         EventKind::Ratelimits => Action::ReadRatelimitAnalytics,
     };
-    match asked.only {
+    match filter.only {
         Some(id) => caller.require_on(action, &id)?,
         None => caller.require(action)?,
     }
-    let wanted = TotalsFilter {
+    let totals_filter = TotalsFilter {
         workspace: caller.workspace(),
-        kind: asked.kind,
-        only: asked.only,
-        unit: asked.unit,
-        from: asked.unit.beginning(asked.from),
-        until: asked.until,
+        kind: filter.kind,
+        only: filter.only,
+        unit: filter.unit,
+        from: filter.unit.beginning(filter.from),
+        until: filter.until,
         by_id,
     };
-    app.events.read().await?.totals(&wanted).await
+    app.events.read().await?.totals(&totals_filter).await
 }
 
 #[cfg(test)]
@@ -152,15 +152,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_end_of_the_bucket_that_it_falls_into() {
-        let told = |buckets: [i64; 6], count| {
+    fn percentile_is_end_of_bucket_when_bucket_is_known() {
+        let percentiles = |buckets: [i64; 6], count| {
             let latencies = Latencies { count, sum_us: 0, buckets };
             [50, 99, 100].map(|percent| latencies.percentile_us(percent))
         };
 
-        assert_eq!(told([0; 6], 0), [None; 3]);
-        assert_eq!(told([99, 1, 0, 0, 0, 0], 100), [Some(100), Some(100), Some(500)]);
-        assert_eq!(told([50, 48, 1, 0, 0, 0], 100), [Some(100), Some(1_000), None]);
-        assert_eq!(told([0; 6], 7), [None; 3], "all took longer than the last bucket");
+        assert_eq!(percentiles([0; 6], 0), [None; 3]);
+        assert_eq!(percentiles([99, 1, 0, 0, 0, 0], 100), [Some(100), Some(100), Some(500)]);
+        assert_eq!(percentiles([50, 48, 1, 0, 0, 0], 100), [Some(100), Some(1_000), None]);
+        assert_eq!(percentiles([0; 6], 7), [None; 3], "all latencies are beyond the last bucket");
     }
 }

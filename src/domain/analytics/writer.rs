@@ -1,4 +1,4 @@
-//! From the buffer into the database: events in batches, their sums, and the end of what is no longer kept.
+//! Writes events from the buffer to the database in batches, rolls them up, and deletes data past its retention.
 
 use std::mem::take;
 
@@ -11,37 +11,38 @@ use super::rollup::roll_up_overdue;
 use super::{Waiting, clickhouse_delivery, outbox_encoding};
 use crate::app::App;
 
-/// How many events one batch has at most.
+/// The maximum number of events in a batch.
 const BATCH_MAX: usize = 10_000;
-/// How many sums are held in memory, before they are added to those in the database out of turn.
+/// The maximum number of aggregates in memory. At this number they are rolled up immediately.
 const SUMS_MAX: usize = 100_000;
 const DAY_MS: i64 = 86_400_000;
 
-/// Writes what waits; how many events that were. What cannot be written stays for the next time.
+/// Writes the buffered events and returns how many it wrote. Events that cannot be written stay for the next call.
 pub async fn write(app: &App) -> Result<usize> {
-    let mut waiting = app.event_buffer.waiting().await;
-    if waiting.leave_out(app, event_space::shortage(&app.settings)) {
+    let mut buffered = app.event_buffer.waiting().await;
+    if buffered.leave_out(app, event_space::shortage(&app.settings)) {
         return Ok(0);
     }
     let mut written = 0;
     loop {
-        waiting.fill();
-        if waiting.events.is_empty() {
+        buffered.fill();
+        if buffered.events.is_empty() {
             return Ok(written);
         }
-        let Waiting { events, gatherer, number, unsummed, .. } = &mut *waiting;
+        let Waiting { events, gatherer: batch_builder, number, unsummed: pending, .. } =
+            &mut *buffered;
         let (name, region) = (format!("{} {number}", app.replica_id), &app.settings.region);
         let mut tx = app.events.begin().await?;
         if app.events.clickhouse().is_some() {
-            let parcel = outbox_encoding::of(name, region, events)?;
-            tx.enqueue_batch(&parcel, app.clock.now()).await?;
+            let outbox_batch = outbox_encoding::of(name, region, events)?;
+            tx.enqueue_batch(&outbox_batch, app.clock.now()).await?;
             tx.commit().await?;
         } else {
-            let batch = Batch { name, region: region.clone(), ..gatherer.batch(events) };
+            let batch = Batch { name, region: region.clone(), ..batch_builder.batch(events) };
             let id = tx.insert_batch(&batch, app.clock.now()).await?;
             tx.commit().await?;
-            gatherer.wrote(&batch);
-            unsummed.add(id, &batch);
+            batch_builder.wrote(&batch);
+            pending.add(id, &batch);
         }
         *number += 1;
         for event in &*events {
@@ -50,19 +51,19 @@ pub async fn write(app: &App) -> Result<usize> {
         written += events.len();
         app.event_buffer.wrote(events);
         events.clear();
-        if unsummed.len() >= SUMS_MAX {
-            take(unsummed).sum_up(app).await?;
+        if pending.len() >= SUMS_MAX {
+            take(pending).sum_up(app).await?;
         }
     }
 }
 
 impl Waiting {
-    /// Drops what waits while the disk has too little room, and tells whether it does.
+    /// Drops the buffered events while the disk has too little free space. Returns whether it has too little.
     fn leave_out(&mut self, app: &App, shortage: Option<Shortage>) -> bool {
         let was_short = std::mem::replace(&mut self.is_short, shortage.is_some());
         let Some(Shortage { free_bytes, reserve_bytes }) = shortage else {
             if was_short {
-                tracing::info!("events are written again");
+                tracing::info!("resumed writing events");
             }
             return false;
         };
@@ -70,11 +71,11 @@ impl Waiting {
             tracing::warn!(
                 free_bytes,
                 reserve_bytes,
-                "events are not written: the disk has less free space than KEYWARD_EVENTS_RESERVE_BYTES"
+                "stopped writing events: the disk has less free space than KEYWARD_EVENTS_RESERVE_BYTES"
             );
         }
         if !self.events.is_empty() {
-            // It may have been written: another batch of this name would be taken for it.
+            // The batch may have been written, and another batch with its name would be taken for it.
             self.number += 1;
         }
         loop {
@@ -90,7 +91,7 @@ impl Waiting {
         }
     }
 
-    /// Takes what the next batch has. One that may have been written stays as it is.
+    /// Moves events from the queue into the next batch. A batch that may have been written stays as it is.
     fn fill(&mut self) {
         if !self.events.is_empty() {
             return;
@@ -103,25 +104,26 @@ impl Waiting {
     }
 }
 
-/// Sums up what has been written, here or by whoever did not come to it.
+/// Rolls up the events written here, and the overdue batches of all replicas.
 pub async fn sum_up(app: &App) -> Result<()> {
-    let unsummed = take(&mut app.event_buffer.waiting().await.unsummed);
-    unsummed.sum_up(app).await?;
+    let pending = take(&mut app.event_buffer.waiting().await.unsummed);
+    pending.sum_up(app).await?;
     roll_up_overdue(app).await
 }
 
-/// Makes room for what is to come, and forgets what is no longer kept.
+/// Creates partitions for the coming days, and deletes data past its retention.
 pub async fn keep(app: &App) -> Result<()> {
     let now = app.clock.now();
-    let kept = &app.settings.kept;
+    let retention = &app.settings.kept;
     for kind in EventKind::ALL {
-        app.events.keep_parts(kind, kept.of(kind), now).await?;
+        app.events.keep_parts(kind, retention.of(kind), now).await?;
         let mut tx = app.events.begin().await?;
-        tx.forget(kind, kept.of(kind), now).await?;
+        tx.forget(kind, retention.of(kind), now).await?;
         tx.commit().await?;
     }
-    // A series tells the day on which it was last written to by when that began, and may tell the one before.
-    let longest = EventKind::ALL.map(|kind| kept.of(kind).longest()).into_iter().max().unwrap_or(0);
+    // A series stores the start of the day on which it was last written to, and may store the day before.
+    let longest =
+        EventKind::ALL.map(|kind| retention.of(kind).longest()).into_iter().max().unwrap_or(0);
     let mut tx = app.events.begin().await?;
     tx.forget_names(now.plus_ms(-DAY_MS), now.plus_ms(-i64::from(longest + 2) * DAY_MS)).await?;
     tx.commit().await?;

@@ -1,4 +1,4 @@
-//! APIs: the sets of keys that a backend accepts.
+//! APIs: sets of keys that a backend accepts.
 
 mod restore;
 mod settings;
@@ -24,6 +24,7 @@ use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
 
+/// Creates an API.
 pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
     caller.require(Action::CreateApi)?;
     let now = app.clock.now();
@@ -47,13 +48,13 @@ pub async fn create(app: &App, caller: &Caller, name: String) -> Result<ApiId> {
     Ok(api.id)
 }
 
-/// An API that is there and not deleted.
+/// Returns an API that exists and is not deleted.
 pub async fn get(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require_on(Action::ReadApi, id)?;
     require_not_deleted(app.store.read().await?.api(caller.workspace(), id).await?, id)
 }
 
-/// Deletes an API. Its keys stop verifying at once; they stay in the database.
+/// Deletes an API. Its keys stop verifying at once but stay in the database.
 pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     caller.require_on(Action::DeleteApi, id)?;
     let now = app.clock.now();
@@ -72,11 +73,12 @@ pub async fn delete(app: &App, caller: &Caller, id: &ApiId) -> Result<()> {
     app.commit(tx).await
 }
 
-/// How many keys are deleted at once.
+/// The maximum number of keys that one transaction deletes.
 const KEYS_AT_ONCE: i64 = 1000;
 
-/// Deletes all keys of an API; they stop verifying. How many they were. They go by the thousand, each of these
-/// with what is recorded of it: where that is broken off, the rest is still there, and the call may be repeated.
+/// Deletes all keys of an API, which stop verifying, and returns their number. Keys are deleted in batches of 1,000,
+/// each in one transaction with its audit entries: after an interruption the remaining keys still exist, and the call
+/// can be repeated.
 pub async fn delete_keys(
     app: &App,
     caller: &Caller,
@@ -110,7 +112,7 @@ pub async fn delete_keys(
     }
 }
 
-/// A page of those that the caller may read, by id.
+/// Lists a page of the workspace's APIs, sorted by id.
 pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Api>> {
     caller.require(Action::ReadApi)?;
     let mut reader = app.store.read().await?;
@@ -118,15 +120,15 @@ pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Ap
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// Those of a workspace, by id.
+/// Lists the APIs of a workspace, sorted by id.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Api>> {
     app.store.read().await?.apis(workspace).await
 }
 
-/// An API, and how many keys it has, counted up to a bound.
+/// An API and the number of its keys, counted up to a bound.
 pub type ApiWithKeyCount = (Api, i64);
 
-/// How many keys each of these APIs has, none of which is counted further than `max`.
+/// Adds to each API the number of its keys, counted up to `max` plus one.
 pub async fn counted(
     app: &App,
     caller: &Caller,
@@ -138,15 +140,15 @@ pub async fn counted(
     let mut reader = app.store.read().await?;
     let counts = reader.key_counts(caller.workspace(), &ids, max.saturating_add(1)).await?;
     let counts: HashMap<_, _> = counts.into_iter().collect();
-    let counted = |api: Api| {
+    let with_count = |api: Api| {
         let keys = counts.get(&api.id).copied().unwrap_or(0);
         (api, keys)
     };
-    Ok(apis.into_iter().map(counted).collect())
+    Ok(apis.into_iter().map(with_count).collect())
 }
 
-/// Sets an API to what `change` makes of its settings; what it is set to then. The caller is somebody with a
-/// shell on the server, who may do anything.
+/// Applies `change` to the settings of an API for an operator and returns the changed API. No permission is checked:
+/// an operator has access to the server itself.
 pub async fn update(
     app: &App,
     workspace: &WorkspaceId,
@@ -156,7 +158,7 @@ pub async fn update(
     set(app, Actor::Command("cli"), workspace, id, |api| change(&mut api.settings)).await
 }
 
-/// As [`update`], for a caller, and its name too.
+/// Changes the settings or the name of an API for a caller. Otherwise like [`update`].
 pub async fn change(app: &App, caller: &Caller, id: &ApiId, change: ApiChange) -> Result<Api> {
     caller.require_on(Action::UpdateApi, id)?;
     let change = change.checked()?;
@@ -183,7 +185,7 @@ async fn set(
     Ok(api)
 }
 
-/// What has been deleted is as good as never there.
+/// Returns the API, or [`Error::NotFound`] if it does not exist or is deleted.
 pub fn require_not_deleted(found: Option<Api>, id: &ApiId) -> Result<Api> {
     found
         .filter(|api| api.deleted_at.is_none())

@@ -1,4 +1,4 @@
-//! Bringing back an API that was deleted.
+//! Restoring a deleted API.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::ApiId;
@@ -11,7 +11,7 @@ use super::super::permission::Action;
 use super::{record, require_not_deleted};
 use crate::app::App;
 
-/// Brings back an API; the keys that were not deleted themselves verify again at once.
+/// Restores an API. Its keys that were not deleted themselves verify again at once.
 pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     caller.require(Action::CreateApi)?;
     let now = app.clock.now();
@@ -22,7 +22,7 @@ pub async fn restore(app: &App, caller: &Caller, id: &ApiId) -> Result<Api> {
     let api = require_not_deleted(tx.api(caller.workspace(), id).await?, id)?;
     record(&mut tx, Actor::Caller(caller), &api, "api.restore", FieldChanges::default(), now)
         .await?;
-    // Whoever has asked for one of its keys in vain may remember that there is none.
+    // Replicas may have cached that keys of this API do not exist.
     tx.changed(freshness::CacheTag::All);
     app.commit(tx).await?;
     Ok(api)

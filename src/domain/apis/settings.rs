@@ -1,4 +1,4 @@
-//! What an API can be set to.
+//! Settings of an API and their validation.
 
 use std::ops::RangeInclusive;
 
@@ -8,77 +8,78 @@ use foundation::model::{Api, Networks};
 use super::super::keys::Patch;
 use super::super::names;
 
-/// The longest prefix of a key.
+/// The maximum length of a key prefix.
 pub const PREFIX_MAX: usize = 16;
-/// How many characters a name may have, as `apis.createApi` says it too.
+/// The length of a name, in characters. `apis.createApi` documents the same bounds.
 const NAME_LENGTHS: RangeInclusive<usize> = 3..=256;
-/// How many random bytes a key may have.
+/// The number of random bytes of a key.
 const BYTE_LENGTHS: RangeInclusive<i64> = 16..=255;
 
-/// What is to change of an API; what is absent stays.
+/// A change to an API. Absent fields keep their values.
 #[derive(Debug, Default)]
 pub struct ApiChange {
     pub name: Option<String>,
-    /// Empty: none.
+    /// Empty: no default prefix.
     pub default_prefix: Option<String>,
     pub default_byte_length: Patch<i64>,
     pub recoverable_keys: Option<bool>,
     pub delete_protection: Option<bool>,
-    /// Networks and addresses, separated by commas. Empty: from anywhere.
+    /// Networks and addresses, separated by commas. Empty: all addresses are allowed.
     pub allowed_networks: Option<String>,
 }
 
-/// A change that is known to be right.
+/// A change that has been validated.
 pub struct ValidatedApiChange {
     change: ApiChange,
     networks: Patch<Networks>,
 }
 
-/// Whether keys may begin with it.
+/// Reports whether a text is a valid key prefix: at most [`PREFIX_MAX`] letters, digits and `_`.
 pub fn is_prefix(text: &str) -> bool {
     text.len() <= PREFIX_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 impl ApiChange {
-    /// Fails with all that is wrong with it.
+    /// Validates the change. The error lists all invalid fields.
     pub fn checked(self) -> Result<ValidatedApiChange> {
-        let mut faults = Vec::new();
-        let mut fault = |location: &str, message: String| {
-            faults.push(FieldError { location: location.to_owned(), message, fix: None });
+        let mut errors = Vec::new();
+        let mut reject = |location: &str, message: String| {
+            errors.push(FieldError { location: location.to_owned(), message, fix: None });
         };
         let is_name = |name: &String| NAME_LENGTHS.contains(&name.chars().count());
         if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
-            fault("name", names::fault("name"));
+            reject("name", names::fault("name"));
         } else if !self.name.as_ref().is_none_or(is_name) {
             let (from, to) = (NAME_LENGTHS.start(), NAME_LENGTHS.end());
-            fault("name", format!("name must have {from} to {to} characters"));
+            reject("name", format!("name must have {from} to {to} characters"));
         }
         if !self.default_prefix.as_deref().is_none_or(is_prefix) {
-            let message = format!("a prefix has at most {PREFIX_MAX} letters, digits and _");
-            fault("prefix", message);
+            let message =
+                format!("prefix must have at most {PREFIX_MAX} letters, digits and underscores");
+            reject("prefix", message);
         }
         if let Patch::Set(length) = self.default_byte_length
             && !BYTE_LENGTHS.contains(&length)
         {
             let (from, to) = (BYTE_LENGTHS.start(), BYTE_LENGTHS.end());
-            fault("bytes", format!("random bytes must be a number from {from} to {to}"));
+            reject("bytes", format!("random bytes must be a number from {from} to {to}"));
         }
         let networks = match self.allowed_networks.as_deref().map(Networks::parse) {
             None => Patch::Keep,
             Some(Ok(networks)) if networks.len() > Networks::MAX => {
-                fault("networks", format!("there may be at most {} networks", Networks::MAX));
+                reject("networks", format!("at most {} networks are allowed", Networks::MAX));
                 Patch::Keep
             }
             Some(Ok(networks)) => Networks::new(networks).map_or(Patch::Clear, Patch::Set),
             Some(Err(message)) => {
-                fault("networks", message);
+                reject("networks", message);
                 Patch::Keep
             }
         };
-        if faults.is_empty() {
+        if errors.is_empty() {
             return Ok(ValidatedApiChange { change: self, networks });
         }
-        Err(Error::Invalid(faults))
+        Err(Error::Invalid(errors))
     }
 }
 
@@ -109,13 +110,13 @@ mod tests {
 
     fn faults(change: ApiChange) -> Vec<String> {
         match change.checked() {
-            Err(Error::Invalid(faults)) => faults.into_iter().map(|fault| fault.location).collect(),
+            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.location).collect(),
             _ => Vec::new(),
         }
     }
 
     #[test]
-    fn a_change_is_within_its_bounds_on_both_sides() {
+    fn api_change_is_rejected_when_value_is_out_of_bounds() {
         let name = |length| ApiChange { name: Some("é".repeat(length)), ..ApiChange::default() };
         let prefix =
             |text: &str| ApiChange { default_prefix: Some(text.into()), ..ApiChange::default() };
@@ -124,10 +125,10 @@ mod tests {
         let from =
             |text: &str| ApiChange { allowed_networks: Some(text.into()), ..ApiChange::default() };
 
-        for right in
+        for valid in
             [name(3), name(256), prefix(""), prefix(&"a".repeat(16)), bytes(16), bytes(255)]
         {
-            assert_eq!(faults(right), Vec::<String>::new());
+            assert_eq!(faults(valid), Vec::<String>::new());
         }
         assert_eq!([faults(name(2)), faults(name(257))], [["name"], ["name"]]);
         assert_eq!(

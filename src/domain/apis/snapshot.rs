@@ -1,4 +1,4 @@
-//! An API as the audit log keeps it: what it is set to, field by field, and brought back.
+//! The snapshot of an API in the audit log, and the change that restores it.
 
 use foundation::error::Result;
 use foundation::model::{Api, Networks};
@@ -8,6 +8,7 @@ use super::super::audit::{Fields, read};
 use super::super::keys::Patch;
 use super::ApiChange;
 
+/// The name and the settings of an API, as the audit log stores them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiSnapshot {
@@ -37,7 +38,7 @@ impl ApiSnapshot {
     }
 }
 
-/// The change that brings these fields back.
+/// Returns the change that restores these fields.
 pub fn change_from_snapshot(fields: &Fields) -> Result<ApiChange> {
     let mut change = ApiChange::default();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! What a change made of a thing: its fields as they were, and as they became.
+//! The fields of a resource before and after a change.
 
 use foundation::error::{Error, Result};
 use indexmap::IndexMap;
@@ -6,35 +6,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// Fields by their names, each kept as it was written.
+/// The fields of a snapshot by name, each with its JSON text unchanged.
 pub type Fields = IndexMap<String, Box<RawValue>>;
 
-/// Of a thing that was changed, only the fields that differ.
+/// The JSON of a resource before and after a change. For an update it holds only the fields that differ.
 #[derive(Debug, Default)]
 pub struct FieldChanges {
-    /// Absent: there was no such thing.
+    /// Absent: the resource did not exist.
     pub before: Option<String>,
-    /// Absent: there is no such thing any more.
+    /// Absent: the resource no longer exists.
     pub after: Option<String>,
 }
 
 impl FieldChanges {
-    /// Of a thing that was made.
-    pub fn created(state: &impl Serialize) -> Result<Self> {
-        Ok(Self { before: None, after: Some(text(state)?) })
+    /// Returns the change of a resource that was created.
+    pub fn created(snapshot: &impl Serialize) -> Result<Self> {
+        Ok(Self { before: None, after: Some(text(snapshot)?) })
     }
 
-    /// Of a thing that is no more.
-    pub fn deleted(state: &impl Serialize) -> Result<Self> {
-        Ok(Self { before: Some(text(state)?), after: None })
+    /// Returns the change of a resource that was deleted.
+    pub fn deleted(snapshot: &impl Serialize) -> Result<Self> {
+        Ok(Self { before: Some(text(snapshot)?), after: None })
     }
 
-    /// Of a thing that took the place of another one, if there was one: both whole.
+    /// Returns the change of a resource that replaced another, if there was one. Both snapshots are complete.
     pub fn replaced(before: Option<&impl Serialize>, after: &impl Serialize) -> Result<Self> {
         Ok(Self { before: before.map(text).transpose()?, after: Some(text(after)?) })
     }
 
-    /// Of a thing that was one way, and is another.
+    /// Returns the change of a resource that was updated, with only the fields that differ.
     pub fn updated(before: &impl Serialize, after: &impl Serialize) -> Result<Self> {
         let (mut before, mut after) = (fields(&text(before)?)?, fields(&text(after)?)?);
         let is_same = |name: &String, these: &Fields, those: &Fields| {
@@ -50,27 +50,27 @@ impl FieldChanges {
     }
 }
 
-/// What an entry keeps, as it was written.
+/// Parses a snapshot of an entry.
 pub fn parse_snapshot<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|e| no_state(&e))
 }
 
-/// The fields of what an entry keeps.
+/// Parses a snapshot of an entry into its fields.
 pub fn fields(text: &str) -> Result<Fields> {
     parse_snapshot(text)
 }
 
-/// The value of a field of what an entry keeps.
+/// Parses the value of one field of a snapshot.
 pub fn read<T: DeserializeOwned>(value: &RawValue) -> Result<T> {
     parse_snapshot(value.get())
 }
 
-fn text(state: &impl Serialize) -> Result<String> {
-    serde_json::to_string(state).map_err(|e| no_state(&e))
+fn text(snapshot: &impl Serialize) -> Result<String> {
+    serde_json::to_string(snapshot).map_err(|e| no_state(&e))
 }
 
 fn no_state(cause: &serde_json::Error) -> Error {
-    Error::Internal(format!("the state of a thing: {cause}"))
+    Error::Internal(format!("failed to encode or decode an audit snapshot: {cause}"))
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_changed_only_the_fields_that_differ_are_kept_as_they_were_written() {
+    fn updated_returns_only_fields_that_differ_with_their_json_unchanged() {
         let before = raw(r#"{"name":"a","meta":{"n":1.50},"enabled":true,"gone":1}"#);
         let after = raw(r#"{"name":"a","meta":{"n":1.5},"enabled":true,"new":null}"#);
 
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_was_nothing_and_what_is_gone_becomes_nothing() {
-        let state = raw(r#"{"name":"a"}"#);
+    fn created_has_no_before_and_deleted_has_no_after() {
+        let snapshot = raw(r#"{"name":"a"}"#);
 
-        let (made, gone) = (FieldChanges::created(&state), FieldChanges::deleted(&state));
+        let created = FieldChanges::created(&snapshot).expect("a change");
+        let deleted = FieldChanges::deleted(&snapshot).expect("a change");
 
-        let (made, gone) = (made.expect("a change"), gone.expect("a change"));
-        assert_eq!((made.before, made.after.as_deref()), (None, Some(r#"{"name":"a"}"#)));
-        assert_eq!((gone.before.as_deref(), gone.after), (Some(r#"{"name":"a"}"#), None));
+        assert_eq!((created.before, created.after.as_deref()), (None, Some(r#"{"name":"a"}"#)));
+        assert_eq!((deleted.before.as_deref(), deleted.after), (Some(r#"{"name":"a"}"#), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Who changed what: one entry for each change, in the change's own transaction.
+//! The audit log: one entry for each change, written in the transaction of the change.
 
 mod change;
 
@@ -17,20 +17,20 @@ use super::caller::{Caller, ClientInfo, PrincipalKind};
 use super::permission::Action;
 use crate::app::App;
 
-/// How a root key without a name is called.
+/// The actor name of a root key without a name.
 const ROOT_KEY: &str = "root key";
 
-/// Who did it.
+/// The actor of an audit entry.
 #[derive(Debug, Clone, Copy)]
 pub enum Actor<'a> {
     Caller(&'a Caller),
-    /// A person, whatever the workspace.
+    /// A user, in any workspace.
     Person(&'a User, &'a ClientInfo),
-    /// Somebody with a shell on the server, by the name of the command.
+    /// An operator with a shell on the server, by the name of the command.
     Command(&'static str),
 }
 
-/// What it was done to.
+/// A resource that an audit entry is about.
 #[derive(Debug, Serialize)]
 pub struct Target<'a> {
     #[serde(rename = "type")]
@@ -51,13 +51,13 @@ impl<'a> Target<'a> {
         Self { name, ..self }
     }
 
-    /// With what else there is to say of it.
+    /// Sets the metadata.
     pub fn with_meta(self, meta: impl Into<Option<Value>>) -> Self {
         Self { meta: meta.into(), ..self }
     }
 }
 
-/// The entries of one act, which are written together.
+/// The entries of one audit group, which are written together.
 #[derive(Debug)]
 pub struct AuditBatch<'a> {
     actor: Actor<'a>,
@@ -71,17 +71,17 @@ impl<'a> AuditBatch<'a> {
         Self { actor, workspace, at, entries: Vec::new() }
     }
 
-    /// Those of an act of a caller in its own workspace.
+    /// Creates an empty batch for a caller in its own workspace.
     pub fn for_caller(caller: &'a Caller, at: Timestamp) -> Self {
         Self::new(Actor::Caller(caller), caller.workspace(), at)
     }
 
-    /// Adds an entry. `event` is a name of the public service's audit log, such as `key.create`.
+    /// Adds an entry. `event` is an audit event name of the public service, such as `key.create`.
     pub fn add(&mut self, event: &'static str, targets: &[Target<'_>]) {
         self.add_change(event, targets, FieldChanges::default());
     }
 
-    /// Adds an entry that tells what became of what. At which place it stands among the others.
+    /// Adds an entry with the fields that changed. Returns its index in the batch.
     pub fn add_change(
         &mut self,
         event: &'static str,
@@ -94,20 +94,20 @@ impl<'a> AuditBatch<'a> {
         self.entries.len() - 1
     }
 
-    /// What became of what, where that is known only now.
-    pub fn set_change(&mut self, place: usize, change: FieldChanges) {
-        if let Some(entry) = self.entries.get_mut(place) {
+    /// Sets the changed fields of an entry that was added before they were known.
+    pub fn set_change(&mut self, index: usize, change: FieldChanges) {
+        if let Some(entry) = self.entries.get_mut(index) {
             (entry.before, entry.after) = (change.before, change.after);
         }
     }
 
-    /// Fails where the act undoes what has been undone already.
+    /// Writes the entries. Returns [`Refusal::UndoneAlready`] if they undo an entry that has already been undone.
     pub async fn write(mut self, tx: &mut Tx) -> Result<()> {
         let Some(first) = self.entries.first_mut() else { return Ok(()) };
         if let Actor::Caller(caller) = self.actor {
             first.undoes.clone_from(&caller.undoes);
         }
-        // The log goes by time and id: those of one moment stay in the order in which they were added.
+        // The log is sorted by time and id: with sorted ids, entries of one moment stay in the order of insertion.
         let mut ids: Vec<_> = self.entries.iter().map(|entry| entry.id.clone()).collect();
         ids.sort();
         for (entry, id) in self.entries.iter_mut().zip(ids) {
@@ -119,13 +119,13 @@ impl<'a> AuditBatch<'a> {
                     let name = key.name.as_deref().unwrap_or(ROOT_KEY);
                     ("rootkey", key.id.as_str(), name, Some(&caller.origin))
                 }
-                PrincipalKind::Person(person) => of_person(person, &caller.origin),
+                PrincipalKind::Person(user) => of_person(user, &caller.origin),
             },
-            Actor::Person(person, origin) => of_person(person, origin),
+            Actor::Person(user, origin) => of_person(user, origin),
             Actor::Command(name) => ("system", name, name, None),
         };
         let address = origin.and_then(|origin| origin.address).map(|address| address.to_string());
-        let act = AuditContext {
+        let context = AuditContext {
             workspace_id: self.workspace,
             at: self.at,
             correlation_id: &CorrelationId::random(),
@@ -135,7 +135,7 @@ impl<'a> AuditBatch<'a> {
             remote_address: address.as_deref(),
             user_agent: origin.and_then(|origin| origin.user_agent.as_deref()),
         };
-        tx.insert_audit(&act, &self.entries).await.map_err(|e| {
+        tx.insert_audit(&context, &self.entries).await.map_err(|e| {
             match e.violates("audit_undoes_unique") {
                 true => Error::Refused(Refusal::UndoneAlready),
                 false => e,
@@ -144,33 +144,34 @@ impl<'a> AuditBatch<'a> {
     }
 }
 
+/// Returns the type, id, name and client of a user, for the columns of an entry.
 fn of_person<'a>(
-    person: &'a User,
+    user: &'a User,
     origin: &'a ClientInfo,
 ) -> (&'static str, &'a str, &'a str, Option<&'a ClientInfo>) {
-    ("user", person.id.as_str(), &person.email, Some(origin))
+    ("user", user.id.as_str(), &user.email, Some(origin))
 }
 
-/// Entries of a workspace's log, the latest first.
+/// Lists audit entries of a workspace, the latest first.
 pub async fn list(
     app: &App,
     workspace: &WorkspaceId,
-    wanted: &AuditFilter,
+    filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
-    app.store.read().await?.audit_entries(workspace, wanted).await
+    app.store.read().await?.audit_entries(workspace, filter).await
 }
 
-/// As [`list`], for a caller who may read the log.
+/// Lists audit entries of the caller's workspace, the latest first.
 pub async fn list_for_caller(
     app: &App,
     caller: &Caller,
-    wanted: &AuditFilter,
+    filter: &AuditFilter,
 ) -> Result<Vec<StoredEntry>> {
     caller.require(Action::ReadAudit)?;
-    list(app, caller.workspace(), wanted).await
+    list(app, caller.workspace(), filter).await
 }
 
-/// An entry, and all of the act that it is part of, itself too.
+/// Returns an entry and its whole audit group, which includes the entry.
 pub async fn get_with_group(
     app: &App,
     caller: &Caller,
@@ -180,16 +181,16 @@ pub async fn get_with_group(
     let mut reader = app.store.read().await?;
     let entry = reader.audit_entry(caller.workspace(), id).await?;
     let entry = entry.ok_or_else(|| Error::not_found(Subject::AuditEntry(id.clone())))?;
-    let act = match &entry.correlation_id {
+    let group = match &entry.correlation_id {
         Some(correlation) => {
             reader.list_audit_group(caller.workspace(), entry.at, correlation).await?
         }
         None => Vec::new(),
     };
-    Ok((entry, act))
+    Ok((entry, group))
 }
 
-/// Writes the one entry of an act.
+/// Writes a single entry as its own audit group.
 pub async fn record(
     tx: &mut Tx,
     actor: Actor<'_>,
@@ -201,7 +202,7 @@ pub async fn record(
     record_change(tx, actor, workspace, at, event, targets, FieldChanges::default()).await
 }
 
-/// As [`record`], of an entry that tells what became of what.
+/// Writes a single entry with the fields that changed. Otherwise like [`record`].
 pub async fn record_change(
     tx: &mut Tx,
     actor: Actor<'_>,

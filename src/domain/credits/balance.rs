@@ -1,4 +1,4 @@
-//! What is told of the credits that a key has left: bank and purse.
+//! Reading of the credits that a key has left, in its account and its leases.
 
 use std::collections::HashMap;
 
@@ -15,29 +15,30 @@ use super::super::refill;
 use super::{consume, is_over, leases};
 use crate::app::App;
 
-/// What is left of a key's credits, bank and purse, spending nothing. `None`: unlimited.
-pub async fn balance(app: &App, view: &ResolvedKey) -> Result<Option<i64>> {
-    match view.stored().key.credits {
+/// Returns what is left of a key's credits, account and lease together, without spending. `None`: unlimited.
+pub async fn balance(app: &App, resolved: &ResolvedKey) -> Result<Option<i64>> {
+    match resolved.stored().key.credits {
         None => Ok(None),
-        Some(_) => Ok(consume(app, view, Vec::new(), 0).await?.credits),
+        Some(_) => Ok(consume(app, resolved, Vec::new(), 0).await?.credits),
     }
 }
 
-/// What is left as far as it can be told: where nobody can be asked, what the key's row last knew.
-pub async fn known_balance(app: &App, view: &ResolvedKey) -> Option<i64> {
-    let row = || view.stored().key.credits.map(|credits| credits.balance);
-    balance(app, view).await.unwrap_or_else(|_| row())
+/// Returns what is left as far as it is known: the balance in the key's row if neither Redis nor the database
+/// responds.
+pub async fn known_balance(app: &App, resolved: &ResolvedKey) -> Option<i64> {
+    let row = || resolved.stored().key.credits.map(|credits| credits.balance);
+    balance(app, resolved).await.unwrap_or_else(|_| row())
 }
 
-/// What each of some keys has left, spending nothing; a key that is unlimited is left out. It asks the bank
-/// once, however many keys there are.
+/// Returns what each of these keys has left, without spending; unlimited keys are left out. Takes one database call,
+/// however many keys there are.
 pub async fn balances(app: &App, keys: &[KeyId]) -> Result<HashMap<KeyId, i64>> {
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
     let accounts = app.store.read_balances().await?.accounts(keys).await?;
-    let told = accounts.into_iter().map(|(key, account)| left(app, key, account).boxed());
-    Ok(try_join_all(told).await?.into_iter().collect())
+    let balances = accounts.into_iter().map(|(key, account)| left(app, key, account).boxed());
+    Ok(try_join_all(balances).await?.into_iter().collect())
 }
 
 async fn left(app: &App, key: KeyId, account: CreditAccount) -> Result<(KeyId, i64)> {
@@ -51,7 +52,7 @@ async fn left(app: &App, key: KeyId, account: CreditAccount) -> Result<(KeyId, i
     Ok((key, left))
 }
 
-/// What is left by the bank's own word. `None`: unlimited, or gone.
+/// Returns what is left according to the account. `None`: unlimited, or deleted.
 pub async fn load_balance(app: &App, redis: &RedisCounters, key: &KeyId) -> Result<Option<i64>> {
     match app.store.read().await?.account(key).await? {
         None => Ok(None),
@@ -59,31 +60,31 @@ pub async fn load_balance(app: &App, redis: &RedisCounters, key: &KeyId) -> Resu
     }
 }
 
-/// What an account holds, with its purses in use.
+/// Returns what an account holds, including its leases in use.
 async fn held(
     app: &App,
     redis: &RedisCounters,
     key: &KeyId,
     account: CreditAccount,
 ) -> Result<i64> {
-    let CreditAccount { credits, purses, database_time: now } = account;
+    let CreditAccount { credits, purses: leases, database_time: now } = account;
     let refilled = refill::apply_refill(credits, leases::refill_time(app, now));
-    let mut told = refilled.balance;
+    let mut total = refilled.balance;
     if refilled != credits {
-        // What purses of a period before still hold is void.
-        return Ok(told);
+        // Credits in leases of an earlier refill period are void.
+        return Ok(total);
     }
-    for purse in purses.iter().filter(|purse| purse.withheld_at.is_none()) {
-        let name = app.keyspace.lease(key.as_str(), purse.epoch);
-        let look = LeaseSpend { purse: name, cost: 0, fill: None };
-        let look = ConsumeRequest { windows: Vec::new(), spend: Some(look) };
-        match redis.consume(&look, app.clock.fixed_time()).await.map_err(Error::from) {
-            Ok(ConsumeReply { purse: Some(purse), .. }) if !is_over(&purse) => {
-                told = told.saturating_add(purse.units);
+    for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
+        let name = app.keyspace.lease(key.as_str(), lease.epoch);
+        let peek = LeaseSpend { purse: name, cost: 0, fill: None };
+        let peek = ConsumeRequest { windows: Vec::new(), spend: Some(peek) };
+        match redis.consume(&peek, app.clock.fixed_time()).await.map_err(Error::from) {
+            Ok(ConsumeReply { purse: Some(status), .. }) if !is_over(&status) => {
+                total = total.saturating_add(status.units);
             }
             Err(cause) if !cause.is_counters_outage() => return Err(cause),
             Ok(_) | Err(_) => {}
         }
     }
-    Ok(told)
+    Ok(total)
 }

@@ -1,9 +1,10 @@
-//! Closing leases: what is in them goes back to the account once nobody can spend from them any more.
+//! Closing of leases: their unspent credits return to the account once no replica can spend from them any more.
 //!
-//! A lease is seen closed only in the Redis generation that it was made in. Where another one answers, whoever still
-//! reaches the old one may be spending from the lease: it is withheld, under a new number of the key, so that nobody
-//! learns of it from then on. It is known to be closed when every replica has reported it (see [`super::ledger`]), when
-//! its own Redis is reached again, or when an operator says so.
+//! A close can be confirmed only in the Redis generation in which the lease was opened. If another generation
+//! responds, a replica that still reaches the old one may be spending from the lease. The lease is then withheld, and
+//! the key gets a new lease number, so that no replica learns of the lease from then on. It counts as closed when
+//! every replica has reported it (see [`super::withheld`]), when its own Redis is reached again, or when an operator
+//! releases it.
 
 use std::time::Duration;
 
@@ -20,34 +21,34 @@ use store::Tx;
 use super::leases::{self, refill_if_due};
 use crate::app::App;
 
-/// How many purses are settled at once by a task in the background.
+/// The number of leases that a background task closes concurrently.
 const SETTLED_AT_ONCE: usize = 4;
-/// How many are looked at in one call of a script.
+/// The number of leases that one script call examines.
 const LOOKED_AT_ONCE: usize = 100;
 
-/// Which purses are settled.
+/// Selects the leases to close.
 #[derive(Debug, Clone, Copy)]
 pub enum CloseScope {
-    /// Those that nobody has spent from for so long.
+    /// Leases that have not been spent from for this long.
     Idle(Duration),
     All,
-    /// All, and those that Redis cannot be asked about are withheld: every replica reports them then.
+    /// All leases; those for which Redis cannot be reached are withheld, so that every replica reports them.
     OrWithhold,
 }
 
-/// What came of closing leases.
+/// The result of closing leases.
 #[derive(Debug, Default)]
 pub struct Closing {
-    /// What was in them.
+    /// The unspent credits of the closed leases.
     returned: i64,
-    /// Whether one has been withheld that was in use before.
+    /// Whether a lease was withheld that had been in use.
     withholds: bool,
-    /// Whether one could not be seen closed.
+    /// Whether a close could not be confirmed.
     leaves_open: bool,
 }
 
 impl Closing {
-    /// Counts it in the account.
+    /// Adds the result to the account.
     pub fn apply(&self, account: &mut CreditAccount) {
         let credits = &mut account.credits;
         credits.balance = credits.balance.saturating_add(self.returned);
@@ -55,21 +56,21 @@ impl Closing {
     }
 }
 
-/// Closes a lease, if it is not known to be closed.
+/// Closes a lease, unless it is known to be closed.
 pub async fn close_one(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     lease: &mut Lease,
-    (now, settling): (Timestamp, CloseScope),
+    (now, scope): (Timestamp, CloseScope),
 ) -> Result<Closing> {
     let mut closing = Closing::default();
     if lease.closed {
         return Ok(closing);
     }
     let was_withheld = lease.withheld_at.is_some();
-    let idle = match settling {
+    let idle = match scope {
         CloseScope::Idle(idle) if !was_withheld => idle,
         CloseScope::Idle(_) | CloseScope::All | CloseScope::OrWithhold => Duration::ZERO,
     };
@@ -80,7 +81,7 @@ pub async fn close_one(
         CloseResult::WrongGeneration => {}
         CloseResult::NotFound => lease.closed = true,
         CloseResult::Closed { spent } => {
-            // Nothing of one that is forfeited: it grants no more than was spent.
+            // A forfeited lease returns nothing: it grants no more than was spent.
             closing.returned = (lease.granted - spent).max(0);
             let returned = u64::try_from(closing.returned).unwrap_or(0);
             app.metrics.credits_returned.inc_by(returned);
@@ -97,7 +98,7 @@ pub async fn close_one(
     Ok(closing)
 }
 
-/// Writes a lease down, unless it is closed and nothing of it is missing.
+/// Writes a lease, or deletes it if it is closed and no credit of it is missing.
 pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
     match lease.closed && lease.unspent() == 0 {
         true => tx.delete_lease(key, lease.epoch).await,
@@ -105,20 +106,20 @@ pub async fn keep(tx: &mut Tx, key: &KeyId, lease: &Lease) -> Result<()> {
     }
 }
 
-/// Closes leases of a key. Those that cannot be reached stay as they are, but for [`Settling::OrWithhold`].
+/// Closes leases of a key. Leases that cannot be reached stay as they are, except with [`CloseScope::OrWithhold`].
 async fn close_all(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
     leases: &mut [Lease],
-    (now, settling): (Timestamp, CloseScope),
+    (now, scope): (Timestamp, CloseScope),
 ) -> Result<Closing> {
     let mut all = Closing::default();
     let Some(redis) = &app.redis else { return Ok(all) };
     for at in 0..leases.len() {
-        match close_one(app, redis, tx, key, &mut leases[at], (now, settling)).await {
+        match close_one(app, redis, tx, key, &mut leases[at], (now, scope)).await {
             Err(cause) if cause.is_counters_outage() => {
-                if matches!(settling, CloseScope::OrWithhold) {
+                if matches!(scope, CloseScope::OrWithhold) {
                     all.withholds |= withhold(tx, key, &mut leases[at..], now).await?;
                 }
                 return Ok(Closing { leaves_open: true, ..all });
@@ -145,27 +146,28 @@ async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp
     Ok(withholds)
 }
 
-/// Closes the leases of an account and counts what is in them as balance again. Whether all are closed: others may be
-/// spending from the rest. The caller writes the account.
+/// Closes the leases of an account and returns their unspent credits to its balance. Returns whether all are closed;
+/// if not, other replicas may be spending from the rest. The caller writes the account.
 pub async fn settle_account(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut CreditAccount,
-    settling: CloseScope,
+    scope: CloseScope,
 ) -> Result<bool> {
     if app.redis.is_none() {
         return Ok(true);
     }
     let now = leases::refill_time(app, account.database_time);
     refill_if_due(tx, key, account, now).await?;
-    let at = (account.database_time, settling);
+    let at = (account.database_time, scope);
     let closing = close_all(app, tx, key, &mut account.purses, at).await?;
     closing.apply(account);
     Ok(!closing.leaves_open)
 }
 
-/// Closes the leases of a key that is about to be changed, metered or not. Whether all are; see [`settle_account`].
+/// Closes the leases of a key that is about to be changed, metered or not. Returns whether all are closed; see
+/// [`close_account_leases`].
 pub async fn settle_for_change(
     app: &App,
     tx: &mut Tx,
@@ -186,9 +188,9 @@ pub async fn settle_for_change(
     }
 }
 
-/// Passes on what a change came to. Where it was refused because a lease could not be seen closed, the lease is
-/// withheld, so that every replica reports it and the change can be made then. Where it failed, a lease may have been
-/// closed in Redis alone: it is looked after soon.
+/// Returns the result of a change after handling a lease whose close is unconfirmed. If the change was rejected for
+/// that reason, the lease is withheld, so that every replica reports it and a later attempt can succeed. If the
+/// change failed, a lease may have been closed in Redis only; it is closed in the account soon.
 pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) -> Result<T> {
     match &outcome {
         Err(Error::LeaseNotClosed) => drop(settle(app, key, CloseScope::OrWithhold).await?),
@@ -200,16 +202,17 @@ pub async fn withhold_unclosed<T>(app: &App, key: &KeyId, outcome: Result<T>) ->
     outcome
 }
 
-/// Settles the purses of one key. Whether none is left that others learn of: each is closed or withheld.
-async fn settle(app: &App, key: &KeyId, settling: CloseScope) -> Result<bool> {
+/// Closes the leases of one key. Returns whether none is left that a replica can learn of: each is closed or
+/// withheld.
+async fn settle(app: &App, key: &KeyId, scope: CloseScope) -> Result<bool> {
     let mut tx = app.store.begin().await?;
     let is_over = match tx.lock_account_of_any(key).await? {
         Some(mut account) => {
-            settle_account(app, &mut tx, key, &mut account, settling).await?;
+            settle_account(app, &mut tx, key, &mut account, scope).await?;
             tx.update_balance(key, &account.credits).await?;
             account.purses.iter().all(Lease::is_ended)
         }
-        // Without end, or gone for good: nobody is owed anything.
+        // The key is unlimited or permanently deleted, so the leases have no owner.
         None => {
             settle_for_change(app, &mut tx, key, None).await?;
             tx.forfeit_leases(key).await?;
@@ -220,8 +223,8 @@ async fn settle(app: &App, key: &KeyId, settling: CloseScope) -> Result<bool> {
     Ok(is_over)
 }
 
-/// Closes the leases of accounts that this replica has debited while Redis was unreachable: what they tell of the balance
-/// is out of date.
+/// Closes the leases of accounts that this replica has debited while Redis was unreachable: the balances that they
+/// report are stale.
 pub async fn close_outdated(app: &App) -> Result<()> {
     if app.redis.as_ref().is_none_or(RedisCounters::is_breaker_open) {
         return Ok(());
@@ -236,30 +239,31 @@ pub async fn close_outdated(app: &App) -> Result<()> {
     closed.into_iter().collect()
 }
 
-/// Settles what nobody has spent from for a while, whichever replica it was that did.
+/// Closes leases that have not been spent from for a while, whichever replica opened them.
 pub async fn settle_idle(app: &App, idle: Duration) -> Result<()> {
     let idle_ms = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
     settle_all(app, idle_ms, None, CloseScope::Idle(idle)).await
 }
 
-/// Those of some purses that rest. The others are left alone until they may rest again: many are found at once,
-/// while to lock the account of each would cost more than what its key does.
+/// Returns the idle leases among these. The others are skipped until they may be idle again: many are examined at
+/// once, while locking the account of each would cost more than the work of its key.
 async fn filter_idle(
     app: &App,
-    purses: Vec<(KeyId, i64)>,
+    leases: Vec<(KeyId, i64)>,
     idle: Duration,
 ) -> Result<Vec<(KeyId, i64)>> {
-    let Some(redis) = &app.redis else { return Ok(purses) };
-    let (mut resting, mut busy) = (Vec::new(), Vec::new());
-    for some in purses.chunks(LOOKED_AT_ONCE) {
-        let name = |(key, epoch): &(KeyId, i64)| app.keyspace.lease(key.as_str(), *epoch);
-        let names: Vec<_> = some.iter().map(name).collect();
-        for ((key, epoch), spent) in
-            some.iter().zip(redis.list_active_leases(&names, idle, app.clock.fixed_time()).await?)
+    let Some(redis) = &app.redis else { return Ok(leases) };
+    let (mut idle_leases, mut busy) = (Vec::new(), Vec::new());
+    for chunk in leases.chunks(LOOKED_AT_ONCE) {
+        let name =
+            |(key, lease_number): &(KeyId, i64)| app.keyspace.lease(key.as_str(), *lease_number);
+        let names: Vec<_> = chunk.iter().map(name).collect();
+        for ((key, lease_number), spent) in
+            chunk.iter().zip(redis.list_active_leases(&names, idle, app.clock.fixed_time()).await?)
         {
             match spent {
-                Some(spent) => busy.push((key.clone(), *epoch, spent)),
-                None => resting.push((key.clone(), *epoch)),
+                Some(spent) => busy.push((key.clone(), *lease_number, spent)),
+                None => idle_leases.push((key.clone(), *lease_number)),
             }
         }
     }
@@ -268,10 +272,10 @@ async fn filter_idle(
         tx.touch_leases(&busy).await?;
         tx.commit().await?;
     }
-    Ok(resting)
+    Ok(idle_leases)
 }
 
-/// Settles the purses that this replica filled last: it is about to stop.
+/// Closes the leases that this replica topped up last, because it is about to stop.
 pub async fn close_own_leases(app: &App) -> Result<()> {
     settle_all(app, i64::MAX / 2, Some(&app.replica_id), CloseScope::All).await
 }
@@ -280,25 +284,25 @@ async fn settle_all(
     app: &App,
     idle_ms: i64,
     replica: Option<&str>,
-    settling: CloseScope,
+    scope: CloseScope,
 ) -> Result<()> {
     let mut before = Vec::new();
     loop {
-        let purses = app.store.read().await?.list_idle_leases(idle_ms, replica).await?;
-        // Those that Redis could not be asked about are still there.
-        if purses.is_empty() || purses == before {
+        let leases = app.store.read().await?.list_idle_leases(idle_ms, replica).await?;
+        // The same leases are listed again if Redis was unreachable for them.
+        if leases.is_empty() || leases == before {
             return Ok(());
         }
-        before.clone_from(&purses);
-        let purses = match settling {
-            CloseScope::Idle(idle) => filter_idle(app, purses, idle).await?,
-            CloseScope::All | CloseScope::OrWithhold => purses,
+        before.clone_from(&leases);
+        let leases = match scope {
+            CloseScope::Idle(idle) => filter_idle(app, leases, idle).await?,
+            CloseScope::All | CloseScope::OrWithhold => leases,
         };
-        let mut settled = stream::iter(purses)
-            .map(|(key, _)| async move { settle(app, &key, settling).await.map(drop) })
+        let mut results = stream::iter(leases)
+            .map(|(key, _)| async move { settle(app, &key, scope).await.map(drop) })
             .buffer_unordered(SETTLED_AT_ONCE);
-        while let Some(settled) = settled.next().await {
-            settled?;
+        while let Some(result) = results.next().await {
+            result?;
         }
     }
 }

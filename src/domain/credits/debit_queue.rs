@@ -1,8 +1,8 @@
-//! The queues in which direct debits wait.
+//! The queues of pending direct debits.
 //!
-//! A queue is served in batches: while one is under way, later debits gather for the next. An embedded server has one
-//! queue for all keys, because its database has one writer. A replica has a queue for each key, so that an account
-//! whose row is locked delays its own key only. A debit that waits holds no connection.
+//! A queue is served in batches: while one batch is in progress, later debits gather for the next. An embedded server
+//! has one queue for all keys, because its database has one writer. A replica has one queue per key, so that an
+//! account whose row is locked delays only its own key. A debit that waits holds no connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,37 +23,37 @@ use super::journal::Balances;
 use super::{ConsumeDecision, direct_debit};
 use crate::app::App;
 
-/// How many debits may wait in one queue.
+/// The maximum number of debits that wait in one queue.
 pub const DEBIT_QUEUE_MAX: usize = 1_000;
-/// How many debits may be on their way into the queues. The task that sorts them never waits.
+/// The maximum number of debits that are not sorted into queues yet. The task that sorts them never waits.
 const INBOX_MAX: usize = 4_096;
-/// For how many accounts it is remembered that their leases are out of date.
+/// The maximum number of accounts that are remembered because their leases report stale balances.
 const OUTDATED_MAX: usize = 100_000;
-/// After an account was found locked, a replica refuses the debits of the key for so long without asking the database.
+/// For how long a replica rejects the debits of a key, without a database call, after it found the account locked.
 const PAUSE_WHEN_LOCKED: Duration = Duration::from_millis(250);
-/// From how many queues on those that only pause are looked through for some that have paused long enough.
+/// From this number of queues on, queues that have paused long enough are removed.
 const QUEUES_SWEEP_MIN: usize = 1_024;
 
-/// A debit, and where its answer is sent: the outcome, or `None` when the key is not metered any more.
+/// A direct debit, and the channel for its answer: the decision, or `None` if the key is not metered any more.
 pub struct Debit {
     pub key: KeyId,
     pub windows: Vec<Window>,
     pub cost: i64,
-    /// What Redis may still do with the windows.
+    /// What Redis may still apply to the windows.
     pub unsettled: Option<Unsettled>,
     pub answer: oneshot::Sender<Result<Option<ConsumeDecision>>>,
 }
 
-/// Accepts debits.
+/// Accepts direct debits and passes them to their queues.
 pub struct Debits {
     inbox: mpsc::Sender<Debit>,
-    /// Taken by [`run`].
+    /// Removed by [`run`].
     received: Mutex<Option<mpsc::Receiver<Debit>>>,
-    /// How many connections of a replica debits use at the same time: never all of them.
+    /// Limits the connections of a replica that debits use at the same time, so that they never use all of them.
     pub connections: Semaphore,
-    /// What an embedded server remembers of accounts.
+    /// The balances that an embedded server has cached.
     pub balances: tokio::sync::Mutex<Balances>,
-    /// The accounts that a replica has debited while a lease may be there, each with a number of its own.
+    /// The accounts that a replica has debited while they may have a lease, each with the number of its last debit.
     outdated: Mutex<HashMap<KeyId, u64>>,
 }
 
@@ -74,8 +74,8 @@ impl Debits {
         self.outdated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes accounts whose balances were changed without their leases: what these tell is out of date. Beyond
-    /// [`OUTDATED_MAX`] that is true until the next top-up.
+    /// Records accounts whose balances have changed without their leases: the balances that the leases report are
+    /// stale. Accounts beyond [`OUTDATED_MAX`] stay stale until their next top-up.
     pub fn note_debited(&self, keys: impl IntoIterator<Item = KeyId>) {
         let mut outdated = self.outdated();
         for key in keys {
@@ -88,12 +88,12 @@ impl Debits {
         }
     }
 
-    /// The accounts that were debited, with the numbers of their last debits.
+    /// Returns the accounts that were debited, with the numbers of their last debits.
     pub fn debited(&self) -> Vec<(KeyId, u64)> {
         self.outdated().iter().map(|(key, number)| (key.clone(), *number)).collect()
     }
 
-    /// Forgets an account, unless it was debited again.
+    /// Removes an account, unless it was debited again.
     pub fn forget_debited(&self, key: &KeyId, number: u64) {
         let mut outdated = self.outdated();
         if outdated.get(key) == Some(&number) {
@@ -101,7 +101,7 @@ impl Debits {
         }
     }
 
-    /// Puts a debit into its queue.
+    /// Sends a debit to its queue. Fails if the inbox is full or the server is stopping.
     pub fn submit(&self, debit: Debit) -> Result<()> {
         self.inbox.try_send(debit).map_err(|failed| match failed {
             TrySendError::Full(_) => Error::Busy("credits"),
@@ -110,11 +110,11 @@ impl Debits {
     }
 }
 
-/// Names a queue: in an embedded server there is one.
+/// Identifies a queue. An embedded server has only `None`.
 type QueueId = Option<KeyId>;
 
 enum Queue {
-    /// A batch is under way, and these debits wait for its end.
+    /// A batch is in progress, and these debits wait for its end.
     Waiting(Vec<Debit>),
     /// The last batch found the account locked.
     Pausing(Stopwatch),
@@ -123,7 +123,7 @@ enum Queue {
 struct Queues {
     app: Arc<App>,
     queues: HashMap<QueueId, Queue>,
-    /// Batches under way. Each returns whether it found an account locked.
+    /// Batches in progress. Each returns whether it found an account locked.
     batches: JoinSet<bool>,
     served: HashMap<task::Id, QueueId>,
 }
@@ -137,7 +137,7 @@ pub async fn run(app: Arc<App>) {
     let mut debits = Vec::new();
     loop {
         tokio::select! {
-            // First, so that what has arrived joins the next batch.
+            // First, so that debits that have arrived join the next batch.
             biased;
             count = received.recv_many(&mut debits, 256) => {
                 if count == 0 {
@@ -166,7 +166,7 @@ impl Queues {
 
     fn serve(&mut self, id: QueueId, batch: Vec<Debit>) {
         let app = self.app.clone();
-        // A task of its own: queues do not wait for each other.
+        // A task per batch: queues do not wait for each other.
         let task = self.batches.spawn(async move { direct_debit::serve(&app, batch).await });
         self.served.insert(task.id(), id.clone());
         self.queues.insert(id, Queue::Waiting(Vec::new()));

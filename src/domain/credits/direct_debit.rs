@@ -1,12 +1,13 @@
-//! Direct debits: spending from accounts in the database, in an embedded server always, in a replica while Redis is
-//! unreachable.
+//! Direct debits: spending from accounts in the database, always in an embedded server, and in a replica while Redis
+//! is unreachable.
 //!
-//! Debits that wait for the same queue are decided together. One transaction locks their accounts, decides debit after
-//! debit in the order of arrival, and writes each account once; answers are sent after its commit. An embedded server
-//! writes a row of its journal instead: see [`journal`]. The accounts are
-//! held while the windows are decided, so both are taken or neither is. A crash before the commit takes nothing; after
-//! it, the answer was true, whether or not it arrived. Windows are taken in the memory of this process before the
-//! commit. A commit that fails leaves them taken, and none of its debits is admitted.
+//! Debits that wait in the same queue are decided together. One transaction locks their accounts, decides the debits
+//! in the order of arrival, and writes each account once. Answers are sent after its commit. An embedded server
+//! writes a row of its journal instead: see [`journal`].
+//!
+//! The accounts stay locked while the windows are decided, so both are consumed or neither is. A crash before the
+//! commit consumes nothing; after the commit, the answer is correct, whether or not it arrived. Windows are consumed
+//! in process memory before the commit. If the commit fails, they stay consumed and none of its debits is admitted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,15 +28,15 @@ use super::debit_queue::Debit;
 use super::{ConsumeDecision, journal, leases, without_account};
 use crate::app::App;
 
-/// How long a batch may take: on a connection that was lost without a word a statement never ends.
+/// How long a batch may take. A statement never ends on a connection that was lost without notice.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Within how many milliseconds a replica answers while Redis is unreachable, a wait for Redis included.
+/// The milliseconds within which a replica answers while Redis is unreachable, including the wait for Redis.
 const ANSWER_MS: u64 = 50;
-/// What of it is left to a debit when the wait for Redis is set to last longer.
+/// The minimum time for a debit when the configured wait for Redis is longer.
 const DEBIT_MIN_MS: u64 = 10;
 
-/// Takes `cost` credits from the account and all `windows`, or nothing. Where Redis is unreachable, `since` is when the
-/// request began to ask for credits, and `unsettled` what Redis may still do with the windows.
+/// Consumes `cost` credits from the account and all `windows`, or nothing. If Redis is unreachable, `since` is when
+/// the request started to consume credits, and `unsettled` is what Redis may still apply to the windows.
 pub async fn take(
     app: &App,
     key: &KeyId,
@@ -44,19 +45,26 @@ pub async fn take(
     since: Option<&Stopwatch>,
     unsettled: Option<Unsettled>,
 ) -> Result<ConsumeDecision> {
-    let (answer, answered) = oneshot::channel();
-    let (debited, taken) = (key.clone(), windows.to_vec());
-    app.debits.submit(Debit { key: debited, windows: taken, cost, unsettled, answer })?;
-    let answered = match since {
-        None => answered.await,
+    let (answer, reply) = oneshot::channel();
+    let (debited_key, debited_windows) = (key.clone(), windows.to_vec());
+    app.debits.submit(Debit {
+        key: debited_key,
+        windows: debited_windows,
+        cost,
+        unsettled,
+        answer,
+    })?;
+    let reply = match since {
+        None => reply.await,
         Some(since) => {
-            // Of the wait for Redis counts no more than it may last while this process gets the processor.
+            // The wait counts at most as long as Redis may take: the excess is a lack of processor time of this
+            // process.
             let waited = since.elapsed().min(Duration::from_millis(app.settings.redis_timeout_ms));
             let left = answer_within(app).saturating_sub(waited);
-            within_budget(left, answered).await.ok_or(Error::DebitTimeout)?
+            within_budget(left, reply).await.ok_or(Error::DebitTimeout)?
         }
     };
-    match answered.map_err(|_| Error::StoreNotReady)?? {
+    match reply.map_err(|_| Error::StoreNotReady)?? {
         Some(outcome) => Ok(outcome),
         None => Box::pin(without_account(app, key, windows.to_vec())).await,
     }
@@ -66,10 +74,10 @@ fn answer_within(app: &App) -> Duration {
     Duration::from_millis(ANSWER_MS.max(app.settings.redis_timeout_ms + DEBIT_MIN_MS))
 }
 
-/// Decides debits, commits them together, and answers them. Returns whether that failed because somebody else holds an
-/// account.
+/// Decides debits, commits them together and answers them. Returns whether that failed because another transaction
+/// holds the lock of an account.
 pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
-    // A caller who has gone spends nothing.
+    // A caller that has disconnected spends nothing.
     debits.retain(|debit| !debit.answer.is_closed());
     if debits.is_empty() {
         return false;
@@ -96,7 +104,7 @@ pub async fn serve(app: &App, mut debits: Vec<Debit>) -> bool {
     }
 }
 
-/// As [`decide`], on one of the connections that debits may use.
+/// Calls [`decide`] on one of the connections reserved for debits.
 async fn decide_in_turn(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
     let _connection = app.debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
     bounded(BATCH_TIMEOUT, decide(app, debits)).await
@@ -111,7 +119,7 @@ async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDec
     let mut accounts = lock(app, &mut tx, &keys).await?;
     let outcomes = debits.iter_mut().map(|debit| {
         let account = accounts.get_mut(&debit.key)?;
-        // The lock may have taken longer than the caller waits.
+        // Acquiring the lock may have taken longer than the caller waits.
         (!debit.answer.is_closed()).then(|| {
             let before = account.credits.balance;
             let outcome = debit_one(app, debit, &mut account.credits.balance);
@@ -130,13 +138,13 @@ async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDec
     Ok(outcomes)
 }
 
-/// An account that is locked.
+/// A locked account.
 struct LockedAccount {
     credits: Credits,
     is_changed: bool,
 }
 
-/// Locks the accounts of keys, and refills those that are due.
+/// Locks the accounts of keys, and applies the refills that are due.
 async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, LockedAccount>> {
     let mut accounts = HashMap::new();
     for (key, credits, now) in tx.lock_credits(keys).await? {
@@ -154,34 +162,34 @@ async fn lock(app: &App, tx: &mut Tx, keys: &[KeyId]) -> Result<HashMap<KeyId, L
     Ok(accounts)
 }
 
-/// Decides one debit of an account that is held.
+/// Decides one debit of a locked account.
 pub fn debit_one(app: &App, debit: &mut Debit, balance: &mut i64) -> ConsumeDecision {
     let unsettled = debit.unsettled.take();
     if *balance < debit.cost {
-        let tally = LimitDecision {
+        let decision = LimitDecision {
             taken: false,
             ..judge(app, &debit.windows, ConsumeMode::Look, unsettled)
         };
-        return ConsumeDecision::of(tally, Some(*balance));
+        return ConsumeDecision::of(decision, Some(*balance));
     }
-    let tally = judge(app, &debit.windows, ConsumeMode::Take, unsettled);
-    if tally.taken {
+    let decision = judge(app, &debit.windows, ConsumeMode::Take, unsettled);
+    if decision.taken {
         *balance -= debit.cost;
     }
-    ConsumeDecision::of(tally, Some(*balance))
+    ConsumeDecision::of(decision, Some(*balance))
 }
 
 fn judge(
     app: &App,
     windows: &[Window],
-    act: ConsumeMode,
+    mode: ConsumeMode,
     unsettled: Option<Unsettled>,
 ) -> LimitDecision {
     match app.redis {
-        None => admission::consume_locally(app, windows, act),
+        None => admission::consume_locally(app, windows, mode),
         Some(_) => {
             let on_outage = app.settings.keys_on_outage;
-            admission::apply_outage_policy(app, windows, on_outage, act, unsettled)
+            admission::apply_outage_policy(app, windows, on_outage, mode, unsettled)
         }
     }
 }

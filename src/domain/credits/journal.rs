@@ -1,8 +1,8 @@
 //! Direct debits of an embedded server.
 //!
-//! One queue debits, on the one connection that writes. It remembers the balances of the accounts that it has debited, and
-//! writes what a batch has spent as one row of a journal, whatever number of keys that concerns; see
-//! [`store`]'s journal. What it remembers is true as long as no other transaction comes between two of its own.
+//! One queue sends all debits over the one connection that writes. It caches the balances of the accounts that it has
+//! debited, and writes the debits of a batch as one row of a journal, however many keys they concern; see
+//! [`store`]'s journal. The cache is correct as long as no other transaction runs between two of its own.
 
 use std::collections::HashMap;
 
@@ -17,20 +17,20 @@ use super::{ConsumeDecision, direct_debit, leases};
 use crate::app::App;
 use crate::domain::refill;
 
-/// How many entries the journal has, one for each key of a batch, and of how many keys, before it is folded into the
-/// balances. They bound how long that takes.
+/// The maximum number of journal entries, one per key of a batch, and of keys in the journal, before it is folded
+/// into the balances. They bound how long folding takes.
 const ENTRIES_MAX: usize = 10_000;
 const KEYS_MAX: usize = 1_000;
-/// How many accounts are remembered.
+/// The maximum number of cached accounts.
 const ACCOUNTS_MAX: usize = 100_000;
 
-/// The balances of accounts, with all debits of the journal taken off.
+/// The balances of accounts, with all debits of the journal subtracted.
 #[derive(Default)]
 pub struct Balances {
     accounts: HashMap<KeyId, Balance>,
-    /// The number that the next transaction has if nothing else has been written until then.
+    /// The number of the next transaction, if nothing else is written before it.
     next: Option<u64>,
-    /// How many entries the journal has, and of how many keys.
+    /// The number of journal entries, and of keys in the journal.
     entries: usize,
     keys: usize,
     /// How often the journal was folded.
@@ -39,7 +39,7 @@ pub struct Balances {
 
 struct Balance {
     credits: Credits,
-    /// The number of the fold that its last debit waits for.
+    /// The number of the fold that includes its last debit.
     waits_for: u64,
 }
 
@@ -52,7 +52,7 @@ impl From<Credits> for Balance {
 /// Decides debits in their order and commits them. Returns `None` for a key that is not metered.
 pub async fn decide(app: &App, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
     let mut remembered = app.debits.balances.lock().await;
-    // Where a transaction fails, nothing is remembered.
+    // If a transaction fails, the cache stays empty.
     let mut balances = std::mem::take(&mut *remembered);
     let outcomes = balances.decide(app, debits).await?;
     *remembered = balances;
@@ -110,7 +110,7 @@ impl Balances {
         Ok(())
     }
 
-    /// Reads the accounts that are not remembered, and refills those that are due.
+    /// Loads the accounts that are not cached, and applies the refills that are due.
     async fn load(&mut self, app: &App, tx: &mut Tx, debits: &[Debit]) -> Result<()> {
         let unknown = debits.iter().map(|debit| &debit.key);
         let unknown = keys(unknown.filter(|key| !self.accounts.contains_key(key)));
@@ -135,7 +135,7 @@ impl Balances {
     }
 }
 
-/// Decides debits that spend nothing, and writes nothing: balances are told although the disk may be full.
+/// Decides debits that spend nothing, without a write: balances can be read even if the disk is full.
 async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<ConsumeDecision>>> {
     let keys = keys(debits.iter().map(|debit| &debit.key));
     let spent = tx.debits_of(&keys).await?;
@@ -152,12 +152,12 @@ async fn peek(app: &App, mut tx: Tx, debits: &mut [Debit]) -> Result<Vec<Option<
         Some(direct_debit::debit_one(app, debit, balance))
     });
     let outcomes = outcomes.collect();
-    // What others have changed before it in the same commit is told once it is durable.
+    // Changes by earlier statements of the same group commit are reported only after they are durable.
     tx.commit().await?;
     Ok(outcomes)
 }
 
-/// In order, each once.
+/// Returns the keys sorted, without duplicates.
 fn keys<'a>(keys: impl Iterator<Item = &'a KeyId>) -> Vec<KeyId> {
     let mut keys: Vec<_> = keys.cloned().collect();
     keys.sort_unstable();

@@ -1,4 +1,5 @@
-//! What this process knows of the leases that it has spent from, and of which of them no answer is trusted any more.
+//! Tracking of the spend that this process has observed per lease, and of the leases that have been reported: results
+//! from those are not trusted any more.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -9,39 +10,40 @@ use foundation::fault_injection::Safeguard;
 use foundation::id::KeyId;
 use store::Unreported;
 
-/// How many leases are marked as reported, until the marks are dropped together with all that was learned before.
+/// The number of reported leases that are marked before the marks are dropped, together with everything learned
+/// earlier.
 const MARKS_MAX: usize = 100_000;
 
-/// What this process knows of the leases that it has spent from.
+/// Stores the spend that this process has observed per lease.
 pub struct LeaseSpendTracker {
     shards: Vec<Mutex<HashMap<KeyId, Vec<ObservedSpend>>>>,
     reported: RwLock<Reported>,
-    /// The latest moment at which a lease was withheld that this process has reported.
+    /// The latest time at which a lease was withheld that this process has reported.
     latest: AtomicI64,
-    /// How far all that is withheld has been looked at.
+    /// The position of the sweep over all withheld leases.
     swept: Mutex<Option<Unreported>>,
 }
 
-/// Leases of which no answer is trusted any more.
+/// Leases whose results are not trusted any more.
 #[derive(Default)]
 struct Reported {
     marks: HashSet<(KeyId, i64)>,
-    /// Rises when marks are dropped. What was learned in an earlier one is not trusted either.
+    /// Incremented when marks are dropped. Leases learned under an earlier value are not trusted either.
     generation: u64,
 }
 
-/// The number of a lease, and the generation of marks in which it was learned.
+/// A lease number, and the mark generation in which this process learned of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Learned {
     pub epoch: i64,
     pub generation: u64,
 }
 
-/// What is known of one lease.
+/// The observed spend of one lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ObservedSpend {
     epoch: i64,
-    /// What was spent from it in all, at least.
+    /// The total spend, at least.
     spent: i64,
 }
 
@@ -71,28 +73,28 @@ impl LeaseSpendTracker {
         self.reported.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, key: &KeyId, epoch: i64, spent: i64) {
+    fn note(&self, key: &KeyId, lease_number: i64, spent: i64) {
         let mut shard = self.shard(key);
         if !shard.contains_key(key) {
             shard.insert(key.clone(), Vec::with_capacity(1));
         }
-        let Some(purses) = shard.get_mut(key) else { return };
-        if let Some(known) = purses.iter_mut().find(|known| known.epoch == epoch) {
+        let Some(leases) = shard.get_mut(key) else { return };
+        if let Some(known) = leases.iter_mut().find(|known| known.epoch == lease_number) {
             known.spent = known.spent.max(spent);
             return;
         }
-        purses.push(ObservedSpend { epoch, spent });
+        leases.push(ObservedSpend { epoch: lease_number, spent });
     }
 
-    /// The generation of marks. Whoever learns of a lease asks for it first.
+    /// Returns the mark generation. Read it before reading a lease from the database.
     pub fn generation(&self) -> u64 {
         self.reported().generation
     }
 
-    /// A script has told what was spent from a lease in all. Whether that may be relied on: not any more,
-    /// once this process has reported the lease.
+    /// Records the total spend of a lease as a script has reported it. Returns whether the result can be trusted; it
+    /// cannot once this process has reported the lease.
     pub fn record_spend(&self, key: &KeyId, lease: Learned, spent: i64) -> bool {
-        // Held until it is written down, so that what is reported later includes it.
+        // Locked until the spend is recorded, so that a later report includes it.
         let reported = self.reported();
         if lease.generation < reported.generation
             || (!reported.marks.is_empty() && reported.marks.contains(&(key.clone(), lease.epoch)))
@@ -103,8 +105,9 @@ impl LeaseSpendTracker {
         true
     }
 
-    /// What is known of these leases, for the last time: no answer about them is trusted from now on, whatever becomes of
-    /// them. Leases that have been given back may still be in a Redis that somebody reaches.
+    /// Returns the spend of these leases for the last time: results from them are not trusted from now on, whatever
+    /// happens to the leases. Leases whose credits have been returned may still exist in a Redis that some replica
+    /// reaches.
     pub fn freeze(&self, leases: &[Unreported]) -> Vec<(KeyId, i64, i64)> {
         let mut reported = self.mark();
         if !Safeguard::Reported.is_disabled() {
@@ -124,8 +127,8 @@ impl LeaseSpendTracker {
         self.reported().marks.len() > MARKS_MAX
     }
 
-    /// Drops all marks, and with them the trust in all leases that have been learned of until now: they are learned anew,
-    /// and none that is withheld can be.
+    /// Drops all marks, and with them the trust in all leases that have been learned so far. They must be learned
+    /// again, which is impossible for a withheld lease.
     pub fn drop_marks(&self) {
         let mut reported = self.mark();
         reported.generation += 1;
@@ -148,33 +151,33 @@ impl LeaseSpendTracker {
         *self.swept.lock().unwrap_or_else(PoisonError::into_inner) = from;
     }
 
-    /// All that is known, by key and number, for the last time.
+    /// Returns the spend of all leases, by key and lease number, for the last time.
     pub fn end(&self) -> Vec<(KeyId, i64, i64)> {
         self.mark().generation = u64::MAX;
         self.all()
     }
 
-    /// All that is known, by key and number.
+    /// Returns the spend of all leases, by key and lease number.
     pub fn all(&self) -> Vec<(KeyId, i64, i64)> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, purses) in shard.iter() {
-                all.extend(purses.iter().map(|known| (key.clone(), known.epoch, known.spent)));
+            for (key, leases) in shard.iter() {
+                all.extend(leases.iter().map(|known| (key.clone(), known.epoch, known.spent)));
             }
         }
         all
     }
 
-    /// Forgets what was spent from leases that the account does not know any more. What is marked stays marked.
-    pub fn forget(&self, asked: &[(KeyId, i64)], there: &HashSet<(KeyId, i64)>) {
-        let is_gone = |purse: &(KeyId, i64)| !there.contains(purse);
-        for purse in asked.iter().filter(|purse| is_gone(purse)) {
-            let mut shard = self.shard(&purse.0);
-            if let Some(purses) = shard.get_mut(&purse.0) {
-                purses.retain(|known| known.epoch != purse.1);
-                if purses.is_empty() {
-                    shard.remove(&purse.0);
+    /// Removes the spend of leases that their accounts do not have any more. Marks are kept.
+    pub fn forget(&self, leases: &[(KeyId, i64)], existing: &HashSet<(KeyId, i64)>) {
+        let is_gone = |lease: &(KeyId, i64)| !existing.contains(lease);
+        for lease in leases.iter().filter(|lease| is_gone(lease)) {
+            let mut shard = self.shard(&lease.0);
+            if let Some(spends) = shard.get_mut(&lease.0) {
+                spends.retain(|known| known.epoch != lease.1);
+                if spends.is_empty() {
+                    shard.remove(&lease.0);
                 }
             }
         }
@@ -187,19 +190,19 @@ mod tests {
 
     use super::*;
 
-    fn lease(epoch: i64) -> Learned {
-        Learned { epoch, generation: 0 }
+    fn lease(lease_number: i64) -> Learned {
+        Learned { epoch: lease_number, generation: 0 }
     }
 
-    fn gone(key: &KeyId, epoch: i64) -> Unreported {
-        Unreported { since: Timestamp(0), key_id: key.clone(), epoch }
+    fn gone(key: &KeyId, lease_number: i64) -> Unreported {
+        Unreported { since: Timestamp(0), key_id: key.clone(), epoch: lease_number }
     }
 
     #[test]
-    fn what_was_heard_is_reported_once_and_trusted_no_more() {
+    fn record_spend_returns_false_when_lease_was_reported() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
         assert!(spent.record_spend(&key, lease(1), 7));
-        assert!(spent.record_spend(&key, lease(1), 5), "an answer that was overtaken");
+        assert!(spent.record_spend(&key, lease(1), 5), "a late answer");
         assert!(spent.record_spend(&key, lease(2), 1));
 
         let reported = spent.freeze(&[gone(&key, 1), gone(&key, 3)]);
@@ -211,23 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_lease_is_not_trusted_when_its_row_is_gone() {
+    fn record_spend_returns_false_when_reported_lease_was_deleted() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
-        let purse = |epoch| (key.clone(), epoch);
+        let id = |lease_number| (key.clone(), lease_number);
         spent.record_spend(&key, lease(1), 7);
         spent.record_spend(&key, lease(2), 7);
         spent.freeze(&[gone(&key, 1)]);
 
-        spent.forget(&[purse(1), purse(2)], &HashSet::from([purse(2)]));
+        spent.forget(&[id(1), id(2)], &HashSet::from([id(2)]));
 
         assert_eq!(spent.all(), [(key.clone(), 2, 7)]);
         assert!(!spent.record_spend(&key, lease(1), 8));
     }
 
     #[test]
-    fn marks_are_dropped_only_with_all_that_was_learned_before() {
+    fn record_spend_returns_false_when_lease_was_learned_before_marks_were_dropped() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
-        let many: Vec<_> = (0..=100_000).map(|epoch| gone(&key, epoch)).collect();
+        let many: Vec<_> = (0..=100_000).map(|lease_number| gone(&key, lease_number)).collect();
 
         spent.freeze(&many[..100_000]);
         assert!(!spent.has_too_many_marks());
@@ -237,15 +240,15 @@ mod tests {
 
         assert!(!spent.has_too_many_marks());
         assert!(!spent.record_spend(&key, lease(1), 1), "reported");
-        assert!(!spent.record_spend(&key, lease(200_000), 1), "learned before");
+        assert!(!spent.record_spend(&key, lease(200_000), 1), "learned before the drop");
         assert!(
             spent.record_spend(&key, Learned { epoch: 200_000, generation: 1 }, 1),
-            "learned anew"
+            "learned after the drop"
         );
     }
 
     #[test]
-    fn nothing_is_trusted_after_the_end() {
+    fn record_spend_returns_false_when_tracker_has_ended() {
         let (spent, key) = (LeaseSpendTracker::default(), KeyId::from("key_a"));
         spent.record_spend(&key, lease(1), 7);
 

@@ -1,8 +1,8 @@
-//! The bank's side: giving out blocks, up to the bound on what may be leased.
+//! Top-ups: debiting accounts and extending leases, up to the bound on leased credits.
 //!
-//! Whoever changes an account holds its row until the change is committed, also while a purse is being closed in
-//! Redis, so that nobody opens another one meanwhile. A purse is closed before it is settled, and what is closed
-//! stays so; a crash between the two leaves something that the next one settles.
+//! Each change of an account holds the lock of its row until the change is committed, even while a lease is being
+//! closed in Redis, so that no other lease is opened meanwhile. A lease is closed in Redis before its credits return
+//! to the account, and it stays closed; after a crash between the two steps, the next attempt completes the close.
 
 use std::time::Duration;
 
@@ -20,21 +20,20 @@ use super::closing::{CloseScope, close_one, keep};
 use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
 use crate::app::App;
 
-/// For how much demand a block is made: so a busy key comes to the bank less than once a second.
+/// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const BLOCK_FOR_MS: i64 = 1_500;
-/// For how many takes like this one it is made at least: so many keys that are asked for now and then cost the bank
-/// little together.
+/// The minimum top-up, in multiples of the request's cost: many rarely used keys together cause few database calls.
 const BLOCK_TAKES: i64 = 100;
-/// Of what a key has left, this part may be leased, or one cost where that is more.
+/// The divisor for the maximum leased share of a key's remaining credits: a tenth, or one cost if that is more.
 const LEASED_PART: i64 = 10;
-/// How much one purse gets in all, before there is a new one: the script counts in doubles.
+/// The maximum total that one lease is granted before a new one is opened: scripts count in doubles.
 const PURSE_MAX: i64 = 1 << 52;
 
-/// How a replica found a purse.
+/// How a replica found a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseObservation {
     pub epoch: i64,
-    /// The life of the Redis that answered.
+    /// The Redis generation that answered.
     pub life: i64,
     pub units: i64,
     pub spent: i64,
@@ -43,114 +42,122 @@ pub struct LeaseObservation {
 
 #[derive(Debug, Clone, Copy)]
 pub enum LeaseProblem {
-    /// It holds too little, or a refill is due, or there is none.
+    /// The lease holds too little, a refill is due, or there is no lease.
     Short,
-    /// It has been closed, and a block not put in.
+    /// The lease has been closed, and a top-up was not added.
     Closed { block: i64 },
-    /// A block was not put in: Redis has begun another life, or the purse is not there. `is_lost`: it has
-    /// been waited for long enough.
+    /// A top-up was not added: the Redis generation has changed, or the lease was not found. `is_lost`: it has been
+    /// waited for long enough.
     TopUpRejected { block: i64, is_lost: bool },
 }
 
-/// What the account says.
+/// The result of a top-up.
 #[derive(Debug, Clone, Copy)]
 pub enum TopUpResult {
     /// The key is not metered any more.
     Unmetered,
-    /// The number of the lease to spend from, and what to put into it.
+    /// The number of the lease to spend from, and the top-up to add to it.
     Lease(i64, TopUp),
-    /// As much is leased as may be; part of it are blocks on their way to the lease in use, which may be spent in a moment.
+    /// The bound on leased credits is reached, in part by top-ups of the lease in use that are in flight and may soon
+    /// be spent.
     Full(i64, TopUp),
-    /// As much is leased as may be, and most of it is withheld.
+    /// The bound on leased credits is reached, mostly by withheld credits.
     Withheld,
 }
 
-/// The time by which refills fall due: the bank's own, so that no replica's clock matters.
-pub fn refill_time(app: &App, bank: Timestamp) -> Timestamp {
-    app.clock.fixed_time().unwrap_or(bank)
+/// Returns the time by which refills fall due: the database's time, so that no replica's clock matters.
+pub fn refill_time(app: &App, database_time: Timestamp) -> Timestamp {
+    app.clock.fixed_time().unwrap_or(database_time)
 }
 
-/// Goes to the bank for a block, for a take of this cost: what demand asks for where the bound leaves room for it, at
-/// least what the lease lacks; nothing where the balance is less than that.
+/// Debits a top-up from the account, for a request of this cost: as much as the demand requires and the bound
+/// permits, but at least what the lease lacks. Nothing if the balance is less than that.
 pub async fn top_up(
     app: &App,
     redis: &RedisCounters,
     key: &KeyId,
-    seen: LeaseObservation,
+    observed: LeaseObservation,
     cost: i64,
 ) -> Result<TopUpResult> {
     let mut tx = begin_registered(app).await?;
     let Some(mut account) = tx.lock_account(key).await? else { return Ok(TopUpResult::Unmetered) };
     let now = refill_time(app, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
-    take_back(app, redis, &mut tx, key, &mut account, seen).await?;
-    close_withheld(app, redis, &mut tx, key, &mut account, seen.life).await?;
-    let (at, opens) = open_lease(app, redis, &mut tx, key, &mut account, seen).await?;
-    let demand = estimate_demand(&account.purses[at], seen, account.database_time);
-    let purse = &mut account.purses[at];
-    if purse.epoch == seen.epoch {
-        purse.spent = purse.spent.max(seen.spent);
+    take_back(app, redis, &mut tx, key, &mut account, observed).await?;
+    close_withheld(app, redis, &mut tx, key, &mut account, observed.life).await?;
+    let (at, creates_lease) = open_lease(app, redis, &mut tx, key, &mut account, observed).await?;
+    let demand = estimate_demand(&account.purses[at], observed, account.database_time);
+    let lease = &mut account.purses[at];
+    if lease.epoch == observed.epoch {
+        lease.spent = lease.spent.max(observed.spent);
     }
-    let (need, on_the_way) = match purse.epoch == seen.epoch {
-        true => ((cost - seen.units).max(0), (purse.unspent() - seen.units).max(0)),
-        false => (cost, purse.unspent()),
+    let (need, in_flight) = match lease.epoch == observed.epoch {
+        true => ((cost - observed.units).max(0), (lease.unspent() - observed.units).max(0)),
+        false => (cost, lease.unspent()),
     };
     let leased = account.leased();
-    let block = top_up_amount(account.credits.balance, leased, need, cost, demand);
-    let purse = &mut account.purses[at];
-    let Some(block) = block else {
-        // What came back stays.
-        if !opens {
-            tx.upsert_lease(key, purse).await?;
+    let amount = top_up_amount(account.credits.balance, leased, need, cost, demand);
+    let lease = &mut account.purses[at];
+    let Some(amount) = amount else {
+        // Credits that returned to the account are kept.
+        if !creates_lease {
+            tx.upsert_lease(key, lease).await?;
         }
         tx.update_balance(key, &account.credits).await?;
         commit(tx).await?;
         let left = account.credits.balance.saturating_add(leased);
-        let may_change = leased - on_the_way + need <= leased_max(left, cost);
-        return Ok(match may_change && !opens {
+        let may_change = leased - in_flight + need <= leased_max(left, cost);
+        return Ok(match may_change && !creates_lease {
             true => {
-                let Lease { epoch, granted, .. } = account.purses[at];
-                TopUpResult::Full(epoch, fill(account.credits, (granted, 0), seen.life, opens, now))
+                let Lease { epoch: lease_number, granted, .. } = account.purses[at];
+                TopUpResult::Full(
+                    lease_number,
+                    fill(account.credits, (granted, 0), observed.life, creates_lease, now),
+                )
             }
             false => TopUpResult::Withheld,
         });
     };
-    let base = purse.granted;
-    purse.granted += block;
-    (purse.topped_up_at, purse.topped_up_by) = (account.database_time, app.replica_id.clone());
-    account.credits.balance -= block;
+    let granted_before = lease.granted;
+    lease.granted += amount;
+    (lease.topped_up_at, lease.topped_up_by) = (account.database_time, app.replica_id.clone());
+    account.credits.balance -= amount;
     tx.update_balance(key, &account.credits).await?;
-    tx.upsert_lease(key, purse).await?;
-    let epoch = purse.epoch;
+    tx.upsert_lease(key, lease).await?;
+    let lease_number = lease.epoch;
     commit(tx).await?;
-    if block > 0 {
+    if amount > 0 {
         app.metrics.credits_withdrawals.inc();
     }
-    Ok(TopUpResult::Lease(epoch, fill(account.credits, (base, block), seen.life, opens, now)))
+    Ok(TopUpResult::Lease(
+        lease_number,
+        fill(account.credits, (granted_before, amount), observed.life, creates_lease, now),
+    ))
 }
 
-/// What the account tells a lease.
+/// Builds the top-up that a lease receives, with the state of its account.
 fn fill(
     credits: Credits,
-    (base, block): (i64, i64),
-    life: i64,
-    opens: bool,
+    (granted_before, amount): (i64, i64),
+    redis_generation: i64,
+    creates_lease: bool,
     now: Timestamp,
 ) -> TopUp {
-    let ends = credits
+    let refill_at = credits
         .refill
         .map_or(Timestamp(SCRIPT_BALANCE_MAX), |refill| refill::next_refill_at(&refill, now));
     TopUp {
-        life,
-        creates_lease: opens,
-        granted_before: base,
-        block,
+        life: redis_generation,
+        creates_lease,
+        granted_before,
+        block: amount,
         bank: credits.balance.min(SCRIPT_BALANCE_MAX),
-        refill_at: ends,
+        refill_at,
     }
 }
 
-/// A transaction in which this replica is registered: so whatever lease it learns of there, others wait for its report.
+/// Begins a transaction in which this replica is registered. So other replicas wait for its report on every lease
+/// that it learns of there.
 async fn begin_registered(app: &App) -> Result<Tx> {
     let mut tx = app.store.begin_within(LOCK_WAIT).await?;
     if tx.hold_registration(&app.replica_id).await? {
@@ -174,8 +181,8 @@ async fn commit(tx: Tx) -> Result<()> {
     tx.commit().await.map(drop)
 }
 
-/// Sets the balance when a period has begun. What leases of before still hold is forfeited; those that somebody may
-/// still spend from stay known.
+/// Sets the balance if a refill period has begun. Credits in earlier leases are forfeited; leases that a replica may
+/// still spend from are kept.
 pub async fn refill_if_due(
     tx: &mut Tx,
     key: &KeyId,
@@ -196,7 +203,7 @@ pub async fn refill_if_due(
         true => account.credits.refilled_period,
         false => credits.refilled_period,
     };
-    // Another number: whoever still knows the old purse finds that it has ended.
+    // A new lease number: a replica that still uses the old lease finds it ended.
     account.credits = Credits {
         last_lease_number: credits.last_lease_number + 1,
         refilled_period: refilled,
@@ -205,56 +212,56 @@ pub async fn refill_if_due(
     Ok(())
 }
 
-/// Takes back a block that a replica could not put into a lease, and closes the lease where that is over.
+/// Returns a top-up that was not added to a lease, and closes the lease if it has ended.
 async fn take_back(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut CreditAccount,
-    seen: LeaseObservation,
+    observed: LeaseObservation,
 ) -> Result<()> {
-    let Some(at) = account.purses.iter().position(|lease| lease.epoch == seen.epoch) else {
+    let Some(at) = account.purses.iter().position(|lease| lease.epoch == observed.epoch) else {
         return Ok(());
     };
-    let (block, is_over) = match seen.finding {
+    let (amount, is_over) = match observed.finding {
         LeaseProblem::Short => (0, false),
-        LeaseProblem::Closed { block } => (block, true),
-        LeaseProblem::TopUpRejected { block, is_lost } => (block, is_lost),
+        LeaseProblem::Closed { block: amount } => (amount, true),
+        LeaseProblem::TopUpRejected { block: amount, is_lost } => (amount, is_lost),
     };
     let lease = &mut account.purses[at];
-    // A lease that was forfeited meanwhile grants nothing: its blocks are gone.
-    let block = if lease.unspent() < block { 0 } else { block };
-    lease.granted -= block;
-    account.credits.balance = account.credits.balance.saturating_add(block);
+    // A lease that was forfeited meanwhile grants nothing: its top-ups are void.
+    let amount = if lease.unspent() < amount { 0 } else { amount };
+    lease.granted -= amount;
+    account.credits.balance = account.credits.balance.saturating_add(amount);
     if lease.withheld_at.is_none() && is_over {
         let at = (account.database_time, CloseScope::All);
         close_one(app, redis, tx, key, lease, at).await?.apply(account);
-    } else if lease.withheld_at.is_some() && block > 0 {
+    } else if lease.withheld_at.is_some() && amount > 0 {
         keep(tx, key, lease).await?;
     }
     Ok(())
 }
 
-/// What leases of other generations hold can neither be spent here nor be accounted for. Those that are withheld, of
-/// this generation, can be closed.
+/// Withholds leases of other Redis generations: their credits can be neither spent nor accounted for here. Closes
+/// withheld leases of this generation.
 async fn close_withheld(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut CreditAccount,
-    life: i64,
+    redis_generation: i64,
 ) -> Result<()> {
     let now = account.database_time;
     for at in 0..account.purses.len() {
         let lease = &mut account.purses[at];
-        if lease.life != life && lease.withheld_at.is_none() {
+        if lease.life != redis_generation && lease.withheld_at.is_none() {
             lease.withheld_at = Some(now);
             tx.upsert_lease(key, lease).await?;
-            // Another number: nobody learns of it any more.
+            // A new lease number: no replica learns of the old lease any more.
             account.credits.last_lease_number += 1;
-        } else if lease.life == life && lease.withheld_at.is_some() {
+        } else if lease.life == redis_generation && lease.withheld_at.is_some() {
             let at = (now, CloseScope::All);
             close_one(app, redis, tx, key, lease, at).await?.apply(account);
         }
@@ -262,16 +269,16 @@ async fn close_withheld(
     Ok(())
 }
 
-/// The place of the purse of this life among those of the account, and whether it is a new one.
+/// Returns the index of this generation's lease among those of the account, and whether it is new.
 async fn open_lease(
     app: &App,
     redis: &RedisCounters,
     tx: &mut Tx,
     key: &KeyId,
     account: &mut CreditAccount,
-    seen: LeaseObservation,
+    observed: LeaseObservation,
 ) -> Result<(usize, bool)> {
-    let open = |purse: &Lease| purse.life == seen.life && purse.withheld_at.is_none();
+    let open = |lease: &Lease| lease.life == observed.life && lease.withheld_at.is_none();
     if let Some(at) = account.purses.iter().rposition(open) {
         let lease = &mut account.purses[at];
         if lease.granted < PURSE_MAX {
@@ -283,7 +290,7 @@ async fn open_lease(
     account.credits.last_lease_number += 1;
     account.purses.push(Lease {
         epoch: account.credits.last_lease_number,
-        life: seen.life,
+        life: observed.life,
         granted: 0,
         spent: 0,
         opened_at: account.database_time,
@@ -295,23 +302,23 @@ async fn open_lease(
     Ok((account.purses.len() - 1, true))
 }
 
-/// What is spent from a purse in [`BLOCK_FOR_MS`], as far as can be told from the last visit.
-fn estimate_demand(purse: &Lease, seen: LeaseObservation, now: Timestamp) -> i64 {
-    if purse.epoch != seen.epoch {
+/// Estimates the spend from a lease in [`TOP_UP_COVERS_MS`], based on the spend since the last top-up.
+fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) -> i64 {
+    if lease.epoch != observed.epoch {
         return 0;
     }
-    let spent = i128::from((seen.spent - purse.spent).max(0));
-    let elapsed = i128::from((now.0 - purse.topped_up_at.0).max(1));
+    let spent = i128::from((observed.spent - lease.spent).max(0));
+    let elapsed = i128::from((now.0 - lease.topped_up_at.0).max(1));
     i64::try_from(spent * i128::from(BLOCK_FOR_MS) / elapsed).unwrap_or(i64::MAX)
 }
 
-/// How much may be leased of what a key has left, its leases counted in, all that is not known to be spent: a tenth, or
-/// one cost.
+/// Returns how much of a key's remaining credits, including all leased credits that are not known to be spent, may be
+/// leased: a tenth, or one cost.
 fn leased_max(left: i64, cost: i64) -> i64 {
     (left / LEASED_PART).max(cost)
 }
 
-/// How much is put into a lease: nothing where the balance is too little. `None`: as much is leased as may be.
+/// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached.
 fn top_up_amount(balance: i64, leased: i64, need: i64, cost: i64, demand: i64) -> Option<i64> {
     if need == 0 || balance < need {
         return Some(0);
@@ -329,12 +336,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_leased_than_a_tenth_of_what_is_left_or_one_cost() {
-        for (balance, leased, need, cost, demand, wanted) in [
+    fn top_up_amount_is_at_most_a_tenth_of_the_rest_or_one_cost() {
+        for (balance, leased, need, cost, demand, expected) in [
             (1_000, 0, 1, 1, 0, Some(100)),
             (1_000, 0, 1, 1, 1_000_000, Some(100)),
             (100_000, 0, 1, 1, 2_000, Some(2_000)),
-            // Others have had theirs.
+            // Other leases hold the full share.
             (900, 100, 1, 1, 0, None),
             (901, 99, 1, 1, 0, Some(1)),
             (950, 50, 1, 1, 0, Some(50)),
@@ -344,15 +351,15 @@ mod tests {
             (1_000, 1, 250, 250, 0, None),
             (999, 1, 249, 250, 0, Some(249)),
             (2, 0, 1, 1, 0, Some(1)),
-            // The balance is too little.
+            // The balance is too small.
             (0, 0, 1, 1, 0, Some(0)),
             (2, 5, 3, 8, 0, Some(0)),
             (3, 5, 3, 8, 0, Some(3)),
             (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
         ] {
-            let found = top_up_amount(balance, leased, need, cost, demand);
-            let wanted = wanted.map(|block: i64| block.min(PURSE_MAX));
-            assert_eq!(found, wanted, "{balance} {leased} {need} {cost} {demand}");
+            let actual = top_up_amount(balance, leased, need, cost, demand);
+            let expected = expected.map(|amount: i64| amount.min(PURSE_MAX));
+            assert_eq!(actual, expected, "{balance} {leased} {need} {cost} {demand}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Credits: the bank and the purse.
+//! Spending of credits from credit accounts and credit leases.
 //!
-//! The database is the bank: it alone owns a balance. What is spent comes from a purse in Redis, which
-//! holds blocks that the bank has debited, durably, before anyone may spend from them. A purse belongs to
-//! one life of its Redis, so whatever a crash brings back, no credit is spent twice. Without Redis, the
-//! bank itself is debited: see [`straight`].
+//! The database holds the credit account, which alone owns the balance of a key. Requests spend from a credit lease
+//! in Redis. It holds credits that were debited from the account, durably, before any replica may spend them. A lease
+//! is valid for one Redis generation, so no crash or failover lets a credit be spent twice. Without Redis, the
+//! account itself is debited: see [`direct_debit`].
 
 mod balance;
 mod capped_debit;
@@ -51,126 +51,137 @@ pub use self::withheld::{
     sum_withheld, withheld,
 };
 
-/// From this balance on a script, which counts in doubles, cannot tell it: the bank is asked.
+/// Balances from this value on are loaded from the account: a script counts in doubles and cannot report them
+/// exactly.
 const SCRIPT_BALANCE_MAX: i64 = (1 << 53) - 1;
-/// How often a take goes to the bank when other replicas were faster to the purse.
+/// The maximum number of top-ups for one request while other replicas drain the lease first.
 const ATTEMPTS: u8 = 8;
-/// How often it finds that a purse which another replica has opened is not there yet, or that blocks of others are on
-/// their way, and for how long it waits each time, until it takes them for lost.
+/// How often a request waits, and for how long each time, for a lease that another replica has opened but Redis does
+/// not have yet, or for top-ups of other replicas that are in flight. Afterwards they count as lost.
 const PATIENCE: u8 = 4;
 const PAUSE: Duration = Duration::from_millis(3);
-/// How long a visit to the bank waits for a connection, and for the account.
+/// How long a top-up waits for a database connection, and for the account.
 const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits for the account on a connection, and then without one: the first pause, and the longest. So many
-/// accounts that are locked do not keep all connections from others.
+/// How long a top-up waits for a locked account while it holds a connection; then the first and the longest pause
+/// without one. Therefore many locked accounts do not occupy all connections.
 const LOCK_WAIT: Duration = Duration::from_millis(20);
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(20);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(160);
-/// How long it is believed of a purse that the bank has no more either.
+/// How long after the last top-up a lease's report that the account is exhausted is trusted.
 const EXCEEDED_FOR_MS: i64 = 1_000;
 
-/// What came of taking windows and credits together.
+/// The result of consuming windows and credits together.
 #[derive(Debug)]
 pub struct ConsumeDecision {
     pub taken: bool,
     pub windows: Vec<WindowStatus>,
-    /// What is left, bank and purse; absent for an unlimited key.
+    /// The remaining credits of account and lease together. `None` for an unlimited key.
     pub credits: Option<i64>,
     /// Whether it was decided without Redis.
     pub degraded: bool,
-    /// What it did to the group of the windows.
+    /// How the group of the windows has changed.
     pub group: GroupChange,
-    /// Whether the key has been deleted: nothing was taken.
+    /// Whether the key has been deleted. Then nothing was consumed.
     pub is_gone: bool,
 }
 
 impl ConsumeDecision {
-    fn of(tally: LimitDecision, credits: Option<i64>) -> Self {
-        let LimitDecision { taken, standings, degraded, group } = tally;
-        Self { taken, windows: standings, credits, degraded, group, is_gone: false }
+    fn of(decision: LimitDecision, credits: Option<i64>) -> Self {
+        let LimitDecision { taken: is_admitted, standings: statuses, degraded: is_degraded, group } =
+            decision;
+        Self {
+            taken: is_admitted,
+            windows: statuses,
+            credits,
+            degraded: is_degraded,
+            group,
+            is_gone: false,
+        }
     }
 }
 
-/// Takes `cost` credits and all `windows`, or nothing. One call to the counters, and none to the bank,
-/// where the purse holds enough.
+/// Consumes `cost` credits and all `windows`, or nothing. This is one Redis call, and no database call while the
+/// lease holds enough.
 pub async fn consume(
     app: &App,
-    view: &ResolvedKey,
+    resolved: &ResolvedKey,
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
-    match view.stored().key.credits {
+    match resolved.stored().key.credits {
         None => unmetered(app, windows).await,
-        // Boxed: a key without credits does not carry it around.
-        Some(credits) => Box::pin(metered(app, view, credits, windows, cost)).await,
+        // Boxed, so that the future of a key without credits stays small.
+        Some(credits) => Box::pin(metered(app, resolved, credits, windows, cost)).await,
     }
 }
 
-/// Takes all `windows`, or nothing, of a key that turns out to have no account: what the caller knows of it is out of date.
+/// Consumes all `windows`, or nothing, for a key that turns out to have no account: the caller's copy of the key is
+/// stale.
 async fn without_account(app: &App, key: &KeyId, windows: Vec<Window>) -> Result<ConsumeDecision> {
     if app.store.read().await?.has_key(key).await? {
         return unmetered(app, windows).await;
     }
-    let tally = LimitDecision {
+    let decision = LimitDecision {
         taken: false,
         standings: Vec::new(),
         degraded: false,
         group: GroupChange::None,
     };
-    Ok(ConsumeDecision { is_gone: true, ..ConsumeDecision::of(tally, None) })
+    Ok(ConsumeDecision { is_gone: true, ..ConsumeDecision::of(decision, None) })
 }
 
 async fn unmetered(app: &App, windows: Vec<Window>) -> Result<ConsumeDecision> {
     if windows.is_empty() {
-        let tally = LimitDecision {
+        let decision = LimitDecision {
             taken: true,
             standings: Vec::new(),
             degraded: false,
             group: GroupChange::None,
         };
-        return Ok(ConsumeDecision::of(tally, None));
+        return Ok(ConsumeDecision::of(decision, None));
     }
-    let tally = admission::consume_exact(app, windows, app.settings.keys_on_outage).await?;
-    Ok(ConsumeDecision::of(tally, None))
+    let decision = admission::consume_exact(app, windows, app.settings.keys_on_outage).await?;
+    Ok(ConsumeDecision::of(decision, None))
 }
 
 async fn metered(
     app: &App,
-    view: &ResolvedKey,
+    resolved: &ResolvedKey,
     credits: Credits,
     windows: Vec<Window>,
     cost: i64,
 ) -> Result<ConsumeDecision> {
-    let (key, since) = (&view.stored().key.id, Stopwatch::new());
+    let (key, since) = (&resolved.stored().key.id, Stopwatch::new());
     let redis = app.redis.as_ref().filter(|_| app.is_registered());
     let Some(redis) = redis else {
-        // A replica that is not registered yet may ask Redis soon: it is not unreachable.
+        // A replica that is not registered yet may use Redis soon: only an open circuit breaker is an outage.
         let since =
             app.redis.as_ref().is_some_and(RedisCounters::is_breaker_open).then_some(&since);
         return Box::pin(direct_debit::take(app, key, &windows, cost, since, None)).await;
     };
     let unsettled = None;
-    let mut spending = MeteredConsume { app, redis, view, key, cost, windows, credits, unsettled };
-    match spending.run().await {
+    let mut request =
+        MeteredConsume { app, redis, view: resolved, key, cost, windows, credits, unsettled };
+    match request.run().await {
         Err(cause) if cause.is_counters_outage() => {
-            // What the purse says of the bank when it is back is out of date.
-            view.purse.mark_balance_stale();
-            let (windows, unsettled) = (&spending.windows, spending.unsettled);
+            // The balance that the lease reports after the outage is stale.
+            resolved.purse.mark_balance_stale();
+            let (windows, unsettled) = (&request.windows, request.unsettled);
             Box::pin(direct_debit::take(app, key, windows, cost, Some(&since), unsettled)).await
         }
         outcome => outcome,
     }
 }
 
-/// How an attempt found things.
+/// The result of one attempt to consume.
 struct Attempt {
     taken: ConsumeReply,
     purse: LeaseStatus,
-    /// Of the block that was to be put in, what was not.
+    /// The part of the top-up that was not added to the lease.
     not_put: i64,
 }
 
-/// A take that may have to go to the bank.
+/// A consume request for a metered key, which may need top-ups.
 struct MeteredConsume<'a> {
     app: &'a App,
     redis: &'a RedisCounters,
@@ -178,9 +189,9 @@ struct MeteredConsume<'a> {
     key: &'a KeyId,
     cost: i64,
     windows: Vec<Window>,
-    /// The account as the key's row knows it.
+    /// The account as the key's row has it.
     credits: Credits,
-    /// What Redis may still do, where it has not replied in time.
+    /// What Redis may still apply after it has not replied in time.
     unsettled: Option<Unsettled>,
 }
 
@@ -190,77 +201,84 @@ impl MeteredConsume<'_> {
         let first = self.attempt(lease, None).await?;
         match self.finding(&first) {
             None => self.outcome(&first).await,
-            // Boxed: it is rare, and large.
-            Some(finding) => self.run_in_turn(lease, first, finding).boxed().await,
+            // Boxed: this path is rare, and its future is large.
+            Some(problem) => self.run_in_turn(lease, first, problem).boxed().await,
         }
     }
 
-    /// Asks for more in this key's turn: a crowd at an empty purse would draw a block each.
+    /// Tops up under the lock of the key. Without it, each of many concurrent requests at an empty lease would debit
+    /// a top-up.
     async fn run_in_turn(
         &mut self,
         lease: Learned,
         last: Attempt,
-        finding: LeaseProblem,
+        problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
         let app = self.app;
-        let mut turn = app.turns.of(self.key);
-        let has_waited = turn.wait().await?;
-        let running = self.run_with_bank(has_waited, lease, last, finding);
-        running.await.map_err(|cause| turn.fail(cause))
+        let mut lock = app.turns.of(self.key);
+        let has_waited = lock.wait().await?;
+        let running = self.run_with_bank(has_waited, lease, last, problem);
+        running.await.map_err(|cause| lock.fail(cause))
     }
 
-    /// Goes to the bank, until the purse has what is needed or the bank has no more.
+    /// Tops up until the lease holds enough or the account is exhausted.
     async fn run_with_bank(
         &mut self,
         has_waited: bool,
         mut lease: Learned,
         mut last: Attempt,
-        mut finding: LeaseProblem,
+        mut problem: LeaseProblem,
     ) -> Result<ConsumeDecision> {
         if has_waited {
-            // Whoever had the turn before may have filled the purse.
+            // The previous owner of the lock may have topped up the lease.
             lease = self.lease();
             last = self.attempt(lease, None).await?;
             match self.finding(&last) {
-                Some(found) => finding = found,
+                Some(found) => problem = found,
                 None => return self.outcome(&last).await,
             }
         }
-        for visits in 0..ATTEMPTS {
-            let purse = last.purse;
-            let LeaseStatus { life, units, spent, .. } = purse;
-            let seen = LeaseObservation { epoch: lease.epoch, life, units, spent, finding };
-            let generation = self.app.lease_spend.generation();
+        for attempt in 0..ATTEMPTS {
+            let status = last.purse;
+            let LeaseStatus { life: redis_generation, units, spent, .. } = status;
+            let observed = LeaseObservation {
+                epoch: lease.epoch,
+                life: redis_generation,
+                units,
+                spent,
+                finding: problem,
+            };
+            let mark_generation = self.app.lease_spend.generation();
             let Self { app, redis, key, cost, .. } = *self;
-            let visit = || leases::top_up(app, redis, key, seen, cost).boxed();
-            let fill = match while_locked(self.app, visit).await? {
+            let top_up = || leases::top_up(app, redis, key, observed, cost).boxed();
+            let top_up = match while_locked(self.app, top_up).await? {
                 TopUpResult::Unmetered => {
                     let windows = std::mem::take(&mut self.windows);
                     return without_account(self.app, self.key, windows).await;
                 }
                 TopUpResult::Withheld => return self.debit(false).await,
-                TopUpResult::Full(..) if visits >= PATIENCE => return self.debit(true).await,
-                TopUpResult::Full(epoch, fill) => {
-                    lease = Learned { epoch, generation };
+                TopUpResult::Full(..) if attempt >= PATIENCE => return self.debit(true).await,
+                TopUpResult::Full(lease_number, top_up) => {
+                    lease = Learned { epoch: lease_number, generation: mark_generation };
                     tokio::time::sleep(PAUSE).await;
-                    fill
+                    top_up
                 }
-                TopUpResult::Lease(epoch, fill) => {
-                    lease = Learned { epoch, generation };
-                    fill
+                TopUpResult::Lease(lease_number, top_up) => {
+                    lease = Learned { epoch: lease_number, generation: mark_generation };
+                    top_up
                 }
             };
-            self.view.purse.record_top_up(lease.epoch, generation);
-            last = self.attempt(lease, Some(fill)).await?;
+            self.view.purse.record_top_up(lease.epoch, mark_generation);
+            last = self.attempt(lease, Some(top_up)).await?;
             match self.finding(&last) {
-                Some(found) => finding = found,
+                Some(found) => problem = found,
                 None => return self.outcome(&last).await,
             }
-            if let LeaseProblem::TopUpRejected { is_lost, .. } = &mut finding
+            if let LeaseProblem::TopUpRejected { is_lost, .. } = &mut problem
                 && last.purse.state == LeaseState::NotFound
             {
-                // Another replica may just have opened it, and its block is on its way.
-                *is_lost = visits >= PATIENCE;
+                // Another replica may have opened the lease just now, and its top-up is in flight.
+                *is_lost = attempt >= PATIENCE;
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -268,65 +286,74 @@ impl MeteredConsume<'_> {
     }
 
     /// Debits the account itself.
-    async fn debit(&self, closes: bool) -> Result<ConsumeDecision> {
-        // Boxed: it is rare, and large.
+    async fn debit(&self, closes_lease: bool) -> Result<ConsumeDecision> {
+        // Boxed: this path is rare, and its future is large.
         let Self { app, redis, key, cost, windows, .. } = self;
-        let debit = || capped_debit::take(app, redis, key, windows, *cost, closes).boxed();
+        let debit = || capped_debit::take(app, redis, key, windows, *cost, closes_lease).boxed();
         while_locked(app, debit).await
     }
 
-    /// The purse that the bank told last; where it has not been asked yet, the last number it has given,
-    /// which is that of the purse unless the balance has been moved since.
+    /// Returns the lease that the account reported last. Before the first report, that is the last lease number in
+    /// the key's row, which is the lease in use unless the balance has been moved since.
     fn lease(&self) -> Learned {
         match self.view.purse.learned() {
-            (0, generation) => Learned { epoch: self.credits.last_lease_number, generation },
-            (epoch, generation) => Learned { epoch, generation },
+            (0, mark_generation) => {
+                Learned { epoch: self.credits.last_lease_number, generation: mark_generation }
+            }
+            (lease_number, mark_generation) => {
+                Learned { epoch: lease_number, generation: mark_generation }
+            }
         }
     }
 
-    async fn attempt(&mut self, lease: Learned, fill: Option<TopUp>) -> Result<Attempt> {
-        let epoch = lease.epoch;
-        let purse = self.app.keyspace.lease(self.key.as_str(), epoch);
-        let spend = LeaseSpend { purse, cost: self.cost, fill };
-        let take =
+    async fn attempt(&mut self, lease: Learned, top_up: Option<TopUp>) -> Result<Attempt> {
+        let lease_number = lease.epoch;
+        let lease_key = self.app.keyspace.lease(self.key.as_str(), lease_number);
+        let spend = LeaseSpend { purse: lease_key, cost: self.cost, fill: top_up };
+        let request =
             ConsumeRequest { windows: std::mem::take(&mut self.windows), spend: Some(spend) };
-        let taken = self.redis.consume(&take, self.app.clock.fixed_time()).await;
-        self.windows = take.windows;
-        let taken = taken.map_err(|missed| {
+        let reply = self.redis.consume(&request, self.app.clock.fixed_time()).await;
+        self.windows = request.windows;
+        let reply = reply.map_err(|missed| {
             self.unsettled = missed.unsettled;
             missed.cause
         })?;
-        let mut purse =
-            taken.purse.ok_or_else(|| Error::Internal("no purse in the reply".into()))?;
-        let not_put = match purse.state {
+        let mut status =
+            reply.purse.ok_or_else(|| Error::Internal("no lease in the reply".into()))?;
+        let not_added = match status.state {
             LeaseState::Closed | LeaseState::WrongGeneration | LeaseState::NotFound => {
-                fill.map_or(0, |fill| fill.block)
+                top_up.map_or(0, |top_up| top_up.block)
             }
             LeaseState::Sufficient | LeaseState::Insufficient | LeaseState::AccountExhausted => 0,
         };
-        if purse.bank.is_some() && !self.app.lease_spend.record_spend(self.key, lease, purse.spent)
+        if status.bank.is_some()
+            && !self.app.lease_spend.record_spend(self.key, lease, status.spent)
         {
-            // The bank has taken this purse for lost: whatever came of it, it does not count. A block that
-            // was put in is lost with it, for others may still be spending it.
-            purse.state = LeaseState::Closed;
+            // The lease has been reported as lost, so this result does not count. A top-up that was added is lost
+            // with it, because other replicas may still spend it.
+            status.state = LeaseState::Closed;
         }
-        Ok(Attempt { taken, purse, not_put })
+        Ok(Attempt { taken: reply, purse: status, not_put: not_added })
     }
 
-    /// What the bank is to be told, where the take failed for want of something that it can give.
-    fn finding(&self, Attempt { taken, purse, not_put }: &Attempt) -> Option<LeaseProblem> {
-        let block = *not_put;
-        let admitted = taken.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
-        match purse.state {
-            // A block that was not put in goes back, whatever else comes of it.
+    /// Returns the problem to solve at the account, if the request failed for a lack of something that the account
+    /// can provide.
+    fn finding(
+        &self,
+        Attempt { taken: reply, purse: status, not_put: not_added }: &Attempt,
+    ) -> Option<LeaseProblem> {
+        let top_up = *not_added;
+        let is_admitted = reply.windows.iter().zip(&self.windows).all(|(count, w)| count.passed(w));
+        match status.state {
+            // A top-up that was not added returns to the account, whatever else the result is.
             LeaseState::WrongGeneration | LeaseState::NotFound => {
-                Some(LeaseProblem::TopUpRejected { block, is_lost: false })
+                Some(LeaseProblem::TopUpRejected { block: top_up, is_lost: false })
             }
-            LeaseState::Closed if block > 0 => Some(LeaseProblem::Closed { block }),
-            _ if !admitted || self.cost == 0 => None,
+            LeaseState::Closed if top_up > 0 => Some(LeaseProblem::Closed { block: top_up }),
+            _ if !is_admitted || self.cost == 0 => None,
             LeaseState::Sufficient => None,
             LeaseState::Insufficient => Some(LeaseProblem::Short),
-            LeaseState::Closed => Some(LeaseProblem::Closed { block }),
+            LeaseState::Closed => Some(LeaseProblem::Closed { block: top_up }),
             LeaseState::AccountExhausted => {
                 self.view.purse.is_stale(EXCEEDED_FOR_MS).then_some(LeaseProblem::Short)
             }
@@ -340,43 +367,47 @@ impl MeteredConsume<'_> {
         bounded(ACCOUNT_TIMEOUT, Box::pin(load_balance(self.app, self.redis, self.key))).await
     }
 
-    async fn outcome(&self, Attempt { taken, purse, .. }: &Attempt) -> Result<ConsumeDecision> {
-        let known = purse.bank.filter(|bank| *bank < SCRIPT_BALANCE_MAX && !is_over(purse));
-        let left = known.map(|bank| purse.units.saturating_add(bank));
-        let told = match left.filter(|_| !self.view.purse.is_balance_stale()) {
+    async fn outcome(
+        &self,
+        Attempt { taken: reply, purse: status, .. }: &Attempt,
+    ) -> Result<ConsumeDecision> {
+        let known = status.bank.filter(|balance| *balance < SCRIPT_BALANCE_MAX && !is_over(status));
+        let left = known.map(|balance| status.units.saturating_add(balance));
+        let credits = match left.filter(|_| !self.view.purse.is_balance_stale()) {
             Some(left) => Some(left),
             None => match self.load_balance().await {
-                // What was spent is spent: the answer does not depend on how well the rest is known.
+                // The credits are spent: the decision does not depend on how exactly the remaining balance is known.
                 Err(cause) if cause.is_outage() => Some(left.unwrap_or(self.credits.balance)),
-                told => told?,
+                credits => credits?,
             },
         };
-        Ok(ConsumeDecision::of(LimitDecision::of(taken, &self.windows), told))
+        Ok(ConsumeDecision::of(LimitDecision::of(reply, &self.windows), credits))
     }
 }
 
-/// Has a transaction on one of the connections that debits may use, again and again while its account is locked.
+/// Runs a transaction on one of the connections reserved for debits, and retries it while its account is locked, for
+/// at most [`ACCOUNT_TIMEOUT`].
 async fn while_locked<'a, T>(
     app: &App,
-    visit: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
+    transaction: impl Fn() -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
     let (began, mut pause) = (Stopwatch::new(), LOCK_PAUSE_MIN);
     loop {
         let connection = app.debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
         let connection = bounded(ACCOUNT_TIMEOUT, connection).await?;
-        match visit().await {
+        match transaction().await {
             Err(cause) if cause.is_lock_timeout() && began.elapsed() < ACCOUNT_TIMEOUT => {
                 drop(connection);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LOCK_PAUSE_MAX);
             }
-            visited => return visited,
+            result => return result,
         }
     }
 }
 
-/// Whether what a purse says of the balance says nothing any more.
-fn is_over(purse: &LeaseStatus) -> bool {
-    !matches!(purse.state, LeaseState::Sufficient | LeaseState::AccountExhausted)
+/// Returns whether the balance in a lease status has no meaning any more.
+fn is_over(status: &LeaseStatus) -> bool {
+    !matches!(status.state, LeaseState::Sufficient | LeaseState::AccountExhausted)
 }

@@ -1,7 +1,7 @@
-//! Turns: of those in this process who need more credits of one key, one at a time asks for them.
+//! Locks that let one request per key in this process top up at a time.
 //!
-//! Where the one who has the turn fails, those who waited meanwhile fail for the same cause: they need not find out one
-//! after the other that an account is locked or a server away.
+//! If the owner of a lock fails, the requests that waited meanwhile fail with the same error, instead of each finding
+//! out that the account is locked or a server is unreachable.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,16 +13,16 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::debit_queue::DEBIT_QUEUE_MAX;
 
-/// A lock for each key that somebody has or waits for. A key whose row is locked delays no other key.
+/// One lock for each key that a request tops up or waits for. A key whose row is locked delays no other key.
 #[derive(Default)]
 pub struct Turns(SyncMutex<HashMap<KeyId, Arc<Queue>>>);
 
-/// Those who have or want the turn of one key.
+/// The requests that own or wait for the lock of one key.
 #[derive(Default)]
 struct Queue {
     lock: Arc<Mutex<()>>,
     waiting: AtomicUsize,
-    /// How many have failed, and of what the last one.
+    /// The number of failures, and the last error.
     failures: SyncMutex<(u64, Option<Arc<Error>>)>,
 }
 
@@ -32,7 +32,7 @@ impl Queue {
     }
 }
 
-/// A place in the queue of a key, given up when it is dropped.
+/// A place in the queue of a key, released on drop.
 pub struct Turn<'a> {
     turns: &'a Turns,
     key: &'a KeyId,
@@ -54,14 +54,14 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// Waits for the turn, which is held until `self` is dropped. Returns whether somebody else had it. Fails at once
-    /// when [`DEBIT_QUEUE_MAX`] wait already, and when somebody who had the turn meanwhile has failed.
+    /// Waits for the lock, which is held until `self` is dropped. Returns whether another request held it. Fails at
+    /// once if [`DEBIT_QUEUE_MAX`] requests are waiting, and if a request that held the lock meanwhile has failed.
     pub async fn wait(&mut self) -> Result<bool> {
         if let Ok(held) = self.queue.lock.clone().try_lock_owned() {
             self.held = Some(held);
             return Ok(false);
         }
-        let _place = Place::take(&self.queue)?;
+        let _slot = Place::take(&self.queue)?;
         let failures = self.queue.failures().0;
         self.held = Some(self.queue.lock.clone().lock_owned().await);
         match &*self.queue.failures() {
@@ -70,7 +70,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Has those who wait now fail for the same cause, which is returned.
+    /// Fails all requests that wait now with this error, and returns it.
     pub fn fail(&self, cause: Error) -> Error {
         let cause = Arc::new(cause);
         let mut failures = self.queue.failures();
@@ -79,14 +79,14 @@ impl Turn<'_> {
     }
 }
 
-/// One of those who may wait.
+/// Counts a waiting request until it is dropped.
 struct Place<'a>(&'a Queue);
 
 impl<'a> Place<'a> {
     fn take(queue: &'a Queue) -> Result<Self> {
-        let place = Self(queue);
+        let slot = Self(queue);
         match queue.waiting.fetch_add(1, Ordering::Relaxed) < DEBIT_QUEUE_MAX {
-            true => Ok(place),
+            true => Ok(slot),
             false => Err(Error::Busy("credits")),
         }
     }
@@ -102,7 +102,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queues = self.turns.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.held = None;
-        // One is that of the map, one this one: nobody else has it or waits for it.
+        // One reference is the map's, one is this one: no other request holds the lock or waits for it.
         if Arc::strong_count(&self.queue) == 2 {
             queues.remove(self.key);
         }
@@ -118,16 +118,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn wait_returns_for_one_at_a_time_of_a_key_and_at_once_for_another_key() {
-        let (turns, key, other) = (Turns::default(), KeyId::from("key_a"), KeyId::from("key_b"));
-        let mut first = turns.of(&key);
+    async fn wait_blocks_when_another_request_holds_the_lock_of_the_key() {
+        let (locks, key, other) = (Turns::default(), KeyId::from("key_a"), KeyId::from("key_b"));
+        let mut first = locks.of(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
-        let (mut second, mut third) = (turns.of(&key), turns.of(&key));
+        let (mut second, mut third) = (locks.of(&key), locks.of(&key));
         {
             let (mut waiting, mut leaving) = (second.wait().boxed(), third.wait().boxed());
             assert!(poll!(&mut waiting).is_pending());
             assert!(poll!(&mut leaving).is_pending());
-            assert!(turns.of(&other).wait().await.is_ok_and(|waited| !waited));
+            assert!(locks.of(&other).wait().await.is_ok_and(|waited| !waited));
 
             drop(first);
 
@@ -135,17 +135,17 @@ mod tests {
             assert!(poll!(&mut leaving).is_pending());
         }
         drop(second);
-        assert_eq!(turns.count(), 1, "one still waits");
+        assert_eq!(locks.count(), 1, "one still waits");
         drop(third);
-        assert_eq!(turns.count(), 0);
+        assert_eq!(locks.count(), 0);
     }
 
     #[tokio::test]
-    async fn fail_ends_the_wait_of_those_who_wait_and_of_nobody_who_comes_later() {
-        let (turns, key) = (Turns::default(), KeyId::from("key_a"));
-        let mut first = turns.of(&key);
+    async fn fail_affects_only_requests_that_wait_when_it_is_called() {
+        let (locks, key) = (Turns::default(), KeyId::from("key_a"));
+        let mut first = locks.of(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
-        let (mut second, mut third) = (turns.of(&key), turns.of(&key));
+        let (mut second, mut third) = (locks.of(&key), locks.of(&key));
         let mut waiting = second.wait().boxed();
         assert!(poll!(&mut waiting).is_pending());
 
@@ -160,25 +160,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wait_fails_at_once_when_as_many_wait_as_may() {
-        let (turns, key) = (Turns::default(), KeyId::from("key_a"));
-        let mut first = turns.of(&key);
+    async fn wait_fails_at_once_when_the_queue_is_full() {
+        let (locks, key) = (Turns::default(), KeyId::from("key_a"));
+        let mut first = locks.of(&key);
         assert!(first.wait().await.is_ok_and(|waited| !waited));
         let mut waiting: Vec<_> = (0..DEBIT_QUEUE_MAX)
             .map(|_| {
-                let mut turn = turns.of(&key);
-                async move { turn.wait().await.map(|_| turn) }.boxed()
+                let mut lock = locks.of(&key);
+                async move { lock.wait().await.map(|_| lock) }.boxed()
             })
             .collect();
-        for turn in &mut waiting {
-            assert!(poll!(turn).is_pending());
+        for lock in &mut waiting {
+            assert!(poll!(lock).is_pending());
         }
 
-        let mut refused = turns.of(&key);
+        let mut refused = locks.of(&key);
         assert!(matches!(refused.wait().await, Err(Error::Busy(_))));
 
         drop(waiting.pop());
-        let mut admitted = turns.of(&key);
+        let mut admitted = locks.of(&key);
         assert!(poll!(admitted.wait().boxed()).is_pending());
     }
 }

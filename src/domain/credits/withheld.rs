@@ -1,16 +1,16 @@
-//! What a lost Redis holds back, and when that is given back.
+//! Withheld credits: what a lost Redis held, and when it returns to the accounts.
 //!
-//! A script tells with every spend how much has been spent from the lease in all, and nobody is told VALID without
-//! that. So each replica knows of each lease an amount that includes all it has said VALID for. When a lease is withheld,
-//! every replica that may have spent from it reports that amount, and from then on trusts no answer about it. Once all
-//! have, the rest is proven unspent and goes back. A replica that was killed reports nothing; then it is for an operator
-//! to decide.
+//! With every spend, a script reports the total spend of the lease, and no verification is VALID without that report.
+//! So each replica knows, for each lease, an amount that includes all its VALID answers. When a lease is withheld,
+//! every replica that may have spent from it reports that amount, and from then on trusts no result about it. Once
+//! all have reported, the rest is proven unspent and returns to the account. A replica that was killed reports
+//! nothing; then an operator decides.
 //!
-//! Which replicas may have spent from a lease follows from what they can know of it, and no clock takes part. A replica
+//! Which replicas may have spent from a lease follows from what they can have learned, without any clock. A replica
 //! learns of a lease in one statement, or one transaction, in which it is registered and the lease is not withheld.
-//! Others end the registration of one that is silent, and draw a number for it once that is committed: whatever lease it
-//! has learned of was opened before, and has a lower one. So a lease waits for the reports of all replicas but those that
-//! were counted out under a lower number than its own.
+//! Other replicas end the registration of a silent replica, and draw a number for it once that is committed: every
+//! lease that it has learned of was opened earlier and has a lower number. So a lease waits for the reports of all
+//! replicas, except those that were deregistered under a lower number than its own.
 
 use std::collections::BTreeMap;
 
@@ -24,23 +24,24 @@ use store::{Tx, Unreported, freshness};
 use super::super::audit::{Actor, AuditBatch, Target};
 use crate::app::App;
 
-/// How many leases are reported, or given back, in one transaction.
+/// The number of leases that one transaction reports or returns.
 const AT_ONCE: i64 = 1_000;
-/// After how long without a word a replica is counted out. A wrong guess costs it a registration, and nobody a credit.
+/// After how many milliseconds of silence a replica is deregistered. If that was wrong, the replica must register
+/// again; no credit is lost.
 const SILENT_MS: i64 = 30_000;
-/// How many times [`AT_ONCE`] leases are looked at that are withheld for longer, in one go.
+/// The number of pages of [`BATCH_MAX`] leases withheld earlier that one sweep examines.
 const SWEPT_AT_ONCE: usize = 10;
-/// How much earlier than others a lease may seem to be withheld that appears after them.
+/// A lease may become visible as withheld after others although its time is earlier by up to this many milliseconds.
 const LATE_MS: i64 = 10_000;
 
-/// Reports the withheld leases that appeared lately, and gives back those of them that every replica has reported.
+/// Reports recently withheld leases, and returns the credits of those that every replica has reported.
 pub async fn report_lost_leases(app: &App) -> Result<()> {
     let from = app.lease_spend.latest().saturating_sub(LATE_MS).max(0);
     report(app, from).await
 }
 
-/// As [`account`], of all that are withheld. Some wait for no report any more: of a replica that has signed off, or was
-/// counted out. A part of them is looked at each time, one after the other.
+/// Calls [`report_lost_leases`] for all withheld leases. Some no longer wait for a report, because the replica has
+/// deregistered or was deregistered. Each call examines a part of them, in order.
 pub async fn account_for_all(app: &App) -> Result<()> {
     report(app, 0).await?;
     for _ in 0..SWEPT_AT_ONCE {
@@ -56,32 +57,34 @@ pub async fn account_for_all(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Says of every lease that is withheld since then what this replica knows of it. Whoever reports last gives back.
+/// Reports what this replica has spent from every lease withheld since then. The last replica to report returns the
+/// credits.
 async fn report(app: &App, since: i64) -> Result<()> {
     let mut after = Unreported { since: Timestamp(since), key_id: KeyId::from(""), epoch: 0 };
     loop {
         let mut reader = app.store.read().await?;
-        let gone = reader.list_unreported_leases(&app.replica_id, Some(&after), AT_ONCE).await?;
+        let unreported =
+            reader.list_unreported_leases(&app.replica_id, Some(&after), AT_ONCE).await?;
         drop(reader);
-        let Some(last) = gone.last().cloned() else { break };
-        let spent = app.lease_spend.freeze(&gone);
+        let Some(last) = unreported.last().cloned() else { break };
+        let spent = app.lease_spend.freeze(&unreported);
         let mut tx = app.store.begin().await?;
         tx.report_final_spends(&app.replica_id, &spent).await?;
         tx.commit().await?;
         app.lease_spend.reported_until(last.since.0);
         after = last;
-        give_back(app, gone.into_iter().map(|lease| lease.key_id), true, None).await?;
+        give_back(app, unreported.into_iter().map(|lease| lease.key_id), true, None).await?;
     }
     if app.lease_spend.has_too_many_marks() {
-        // First: what is read from now on was read after the marks were made.
+        // First, so that everything read from now on is read after the marks were made.
         app.freshness.invalidate_all();
         app.lease_spend.drop_marks();
     }
     Ok(())
 }
 
-/// Counts out replicas that have long been silent: leases opened from then on are given back without their reports. One
-/// that was only stopped registers again before it learns of such a lease.
+/// Deregisters replicas that have been silent for long: leases opened from then on do not wait for their reports. A
+/// replica that was only paused registers again before it learns of such a lease.
 pub async fn count_out(app: &App) -> Result<()> {
     let mut tx = app.store.begin().await?;
     tx.count_out_replicas().await?;
@@ -91,44 +94,48 @@ pub async fn count_out(app: &App) -> Result<()> {
     tx.commit().await.map(drop)
 }
 
-/// Forgets what this process knows of purses that have been settled.
+/// Removes what this process knows of leases that have been closed.
 pub async fn forget_settled(app: &App) -> Result<()> {
-    let all: Vec<_> =
-        app.lease_spend.all().into_iter().map(|(key, epoch, _)| (key, epoch)).collect();
-    for asked in all.chunks(1_000) {
-        let keys: Vec<_> = asked.iter().map(|(key, _)| key.clone()).collect();
-        let there = app.store.read().await?.purses_of(&keys).await?;
-        app.lease_spend.forget(asked, &there.into_iter().collect());
+    let all: Vec<_> = app
+        .lease_spend
+        .all()
+        .into_iter()
+        .map(|(key, lease_number, _)| (key, lease_number))
+        .collect();
+    for chunk in all.chunks(1_000) {
+        let keys: Vec<_> = chunk.iter().map(|(key, _)| key.clone()).collect();
+        let existing = app.store.read().await?.purses_of(&keys).await?;
+        app.lease_spend.forget(chunk, &existing.into_iter().collect());
     }
     Ok(())
 }
 
-/// Says all that this replica knows, before it signs off: nobody will have to wait for its word. No answer about a lease
-/// is trusted from then on.
+/// Reports all spend of this replica before it deregisters, so that no lease waits for it. Results from leases are
+/// not trusted from then on.
 pub async fn report_and_deregister(app: &App) -> Result<()> {
     let mut all = app.lease_spend.end();
-    // In one order, so that two that sign off at once do not wait for each other.
+    // In a fixed order, so that two replicas that deregister at the same time do not deadlock.
     all.sort_unstable();
     let mut tx = app.store.begin().await?;
-    for some in all.chunks(1_000) {
-        tx.report_spends(some).await?;
+    for chunk in all.chunks(1_000) {
+        tx.report_spends(chunk).await?;
     }
     tx.drop_replica(&app.replica_id).await?;
     tx.commit().await.map(drop)
 }
 
-/// The ledger: credits that keys cannot spend, because what held them is gone.
+/// Lists withheld credits, which keys cannot spend because their leases are lost.
 pub async fn withheld(app: &App, key: Option<&KeyId>) -> Result<Vec<WithheldCredits>> {
     app.store.read().await?.withheld(key).await
 }
 
-/// How many credits the ledger holds.
+/// Returns the sum of withheld credits.
 pub async fn sum_withheld(app: &App) -> Result<i64> {
     app.store.read().await?.units_withheld().await
 }
 
-/// Gives back what the ledger holds, of one key or of all, proven or not; how many credits that were. Who
-/// asks for it knows that what held them will not come back.
+/// Returns withheld credits to their accounts, of one key or of all, proven unspent or not. Returns the number of
+/// credits. The operator who requests it asserts that the lost leases will not reappear.
 pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
     let actor = Some(Actor::Command("cli"));
     if let Some(key) = key {
@@ -145,8 +152,8 @@ pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
     }
 }
 
-/// Gives back what is withheld of these keys, in one transaction of as many statements whatever it holds; how many
-/// credits that were.
+/// Returns the withheld credits of these keys, in one transaction whose number of statements does not depend on the
+/// number of leases. Returns the number of credits.
 async fn give_back(
     app: &App,
     keys: impl Iterator<Item = KeyId>,
@@ -166,11 +173,11 @@ async fn give_back(
     keys.dedup();
     let mut tx = app.store.begin().await?;
     match actor {
-        // Another pass gives back what belongs to an account that somebody holds: the rest need not wait for it.
+        // A later pass returns credits of accounts that are locked now: the rest does not wait for them.
         None if !Safeguard::Claim.is_disabled() => keys = tx.claim_accounts(&keys).await?,
         _ => tx.lock_accounts(&keys).await?,
     }
-    // Only now: what the one who held an account before has written is seen.
+    // After the lock, so that writes of its previous holder are seen.
     let entries = tx.withheld_of(&keys, only_proven).await?;
     if entries.is_empty() {
         return Ok(0);
@@ -185,7 +192,8 @@ async fn give_back(
     let leased = tx.return_units(&units).await?;
     tx.drop_withheld(&leases).await?;
     match actor {
-        // No replica need know of it before it asks for the account again, and nobody waits while accounts are held.
+        // Committed without an announcement: no replica needs it before it reads the account again, and no request
+        // waits for the locked accounts meanwhile.
         None => drop(tx.commit().await?),
         Some(actor) => {
             write_down(app, &mut tx, actor, &entries).await?;
@@ -196,14 +204,14 @@ async fn give_back(
         }
     }
     let returned = units.iter().map(|(_, units)| *units).fold(0, i64::saturating_add);
-    // What their leases tell of these balances is too low.
+    // The balances that their leases report are too low.
     app.debits.note_debited(leased);
     app.metrics.credits_returned.inc_by(u64::try_from(returned).unwrap_or(0));
-    tracing::info!(units = returned, "{returned} credits are given back");
+    tracing::info!(units = returned, "returned {returned} withheld credits");
     Ok(returned)
 }
 
-/// Records what was given back at somebody's word: one entry for each lease.
+/// Records what an operator has returned: one audit entry for each lease.
 async fn write_down(
     app: &App,
     tx: &mut Tx,

@@ -1,4 +1,4 @@
-//! Whether clocks agree: expiry goes by this machine's, refills by Postgres's, windows by Redis's.
+//! Checks of clock skew. Expiry uses the clock of this machine, refills that of Postgres, windows that of Redis.
 
 use foundation::clock::Clock;
 use foundation::error::Result;
@@ -6,26 +6,29 @@ use store::Store;
 
 use super::Finding;
 
-/// From which difference on somebody should know, and from which on it is wrong.
+/// The clock differences from which a finding is a warning and a problem.
 const WARNING_MS: i64 = 1_000;
 const PROBLEM_MS: i64 = 10_000;
 
-/// How far the clock of Postgres is from this machine's.
+/// Compares the clock of Postgres with that of this machine.
 pub async fn postgres(store: &Store, clock: &Clock) -> Result<Finding> {
     let mut reader = store.read().await?;
-    // The first answer comes with the connection, which takes its time.
+    // The first query also waits for the connection, so it is not measured.
     reader.now().await?;
-    let asked = clock.now();
+    let started_at = clock.now();
     let now = reader.now().await?;
-    Ok(compared("Postgres", now.0 - i64::midpoint(asked.0, clock.now().0)))
+    Ok(compared("Postgres", now.0 - i64::midpoint(started_at.0, clock.now().0)))
 }
 
-/// What is said of a clock that is so far ahead of this machine's.
-pub fn compared(whose: &str, ahead_ms: i64) -> Finding {
-    let (far, way) = (ahead_ms.unsigned_abs(), if ahead_ms < 0 { "behind" } else { "ahead of" });
-    let found = format!("the clock of {whose} is {far} ms {way} this machine's");
-    let todo = "set both by NTP: expiry goes by this machine's clock, refills by Postgres's, windows by Redis's";
-    match i64::try_from(far).unwrap_or(i64::MAX) {
+/// Returns the finding for a server whose clock is `ahead_ms` ahead of that of this machine.
+pub fn compared(server: &str, ahead_ms: i64) -> Finding {
+    let skew_ms = ahead_ms.unsigned_abs();
+    let direction = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    let found =
+        format!("the clock of {server} is {skew_ms} ms {direction} the clock of this machine");
+    let todo = "synchronize both with NTP: expiry uses the clock of this machine, refills that of Postgres, windows \
+        that of Redis";
+    match i64::try_from(skew_ms).unwrap_or(i64::MAX) {
         ..WARNING_MS => Finding::ok("clock", found),
         WARNING_MS..PROBLEM_MS => Finding::warning("clock", found, todo),
         PROBLEM_MS.. => Finding::problem("clock", found, todo),
@@ -38,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_apart_is_a_warning_and_ten_are_a_problem_either_way() {
+    fn clock_skew_is_a_warning_from_one_second_and_a_problem_from_ten() {
         let states = |all: [i64; 4]| all.map(|ms| compared("Redis", ms).state);
 
-        let due = [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem];
-        assert_eq!(states([999, 1_000, 9_999, 10_000]), due);
-        assert_eq!(states([-999, -1_000, -9_999, -10_000]), due);
+        let expected = [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem];
+        assert_eq!(states([999, 1_000, 9_999, 10_000]), expected);
+        assert_eq!(states([-999, -1_000, -9_999, -10_000]), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Redis: whether it keeps what is counted.
+//! Checks of Redis: version, topology, round trip, memory, persistence and clock.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use limiter::redis::inspect::{RedisNode, nodes};
 
 use super::{Finding, clocks, millis, size};
 
-/// The oldest version that Keyward is tested with.
+/// The oldest major version that Keyward is tested with.
 const OLDEST: u32 = 7;
-/// Of the memory that it may use, from which part on somebody should know, and from which on it is as good as full. In
-/// percent.
+/// The shares of `maxmemory` in use from which a finding is a warning and a problem, in percent.
 const WARNING_PERCENT: u64 = 80;
 const PROBLEM_PERCENT: u64 = 95;
 
-/// What is found of every node that the URL names.
+/// Checks every node that the URL names.
 pub async fn look(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding> {
     let is_cluster = url.starts_with(CLUSTER_SCHEME);
     let mut findings = Vec::new();
@@ -41,68 +40,69 @@ pub async fn look(settings: &Settings, url: &str, clock: &Clock) -> Vec<Finding>
 fn away(address: &str, e: &Error) -> Finding {
     Finding::problem(
         "redis",
-        format!("Redis at {address} cannot be asked: {}", e.cause()),
-        "check that Redis runs, that this machine reaches it, and KEYWARD_REDIS_URL; until then limits are decided as \
-        KEYWARD_KEYS_ON_OUTAGE says",
+        format!("Redis at {address} is unreachable: {}", e.cause()),
+        "check that Redis runs, that this machine can connect to it, and KEYWARD_REDIS_URL; until then the outage \
+        policy applies to limits (KEYWARD_KEYS_ON_OUTAGE for those of keys)",
     )
 }
 
 fn server(address: &str, node: &RedisNode, is_cluster: bool, timeout_ms: u64) -> Finding {
     let kind = if node.is_clustered { ", of a cluster" } else { "" };
-    let trip = millis(node.round_trip);
-    let found = format!("Redis {} at {address}{kind}, {trip} away", node.version);
+    let round_trip = millis(node.round_trip);
+    let found = format!("Redis {} at {address}{kind}, round trip {round_trip}", node.version);
     let timeout = Duration::from_millis(timeout_ms);
     let major: u32 = node.version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     let problem = |found: String, todo: &str| Finding::problem("redis", found, todo);
     match node.cluster_state.as_deref() {
         Some(state) if state != "ok" => {
-            let todo = "look with CLUSTER NODES which masters are missing: who has keys in their slots is without Redis";
+            let todo = "list the missing masters with CLUSTER NODES: keys in their slots are without Redis";
             return problem(format!("{found}; the state of the cluster is {state}"), todo);
         }
         _ => {}
     }
     if node.is_clustered != is_cluster {
         let todo = match is_cluster {
-            true => "write KEYWARD_REDIS_URL as redis://…, for it is one server",
-            false => "write KEYWARD_REDIS_URL as redis-cluster://…, for it is part of a cluster",
+            true => "set KEYWARD_REDIS_URL to redis://…: this is a single server",
+            false => "set KEYWARD_REDIS_URL to redis-cluster://…: this server is part of a cluster",
         };
         return problem(found, todo);
     }
     if node.is_replica && !is_cluster {
-        let todo = "set KEYWARD_REDIS_URL to the master: this one cannot be written";
-        return problem(format!("{found}, follows another one"), todo);
+        let todo = "set KEYWARD_REDIS_URL to the master: a replica is read-only";
+        return problem(format!("{found}, a replica of another server"), todo);
     }
     if node.round_trip >= timeout {
         let todo = format!(
-            "bring it nearer, or raise KEYWARD_REDIS_TIMEOUT_MS above {timeout_ms}: no call to it comes back in time"
+            "move Redis closer, or raise KEYWARD_REDIS_TIMEOUT_MS above {timeout_ms}: every call times out"
         );
         return problem(found, &todo);
     }
     if node.round_trip >= timeout / 2 {
-        let todo =
-            format!("KEYWARD_REDIS_TIMEOUT_MS is {timeout_ms}: many calls may come too late");
+        let todo = format!("KEYWARD_REDIS_TIMEOUT_MS is {timeout_ms}: many calls may time out");
         return Finding::warning("redis", found, todo);
     }
     if major < OLDEST {
-        let todo = format!("use Redis {OLDEST} or later: older ones are not tested");
+        let todo = format!("use Redis {OLDEST} or later: older versions are not tested");
         return Finding::warning("redis", found, todo);
     }
     Finding::ok("redis", found)
 }
 
 fn memory(address: &str, node: &RedisNode) -> Finding {
-    let RedisNode { maxmemory_policy: when_full, memory_bytes, memory_max_bytes, .. } = node;
+    let RedisNode { maxmemory_policy, memory_bytes, memory_max_bytes, .. } = node;
     let bound = match memory_max_bytes {
-        0 => "no bound of its own".to_owned(),
+        0 => "no maxmemory".to_owned(),
         max => format!("of {}", size(*max)),
     };
-    let found = format!("{} in use, {bound}, {when_full}, at {address}", size(*memory_bytes));
-    if when_full != "noeviction" {
-        let todo = "set maxmemory-policy noeviction: a counter that is evicted is a limit that begins anew";
+    let found =
+        format!("{} in use, {bound}, {maxmemory_policy}, at {address}", size(*memory_bytes));
+    if maxmemory_policy != "noeviction" {
+        let todo =
+            "set maxmemory-policy noeviction: a limit starts from zero when its counter is evicted";
         return Finding::problem("redis-memory", found, todo);
     }
     let percent = memory_bytes.saturating_mul(100).checked_div(*memory_max_bytes).unwrap_or(0);
-    let todo = "raise maxmemory: a Redis that is full counts nothing, and is as good as away";
+    let todo = "raise maxmemory: when Redis is full, it rejects writes, as if it were unreachable";
     match percent {
         ..WARNING_PERCENT => Finding::ok("redis-memory", found),
         WARNING_PERCENT..PROBLEM_PERCENT => Finding::warning("redis-memory", found, todo),
@@ -111,19 +111,19 @@ fn memory(address: &str, node: &RedisNode) -> Finding {
 }
 
 fn persistence(address: &str, node: &RedisNode) -> Finding {
-    let saves = match node.saves {
-        Some(true) => "saves copies",
-        Some(false) => "saves no copies",
-        None => "does not tell whether it saves copies",
+    let snapshots = match node.saves {
+        Some(true) => "RDB snapshots enabled",
+        Some(false) => "RDB snapshots disabled",
+        None => "RDB snapshots unknown",
     };
     if node.appends {
-        let found = format!("appends each change to a file, {saves}, at {address}");
+        let found = format!("append-only file enabled, {snapshots}, at {address}");
         return Finding::ok("redis-persistence", found);
     }
     Finding::warning(
         "redis-persistence",
-        format!("appends nothing to a file, {saves}, at {address}"),
-        "set appendonly yes: after a restart every rate limit begins anew",
+        format!("append-only file disabled, {snapshots}, at {address}"),
+        "set appendonly yes: without it, every rate limit starts from zero after a restart",
     )
 }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_that_is_nearly_full_is_a_warning_and_one_that_is_full_a_problem() {
+    fn redis_memory_is_a_warning_from_80_percent_and_a_problem_from_95() {
         let states = [79, 80, 94, 95]
             .map(|memory_bytes| memory("x", &RedisNode { memory_bytes, ..node() }).state);
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_that_answers_too_late_is_told() {
+    fn redis_round_trip_is_reported_when_near_or_above_timeout() {
         let states = [14, 15, 29, 30].map(|ms| {
             let far = RedisNode { round_trip: Duration::from_millis(ms), ..node() };
             server("x", &far, false, 30).state
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_redis_a_follower_and_half_a_cluster_are_told() {
+    fn redis_is_reported_when_old_or_replica_or_cluster_is_broken() {
         let old = RedisNode { version: "6.2.14".into(), ..node() };
         let follower = RedisNode { is_replica: true, ..node() };
         let broken = RedisNode { is_clustered: true, cluster_state: Some("fail".into()), ..node() };

@@ -1,19 +1,19 @@
-//! File descriptors: whether the connections that are configured fit.
+//! The check that the limit on open files allows the configured number of connections.
 
 use foundation::config::Settings;
 use foundation::descriptors;
 
 use super::Finding;
 
-/// Compares what a server with these settings needs with what this process may have. A server raises its soft limit to
-/// the hard one at its start.
+/// Compares the file descriptors that a server with these settings needs with the hard limit of this process. A server
+/// raises its soft limit to the hard limit when it starts.
 pub fn look(settings: &Settings) -> Finding {
     match descriptors::limits() {
         Ok((_, hard_limit)) => compare(settings, hard_limit),
         Err(e) => Finding::warning(
             "open-files",
-            format!("the limit on open files could not be read: {e}"),
-            "look with ulimit -Hn what it is",
+            format!("failed to read the limit on open files: {e}"),
+            "check it with ulimit -Hn",
         ),
     }
 }

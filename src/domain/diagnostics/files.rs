@@ -1,4 +1,4 @@
-//! The directory of an embedded server.
+//! Checks of the data directory of an embedded server.
 
 use std::path::Path;
 
@@ -6,29 +6,29 @@ use rustix::fs::{Access, access, statvfs};
 
 use super::{Finding, size};
 
-/// Below which free space somebody should know, and below which SQLite may soon fail to write.
+/// The free space below which a finding is a warning, and below which it is a problem: SQLite may soon fail to write.
 const WARNING_BYTES: u64 = 1_000_000_000;
 const PROBLEM_BYTES: u64 = 100_000_000;
 
-/// Whether the directory can be used, and for how long yet.
+/// Checks that the directory is writable and that its disk has free space.
 pub fn look(data_dir: &Path) -> Vec<Finding> {
     let dir = data_dir.display();
     if !data_dir.exists() {
-        let found = format!("there is no {dir} yet: the first start makes it");
+        let found = format!("{dir} does not exist yet: the first start creates it");
         let todo = "start the server, or set KEYWARD_DATA_DIR to where the data is";
         return vec![Finding::warning("data-directory", found, todo)];
     }
-    let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-    let usable = match (data_dir.is_dir(), access(data_dir, may)) {
-        (true, Ok(())) => Finding::ok("data-directory", format!("{dir} can be written")),
+    let needed = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    let usable = match (data_dir.is_dir(), access(data_dir, needed)) {
+        (true, Ok(())) => Finding::ok("data-directory", format!("{dir} is writable")),
         (true, Err(e)) => Finding::problem(
             "data-directory",
-            format!("{dir} cannot be written: {e}"),
-            "make it writable for the user that the server runs as, or set KEYWARD_DATA_DIR",
+            format!("{dir} is not writable: {e}"),
+            "make it writable for the user that runs the server, or set KEYWARD_DATA_DIR",
         ),
         (false, _) => Finding::problem(
             "data-directory",
-            format!("{dir} is no directory"),
+            format!("{dir} is not a directory"),
             "set KEYWARD_DATA_DIR to a directory",
         ),
     };
@@ -36,17 +36,17 @@ pub fn look(data_dir: &Path) -> Vec<Finding> {
         Ok(found) => space(found.f_bavail.saturating_mul(found.f_frsize)),
         Err(e) => Finding::warning(
             "free-space",
-            format!("it could not be found out: {e}"),
-            "look with df how much is free",
+            format!("failed to read the free space: {e}"),
+            "check it with df",
         ),
     };
     vec![usable, space]
 }
 
-/// What is said of so much free space.
+/// Returns the finding for an amount of free space.
 fn space(bytes: u64) -> Finding {
     let found = format!("{} free", size(bytes));
-    let todo = "make room, or keep events for fewer days (KEYWARD_VERIFICATIONS_KEPT)";
+    let todo = "free disk space, or shorten the retention of events (KEYWARD_VERIFICATIONS_KEPT)";
     match bytes {
         ..PROBLEM_BYTES => Finding::problem("free-space", found, todo),
         PROBLEM_BYTES..WARNING_BYTES => Finding::warning("free-space", found, todo),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn less_than_a_gigabyte_is_a_warning_and_less_than_a_tenth_of_it_a_problem() {
+    fn free_space_is_a_warning_below_1_gb_and_a_problem_below_100_mb() {
         let states = [99_999_999, 100_000_000, 999_999_999, 1_000_000_000].map(|b| space(b).state);
 
         assert_eq!(states, [Severity::Problem, Severity::Warning, Severity::Warning, Severity::Ok]);

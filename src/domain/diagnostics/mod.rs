@@ -1,7 +1,7 @@
-//! What a person would look at first when something is wrong, looked at one after the other: each with what was found,
-//! and what to do about it.
+//! Diagnostics: the checks of `keyward doctor`. Each check reports what it found and what to do about it.
 //!
-//! Nothing is changed, made or migrated, and no secret is told. A server need not run, and is not asked.
+//! The checks are read-only: they change, create and migrate nothing, and reveal no secret. They work whether a server
+//! runs or not, and do not call it.
 
 mod clocks;
 mod contents;
@@ -24,14 +24,14 @@ use tokio::time::timeout;
 
 use crate::app::{DATABASE_FILE, EVENTS_FILE};
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Ok,
-    /// It works, and somebody should know.
+    /// It works, but the operator should know.
     Warning,
-    /// It does not work, or soon will not.
+    /// It does not work, or will soon stop working.
     Problem,
 }
 
@@ -45,13 +45,13 @@ impl Severity {
     }
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub check: &'static str,
     pub state: Severity,
     pub found: String,
-    /// Absent where nothing is to be done.
+    /// What the operator should do. Absent if nothing.
     pub todo: Option<String>,
 }
 
@@ -69,12 +69,12 @@ impl Finding {
     }
 }
 
-/// How long each look at a server may take.
+/// The timeout of a check that calls a dependency.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long SQLite may take to read through its files.
+/// The timeout of an integrity check, for which SQLite reads the whole file.
 const READING_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Looks at everything behind a server that has these settings. `masters` are the master keys that it would have.
+/// Runs all checks of a server with the given settings. `masters` are the master keys that the server would load.
 pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let clock = Clock::System;
@@ -99,7 +99,7 @@ pub async fn run_diagnostics(settings: &Settings, masters: Option<&MasterKeys>) 
     findings
 }
 
-/// What stands in the database, where that is as this program knows it.
+/// Runs the checks of the database content. Those that need the current schema are skipped if it differs.
 async fn within_schema(
     settings: &Settings,
     store: &Store,
@@ -124,7 +124,7 @@ async fn within_schema(
         Deployment::Embedded { data_dir } => {
             let file = data_dir.join(EVENTS_FILE);
             if !file.exists() {
-                let found = format!("there is no {EVENTS_FILE} yet: the first start makes it");
+                let found = format!("{EVENTS_FILE} does not exist yet: the first start creates it");
                 findings.push(Finding::warning("events", found, "start the server"));
                 return;
             }
@@ -168,8 +168,8 @@ async fn examine_events(
                 .push(run_check("analytics-role", events::analytics_role(&events, is_set)).await);
         }
         if let Some(clickhouse) = events.clickhouse() {
-            let asked = events::clickhouse(&events, clickhouse, clock.now());
-            findings.push(run_check("clickhouse", asked).await);
+            let check = events::clickhouse(&events, clickhouse, clock.now());
+            findings.push(run_check("clickhouse", check).await);
         }
     }
     events.close().await;
@@ -178,7 +178,7 @@ async fn examine_events(
 async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store> {
     let file = data_dir.join(DATABASE_FILE);
     if !file.exists() {
-        let found = format!("there is no {} yet: the first start makes it", file.display());
+        let found = format!("{} does not exist yet: the first start creates it", file.display());
         findings.push(Finding::warning("database", found, "start the server"));
         return None;
     }
@@ -191,8 +191,8 @@ async fn embedded(data_dir: &Path, findings: &mut Vec<Finding>) -> Option<Store>
             Some(store)
         }
         Err(e) => {
-            let found = format!("cannot open {}: {}", file.display(), e.cause());
-            let todo = "make the file readable, or put the backup back";
+            let found = format!("failed to open {}: {}", file.display(), e.cause());
+            let todo = "make the file readable, or restore the backup";
             findings.push(Finding::problem("database", found, todo));
             None
         }
@@ -207,54 +207,55 @@ async fn replica(url: &str, clock: &Clock, findings: &mut Vec<Finding>) -> Optio
             Some(store)
         }
         Err(e) => {
-            let found = format!("Postgres cannot be reached: {}", e.cause());
-            let todo =
-                "check that Postgres runs, that this machine reaches it, and KEYWARD_DATABASE_URL";
+            let found = format!("Postgres is unreachable: {}", e.cause());
+            let todo = "check that Postgres runs, that this machine can connect to it, and KEYWARD_DATABASE_URL";
             findings.push(Finding::problem("database", found, todo));
             None
         }
     }
 }
 
-/// What came of a check, or why nothing did.
-async fn run_check(check: &'static str, looking: impl Future<Output = Result<Finding>>) -> Finding {
-    named(check, look_within(TIMEOUT, looking).await)
+/// Runs a check with the usual timeout. An error or a timeout becomes a problem.
+async fn run_check(check: &'static str, work: impl Future<Output = Result<Finding>>) -> Finding {
+    named(check, look_within(TIMEOUT, work).await)
 }
 
-async fn look_long(check: &'static str, looking: impl Future<Output = Result<Finding>>) -> Finding {
-    named(check, look_within(READING_TIMEOUT, looking).await)
+/// Runs a check that reads a whole file. Otherwise like [`run_check`].
+async fn look_long(check: &'static str, work: impl Future<Output = Result<Finding>>) -> Finding {
+    named(check, look_within(READING_TIMEOUT, work).await)
 }
 
 async fn look_within(
-    within: Duration,
-    looking: impl Future<Output = Result<Finding>>,
+    limit: Duration,
+    work: impl Future<Output = Result<Finding>>,
 ) -> Result<Finding> {
-    timeout(within, looking).await.unwrap_or(Err(Error::StoreTimeout(within.as_secs())))
+    timeout(limit, work).await.unwrap_or(Err(Error::StoreTimeout(limit.as_secs())))
 }
 
-fn named(check: &'static str, outcome: Result<Finding>) -> Finding {
-    match outcome {
+/// Gives a finding the name of the check. An error becomes a problem.
+fn named(check: &'static str, result: Result<Finding>) -> Finding {
+    match result {
         Ok(finding) => Finding { check, ..finding },
         Err(e) => failed(check, &e),
     }
 }
 
 fn failed(check: &'static str, e: &Error) -> Finding {
-    let found = format!("it could not be found out: {}", e.cause());
-    Finding::problem(check, found, "look at what the database's own log says of this moment")
+    let found = format!("the check failed: {}", e.cause());
+    Finding::problem(check, found, "see the log of the database for this time")
 }
 
-/// A number of things, in words.
+/// Formats a number with its noun, such as `2 owners`.
 fn count(number: usize, one: &str, more: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {more}") }
 }
 
-/// How long something takes, such as `0.4 ms`.
-fn millis(took: Duration) -> String {
-    format!("{:.1} ms", took.as_secs_f64() * 1e3)
+/// Formats a duration in milliseconds, such as `0.4 ms`.
+fn millis(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }
 
-/// How long ago something was, such as `3 min`.
+/// Formats an age in milliseconds in the unit that fits, such as `3 min`.
 fn ago(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     match seconds {
@@ -265,7 +266,7 @@ fn ago(ms: i64) -> String {
     }
 }
 
-/// A size, such as `1.5 GB`.
+/// Formats a size in bytes in the unit that fits, such as `1.5 GB`.
 fn size(bytes: u64) -> String {
     match bytes {
         ..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
@@ -281,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_are_told_in_the_unit_that_fits() {
+    fn ages_and_sizes_are_formatted_in_the_unit_that_fits() {
         assert_eq!([119_999, 120_000].map(ago), ["119 s", "2 min"]);
         assert_eq!([7_199_999, 7_200_000].map(ago), ["119 min", "2 h"]);
         assert_eq!([172_799_999, 172_800_000].map(ago), ["47 h", "2 days"]);

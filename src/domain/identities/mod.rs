@@ -1,4 +1,4 @@
-//! Identities: the customer's own users, and the limits that all keys of one share.
+//! Identities: the end users of a customer, with rate limits that all keys of an identity share.
 
 mod restore;
 mod snapshot;
@@ -19,46 +19,48 @@ use super::page::{Page, Paging};
 use super::permission::Action;
 use crate::app::App;
 
-/// How many bytes the meta of an identity may have, as it is written.
+/// The maximum size of the metadata of an identity, in bytes of the JSON text as sent.
 pub const META_MAX_BYTES: usize = 1024 * 1024;
 
-/// How a request names an identity.
+/// A reference to an identity in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdentityRef {
     Id(String),
     ExternalId(String),
-    /// By its id; where none has it, by its external id.
+    /// An id or, if no identity has this id, an external id.
     Either(String),
 }
 
 impl IdentityRef {
-    /// The id and the external id that it may have; neither is ever empty.
+    /// Returns the id and the external id to search for. The empty string matches nothing: no identity has an empty id
+    /// or external id.
     fn names(&self) -> (&str, &str) {
         match self {
             Self::Id(id) => (id, ""),
             Self::ExternalId(id) => ("", id),
-            Self::Either(named) => (named, named),
+            Self::Either(text) => (text, text),
         }
     }
 }
 
-/// An identity as it is asked for.
+/// The fields of an identity to create.
 #[derive(Debug)]
 pub struct NewIdentity {
     pub external_id: String,
     pub meta: Option<Meta>,
-    /// Of two with one name the last counts.
+    /// If a name occurs twice, the last entry applies.
     pub ratelimits: Vec<NewRatelimit>,
 }
 
-/// What is to change; what is absent stays.
+/// A change to an identity. Absent fields keep their values.
 #[derive(Debug, Default)]
 pub struct IdentityChange {
     pub meta: Option<Meta>,
-    /// Replaces all; those of the same name keep their id and their count.
+    /// Replaces all limits. A limit with the name of an existing one keeps its id and its count.
     pub ratelimits: Option<Vec<NewRatelimit>>,
 }
 
+/// Creates an identity.
 pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<IdentityId> {
     caller.require(Action::CreateIdentity)?;
     new.meta.as_ref().map_or(Ok(()), is_kept)?;
@@ -71,8 +73,8 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
     };
 
     let mut tx = app.store.begin().await?;
-    let made = tx.insert_identity(caller.workspace(), &identity, now).await;
-    made.map_err(|e| match e.violates("identities_external_id_unique") {
+    let inserted = tx.insert_identity(caller.workspace(), &identity, now).await;
+    inserted.map_err(|e| match e.violates("identities_external_id_unique") {
         true => Error::Taken(Subject::Identity(identity.external_id.clone())),
         false => e,
     })?;
@@ -86,20 +88,21 @@ pub async fn create(app: &App, caller: &Caller, new: NewIdentity) -> Result<Iden
     Ok(identity.id)
 }
 
-pub async fn get(app: &App, caller: &Caller, called: &IdentityRef) -> Result<Identity> {
-    let (id, external_id) = called.names();
+/// Returns an identity. The caller needs permission to read it.
+pub async fn get(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<Identity> {
+    let (id, external_id) = reference.names();
     let mut reader = app.store.read().await?;
     let found = reader.identity_named(caller.workspace(), id, external_id).await?;
-    let identity = found.ok_or_else(|| not_found(called))?;
+    let identity = found.ok_or_else(|| not_found(reference))?;
     caller.require_on(Action::ReadIdentity, &identity.id)?;
     Ok(identity)
 }
 
-/// The environment that all identities are of, in a version that has such.
+/// The environment of all identities, for the API version that has environments (v1).
 pub const ENVIRONMENT: &str = "default";
 
-/// Identities, by id: those that the root key may read. Who may read the whole of their environment, where that is
-/// given, may read all.
+/// Lists a page of the identities that the root key may read, sorted by id. With `environment`, a root key that may
+/// read the whole environment may read all of them.
 pub async fn list(
     app: &App,
     caller: &Caller,
@@ -123,22 +126,22 @@ pub async fn list(
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// How many identities an environment has; the root key may read all of them.
+/// Returns the number of identities of an environment. The root key must be allowed to read all of them.
 pub async fn count(app: &App, caller: &Caller, environment: &str) -> Result<i64> {
     caller.require_on(Action::ReadIdentity, &environment)?;
     app.store.read().await?.count_identities(caller.workspace()).await
 }
 
-/// Changes an identity, all of it or nothing. The identity then.
+/// Applies a change to an identity in one transaction and returns the changed identity.
 pub async fn update(
     app: &App,
     caller: &Caller,
-    called: &IdentityRef,
+    reference: &IdentityRef,
     change: IdentityChange,
 ) -> Result<Identity> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let mut identity = existing(&mut tx, caller, called, Action::UpdateIdentity).await?;
+    let mut identity = existing(&mut tx, caller, reference, Action::UpdateIdentity).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let entry =
         entries.add_change("identity.update", &[target(&identity)], FieldChanges::default());
@@ -162,15 +165,15 @@ pub async fn update(
     Ok(identity)
 }
 
-/// Deletes an identity and its limits. Its keys go on, and are nobody's.
-pub async fn delete(app: &App, caller: &Caller, called: &IdentityRef) -> Result<()> {
+/// Deletes an identity and its limits. Its keys continue to work without an identity.
+pub async fn delete(app: &App, caller: &Caller, reference: &IdentityRef) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    let (id, external_id) = called.names();
-    if let Some(known) = tx.identity_named(caller.workspace(), id, external_id).await? {
-        // Its keys first, as who changes a key holds the key first.
-        tx.unlink_identity(&known.id).await?;
+    let (id, external_id) = reference.names();
+    if let Some(found) = tx.identity_named(caller.workspace(), id, external_id).await? {
+        // Keys are locked before the identity: changes of a key lock in the same order.
+        tx.unlink_identity(&found.id).await?;
     }
-    let identity = existing(&mut tx, caller, called, Action::DeleteIdentity).await?;
+    let identity = existing(&mut tx, caller, reference, Action::DeleteIdentity).await?;
     tx.delete_identity(&identity.id).await?;
     let mut entries = AuditBatch::for_caller(caller, app.clock.now());
     let change = FieldChanges::deleted(&IdentitySnapshot::of(&identity))?;
@@ -183,22 +186,22 @@ pub async fn delete(app: &App, caller: &Caller, called: &IdentityRef) -> Result<
     app.commit(tx).await
 }
 
-/// The identity, held until the transaction ends, if the root key may do this to it. Who may do it to some
-/// only is not told which others there are.
+/// Returns the identity, locked until the transaction ends, if the root key may perform the action on it. A root key
+/// that may do so only on some identities cannot learn which others exist.
 async fn existing(
     tx: &mut Tx,
     caller: &Caller,
-    called: &IdentityRef,
+    reference: &IdentityRef,
     action: Action,
 ) -> Result<Identity> {
     let may_all = caller.may(action);
     if !may_all && caller.instances(action).is_empty() {
         caller.require(action)?;
     }
-    let (id, external_id) = called.names();
+    let (id, external_id) = reference.names();
     match tx.lock_identity(caller.workspace(), id, external_id).await? {
         Some(identity) if may_all || caller.may_on(action, &identity.id) => Ok(identity),
-        None if may_all => Err(not_found(called)),
+        None if may_all => Err(not_found(reference)),
         Some(_) | None => Err(Error::Forbidden(action.everywhere())),
     }
 }
@@ -209,32 +212,32 @@ fn is_kept(meta: &Meta) -> Result<()> {
         true => Ok(()),
         false => Err(Error::invalid(
             "/properties/meta",
-            format!("meta has {bytes} bytes: it may have at most {META_MAX_BYTES}"),
+            format!("meta has {bytes} bytes: it must have at most {META_MAX_BYTES}"),
         )),
     }
 }
 
-fn not_found(called: &IdentityRef) -> Error {
-    Error::not_found(match called {
+fn not_found(reference: &IdentityRef) -> Error {
+    Error::not_found(match reference {
         IdentityRef::Id(id) => Subject::IdentityId(id.clone()),
-        IdentityRef::ExternalId(named) | IdentityRef::Either(named) => {
-            Subject::Identity(named.clone())
+        IdentityRef::ExternalId(text) | IdentityRef::Either(text) => {
+            Subject::Identity(text.clone())
         }
     })
 }
 
-/// The limits as they will be: those whose name is known keep their id.
+/// Returns the new limits, sorted by name. A limit with the name of an existing one keeps its id.
 fn merge_limits(before: &[Ratelimit], mut after: Vec<Ratelimit>) -> Vec<Ratelimit> {
     for limit in &mut after {
-        if let Some(known) = before.iter().find(|known| known.name == limit.name) {
-            limit.id = known.id.clone();
+        if let Some(old) = before.iter().find(|old| old.name == limit.name) {
+            limit.id = old.id.clone();
         }
     }
     after.sort_by(|a, b| a.name.cmp(&b.name));
     after
 }
 
-/// Makes `after` the limits of an identity, and records what that changes.
+/// Replaces the limits of an identity with `after` and records the differences.
 async fn set_limits(
     tx: &mut Tx,
     caller: &Caller,
@@ -248,14 +251,14 @@ async fn set_limits(
     }
     tx.set_ratelimits(caller.workspace(), LimitOwner::Identity(&identity.id), after).await?;
     for limit in after {
-        let event = match before.iter().find(|known| known.id == limit.id) {
+        let event = match before.iter().find(|old| old.id == limit.id) {
             None => "ratelimit.create",
-            Some(known) if known != limit => "ratelimit.update",
+            Some(old) if old != limit => "ratelimit.update",
             Some(_) => continue,
         };
         entries.add(event, &[target(identity), limit_target(limit)]);
     }
-    for limit in before.iter().filter(|known| after.iter().all(|limit| limit.id != known.id)) {
+    for limit in before.iter().filter(|old| after.iter().all(|limit| limit.id != old.id)) {
         entries.add("ratelimit.delete", &[target(identity), limit_target(limit)]);
     }
     Ok(())

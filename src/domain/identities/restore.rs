@@ -1,4 +1,4 @@
-//! Bringing back an identity that was deleted.
+//! Restoring a deleted identity.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::IdentityId;
@@ -13,21 +13,21 @@ use super::snapshot::IdentitySnapshot;
 use super::target;
 use crate::app::App;
 
-/// Brings back an identity as `kept` has it, with its id, its limits, and those of its keys that are nobody's now. Its
-/// external id must be free.
-pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, kept: &str) -> Result<()> {
+/// Restores an identity from the snapshot of an audit entry, with its id and its limits, and links those of its former
+/// keys that have no identity now. Its external id must be free.
+pub async fn restore(app: &App, caller: &Caller, id: &IdentityId, snapshot: &str) -> Result<()> {
     caller.require(Action::CreateIdentity)?;
-    let state: IdentitySnapshot = audit::parse_snapshot(kept)?;
+    let snapshot: IdentitySnapshot = audit::parse_snapshot(snapshot)?;
     let now = app.clock.now();
     let identity = Identity {
         id: id.clone(),
-        external_id: state.external_id,
-        meta: state.meta.map(Meta),
-        ratelimits: ratelimits(state.ratelimits),
+        external_id: snapshot.external_id,
+        meta: snapshot.meta.map(Meta),
+        ratelimits: ratelimits(snapshot.ratelimits),
     };
     let mut tx = app.store.begin().await?;
-    let made = tx.insert_identity(caller.workspace(), &identity, now).await;
-    made.map_err(|e| match e.violates("identities_external_id_unique") {
+    let inserted = tx.insert_identity(caller.workspace(), &identity, now).await;
+    inserted.map_err(|e| match e.violates("identities_external_id_unique") {
         true => Error::Taken(Subject::Identity(identity.external_id.clone())),
         false => e,
     })?;

@@ -1,4 +1,4 @@
-//! An identity as the audit log keeps it, field by field, and brought back.
+//! The snapshot of an identity in the audit log, and the change that restores it.
 
 use foundation::error::Result;
 use foundation::model::{Identity, Meta};
@@ -9,9 +9,10 @@ use super::super::audit::{Fields, read};
 use super::super::keys::{NewRatelimit, limits_of};
 use super::IdentityChange;
 
-/// What an identity without a meta is set back to: a meta can be changed, and not taken away.
+/// The metadata to which an identity without metadata is restored: metadata can be changed but not removed.
 const NO_META: &str = "{}";
 
+/// The fields of an identity, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentitySnapshot {
@@ -30,7 +31,7 @@ impl IdentitySnapshot {
     }
 }
 
-/// The change that brings these fields back.
+/// Returns the change that restores these fields.
 pub fn change_from_snapshot(fields: &Fields) -> Result<IdentityChange> {
     let mut change = IdentityChange::default();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! What a root key must hold to give a key permissions and roles, or to take them.
+//! The permissions that a root key needs to add permissions and roles to a key, or to remove them.
 
 use foundation::error::Result;
 use foundation::model::Key;
@@ -7,25 +7,25 @@ use super::super::caller::Caller;
 use super::super::permission::Action;
 use super::super::rbac::difference;
 
-/// Which rights are asked for.
+/// The permissions that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AssignmentAccess {
-    /// To change the key, and to do all that the call may come to.
+    /// To update the key, and to make every change that the call allows.
     KeyToo,
-    /// To do what the call comes to.
+    /// To make the changes that the call actually makes.
     LinksOnly,
 }
 
-/// What came of a change.
+/// The result of an assignment.
 #[derive(Debug)]
 pub struct AssignmentResult<T> {
-    /// What the request named.
+    /// The items that the request named.
     pub picked: Vec<T>,
-    /// All that the key has then.
+    /// All items that the key has afterwards.
     pub after: Vec<T>,
 }
 
-/// Fails unless the caller may give keys permissions and roles, as far as something is given.
+/// Fails unless the caller may add permissions or roles to keys, as far as the flags say that some are added.
 pub fn require_to_give(caller: &Caller, permissions: bool, roles: bool) -> Result<()> {
     if permissions {
         caller.require(Action::AddPermissionToKey)?;
@@ -36,25 +36,30 @@ pub fn require_to_give(caller: &Caller, permissions: bool, roles: bool) -> Resul
     Ok(())
 }
 
-/// What one call asks for.
+/// The permissions that one call requires.
 pub struct RequiredActions<'a> {
     key_too: bool,
     actions: &'a [Action],
-    /// To give and to take, as far as something is given or taken.
+    /// The actions to add and to remove, required as far as something is added or removed.
     links: Option<(Action, Action)>,
 }
 
 impl<'a> RequiredActions<'a> {
-    pub fn new(rights: AssignmentAccess, actions: &'a [Action]) -> Self {
-        Self { key_too: rights == AssignmentAccess::KeyToo, actions, links: None }
+    pub fn new(access: AssignmentAccess, actions: &'a [Action]) -> Self {
+        Self { key_too: access == AssignmentAccess::KeyToo, actions, links: None }
     }
 
-    /// Of a call that gives and takes what it must.
-    pub fn to_set(rights: AssignmentAccess, all: &'a [Action], give: Action, take: Action) -> Self {
-        match rights {
-            AssignmentAccess::KeyToo => Self::new(rights, all),
+    /// Creates the requirements of a call that replaces all assignments, with the additions and removals this takes.
+    pub fn to_set(
+        access: AssignmentAccess,
+        all: &'a [Action],
+        add: Action,
+        remove: Action,
+    ) -> Self {
+        match access {
+            AssignmentAccess::KeyToo => Self::new(access, all),
             AssignmentAccess::LinksOnly => {
-                Self { key_too: false, actions: &[], links: Some((give, take)) }
+                Self { key_too: false, actions: &[], links: Some((add, remove)) }
             }
         }
     }
@@ -73,12 +78,12 @@ impl<'a> RequiredActions<'a> {
         after: &[T],
         id: impl Fn(&T) -> &I,
     ) -> Result<()> {
-        let Some((give, take)) = self.links else { return Ok(()) };
+        let Some((add, remove)) = self.links else { return Ok(()) };
         if !difference(after, before, &id).is_empty() {
-            caller.require(give)?;
+            caller.require(add)?;
         }
         if !difference(before, after, &id).is_empty() {
-            caller.require(take)?;
+            caller.require(remove)?;
         }
         Ok(())
     }

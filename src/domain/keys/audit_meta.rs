@@ -1,4 +1,4 @@
-//! What the audit log tells of a key's credits: what was asked for, for what there is left changes with every use.
+//! Audit metadata about a key's credits: it records the requested change, because the balance changes with every use.
 
 use foundation::model::Refill;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::snapshot::RefillState;
 use super::{CreditsChange, CreditsUpdate, NewCredits, Patch};
 
-/// As an entry of the audit log carries it.
+/// Returns the metadata of an audit entry, or `None` if it is empty.
 fn meta(credits: &Map<String, Value>) -> Option<Value> {
     (!credits.is_empty()).then(|| json!({ "credits": credits }))
 }
@@ -15,15 +15,15 @@ fn refill(refill: &Refill) -> Value {
     json!(RefillState::from(*refill))
 }
 
-/// Of a key that is being made.
+/// Returns the metadata of a key that is being created.
 pub fn of_new(new: Option<&NewCredits>) -> Option<Value> {
     let new = new?;
-    let mut told = Map::from_iter([("set".to_owned(), json!(new.balance))]);
-    told.extend(new.refill.as_ref().map(|known| ("refill".to_owned(), refill(known))));
-    meta(&told)
+    let mut meta_fields = Map::from_iter([("set".to_owned(), json!(new.balance))]);
+    meta_fields.extend(new.refill.as_ref().map(|known| ("refill".to_owned(), refill(known))));
+    meta(&meta_fields)
 }
 
-/// Of a change of the uses that are left.
+/// Returns the metadata of a credits update.
 pub fn of_update(update: CreditsUpdate) -> Option<Value> {
     let (name, value) = match update {
         CreditsUpdate::Set(balance) => ("set", json!(balance)),
@@ -34,7 +34,7 @@ pub fn of_update(update: CreditsUpdate) -> Option<Value> {
     meta(&Map::from_iter([(name.to_owned(), value)]))
 }
 
-/// Of a change of the key. Absent: it leaves its credits alone.
+/// Returns the metadata of a key update. `None` if it does not change the credits.
 pub fn of_change(change: &Patch<CreditsChange>) -> Option<Value> {
     let unlimited = || Some(("unlimited".to_owned(), json!(true)));
     let (remaining, back) = match change {
@@ -63,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_is_told_and_what_was_left_alone_is_not() {
+    fn audit_meta_contains_only_the_requested_credits_change() {
         let monthly = Refill { interval: RefillInterval::Monthly { day: 5 }, amount: 9 };
-        let told_refill = json!({ "interval": "monthly", "amount": 9, "day": 5 });
+        let refill_json = json!({ "interval": "monthly", "amount": 9, "day": 5 });
         let change = |remaining, refill| {
             of_change(&Patch::Set(CreditsChange { remaining, refill, ..CreditsChange::default() }))
         };
 
         let new = of_new(Some(&NewCredits { balance: 3, refill: Some(monthly) }));
-        assert_eq!(new, Some(json!({ "credits": { "set": 3, "refill": told_refill } })));
+        assert_eq!(new, Some(json!({ "credits": { "set": 3, "refill": refill_json } })));
         assert_eq!(of_new(None), None);
         let added = of_update(CreditsUpdate::Increment(2));
         assert_eq!(added, Some(json!({ "credits": { "increment": 2 } })));
@@ -79,10 +79,10 @@ mod tests {
         assert_eq!(change(Patch::Keep, Patch::Keep), None);
         let set = change(Patch::Set(1), Patch::Clear);
         assert_eq!(set, Some(json!({ "credits": { "set": 1, "refill": null } })));
-        let lifted = Some(json!({ "credits": { "unlimited": true } }));
+        let unlimited = Some(json!({ "credits": { "unlimited": true } }));
         assert_eq!(
             [of_change(&Patch::Clear), change(Patch::Clear, Patch::Keep)],
-            [lifted.clone(), lifted]
+            [unlimited.clone(), unlimited]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Issuing a key.
+//! Creating a key.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result, Subject};
@@ -21,19 +21,19 @@ use super::snapshot::KeySnapshot;
 use super::{audit_meta, ratelimits, set_permissions, set_roles, target};
 use crate::app::App;
 
-/// How many random bytes a key has, where nothing is said.
+/// The number of random bytes of a key if neither the request nor the API sets one.
 const BYTE_LENGTH: u8 = 16;
 
-/// A key as it is asked for.
+/// A request to create a key.
 #[derive(Debug, Clone)]
 pub struct NewKey {
     pub api_id: ApiId,
-    /// Absent: as the API is set. Empty: none.
+    /// Absent: the API's default. Empty: no prefix.
     pub prefix: Option<String>,
-    /// How many characters are shown of a key that has none.
+    /// The number of leading characters shown of a key without a prefix.
     pub bare_start: usize,
     pub name: Option<String>,
-    /// Absent: as the API is set, or 16.
+    /// Absent: the API's default, or 16.
     pub byte_length: Option<u8>,
     pub external_id: Option<String>,
     pub meta: Option<Meta>,
@@ -56,7 +56,7 @@ pub struct NewCredits {
 }
 
 impl NewCredits {
-    /// As the bank opens the account: the next refill is that of the next period.
+    /// Returns the initial state of the credit account. The first refill is that of the next period.
     pub fn open(self, now: Timestamp) -> Credits {
         let refilled = self.refill.map_or(0, |refill| refill::period(&refill, now));
         Credits {
@@ -80,7 +80,7 @@ pub struct NewRatelimit {
     pub is_async: bool,
 }
 
-/// Fails unless sealed copies of the API's keys may be kept.
+/// Fails unless the API stores sealed copies of its keys.
 pub fn may_be_recovered(api: &Api) -> Result<()> {
     match api.settings.recoverable_keys {
         true => Ok(()),
@@ -88,7 +88,7 @@ pub fn may_be_recovered(api: &Api) -> Result<()> {
     }
 }
 
-/// A new key. Its plaintext is nowhere else.
+/// A new key. Its plaintext is stored nowhere else.
 #[derive(Debug)]
 pub struct IssuedKey {
     pub id: KeyId,
@@ -100,14 +100,14 @@ impl StoredReply for IssuedKey {
         json!([self.id, self.plaintext])
     }
 
-    fn read(kept: &Value) -> Option<Self> {
-        let [id, plaintext] = kept.as_array()?.as_slice() else { return None };
+    fn read(stored: &Value) -> Option<Self> {
+        let [id, plaintext] = stored.as_array()?.as_slice() else { return None };
         let plaintext = Plaintext::from(plaintext.as_str()?.to_owned());
         Some(Self { id: KeyId::from(id.as_str()?), plaintext })
     }
 }
 
-/// Issues a key. Who may not is told that the API does not exist.
+/// Creates a key. Without the permission, the API is reported as not found.
 pub async fn create(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     run_idempotent(app, caller, || issue(app, caller, new.clone())).await
 }
@@ -116,7 +116,7 @@ fn no_such_api(id: &ApiId) -> Error {
     Error::not_found(Subject::Api(id.clone()))
 }
 
-/// The API of a new key, once it is known that it takes it.
+/// Returns the API of a new key, after checking that it accepts the key.
 async fn api_of(app: &App, tx: &mut Tx, caller: &Caller, new: &NewKey) -> Result<Api> {
     if app.settings.security.strict_grants {
         require_to_give(caller, !new.permissions.is_empty(), !new.roles.is_empty())?;
@@ -141,20 +141,21 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
 
     let mut tx = app.store.begin().await?;
     let api = api_of(app, &mut tx, caller, &new).await?;
-    // An empty one says that there is to be none.
+    // An empty prefix means none.
     let prefix = new.prefix.or(api.settings.default_prefix).filter(|prefix| !prefix.is_empty());
     let byte_length = new.byte_length.or(api.settings.default_byte_length).unwrap_or(BYTE_LENGTH);
     let secret = Plaintext::random(prefix.as_deref(), byte_length);
     let hash = secret.hash();
     let mut entries = AuditBatch::for_caller(caller, now);
-    let (names, picks) = (new.roles, new.permissions);
-    let found = rbac::existing_roles_and_picked(&mut tx, caller, names, picks, &mut entries, now);
-    let (roles, permissions) = found.await?;
+    let (names, selectors) = (new.roles, new.permissions);
+    let references =
+        rbac::existing_roles_and_picked(&mut tx, caller, names, selectors, &mut entries, now);
+    let (roles, permissions) = references.await?;
     let identity_id = match &new.external_id {
         Some(id) => Some(tx.ensure_identity(caller.workspace(), id, now).await?),
         None => None,
     };
-    let bank_now = credits::refill_time(app, tx.now().await?);
+    let database_now = credits::refill_time(app, tx.now().await?);
     let key = Key {
         id: KeyId::random(),
         workspace_id: caller.workspace().clone(),
@@ -170,7 +171,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
         environment: new.environment,
         enabled: new.enabled,
         expires_at: new.expires_at,
-        credits: new.credits.map(|credits| credits.open(bank_now)),
+        credits: new.credits.map(|credits| credits.open(database_now)),
         created_at: now,
         updated_at: None,
     };
@@ -182,7 +183,7 @@ async fn issue(app: &App, caller: &Caller, new: NewKey) -> Result<IssuedKey> {
     if !limits.is_empty() {
         tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&key.id), &limits).await?;
     }
-    let metering = Metering::at(key.credits, None, bank_now);
+    let metering = Metering::at(key.credits, None, database_now);
     let state = KeySnapshot::of(&key, &limits).with_credits(metering);
     let targets = [target(&key).with_meta(audit_meta::of_new(new.credits.as_ref()))];
     entries.add_change("key.create", &targets, FieldChanges::created(&state)?);

@@ -15,23 +15,23 @@ use super::snapshot::KeySnapshot;
 use super::{require_existing, target};
 use crate::app::App;
 
-/// How much of a key goes.
+/// What a deletion removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletion {
-    /// It stops verifying; its row stays, and its hash stays taken.
+    /// The key stops verifying. Its row stays, and its hash stays reserved.
     Soft,
-    /// Everything.
+    /// The key and all its data.
     Permanent,
 }
 
 impl Deletion {
-    /// As the audit log tells it.
+    /// Returns the metadata of the audit entry.
     pub fn audit_meta(self) -> Value {
         json!({ "permanent": self == Self::Permanent })
     }
 }
 
-/// Deletes a key; it stops verifying at once.
+/// Deletes a key. It stops verifying at once.
 pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) -> Result<()> {
     let now = app.clock.now();
 
@@ -44,31 +44,31 @@ pub async fn delete(app: &App, caller: &Caller, id: &KeyId, deletion: Deletion) 
         Deletion::Soft => tx.delete_key(id, now).await?,
         Deletion::Permanent => tx.purge_key(id).await?,
     }
-    let state = KeySnapshot::of(&key, &stored.ratelimits).with_credits(metering);
+    let snapshot = KeySnapshot::of(&key, &stored.ratelimits).with_credits(metering);
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [target(&key).with_meta(deletion.audit_meta())];
-    entries.add_change("key.delete", &targets, FieldChanges::deleted(&state)?);
+    entries.add_change("key.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.changed(freshness::CacheTag::Key(id.clone()));
     app.commit(tx).await
 }
 
-/// What the key has left, were it brought back. What is leased goes back to the account, as far as the counters can be
-/// reached; the rest is forfeited.
+/// Closes the credit account and returns what the key has left if it is restored. Leased credits return to the
+/// account if Redis is reachable; otherwise they are forfeited.
 async fn close_account(
     app: &App,
     tx: &mut Tx,
     id: &KeyId,
-    idle: Option<Refill>,
+    idle_refill: Option<Refill>,
 ) -> Result<Metering> {
     let Some(mut account) = tx.lock_account(id).await? else {
-        return Ok(Metering::Unlimited(idle));
+        return Ok(Metering::Unlimited(idle_refill));
     };
     credits::settle_for_change(app, tx, id, Some(&mut account)).await?;
     tx.forfeit_leases(id).await?;
-    // Another number, so that no replica goes back to a lease that was left open.
+    // A new lease number, so that no replica uses a lease that was left open.
     account.credits.last_lease_number += 1;
     tx.update_balance(id, &account.credits).await?;
     let now = credits::refill_time(app, account.database_time);
-    Ok(Metering::at(Some(account.credits), idle, now))
+    Ok(Metering::at(Some(account.credits), idle_refill, now))
 }

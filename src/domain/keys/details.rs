@@ -1,4 +1,4 @@
-//! Keys as people look at them: lists of what they search for, and all there is to know of one.
+//! Keys for display: search results, and the details of one key.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use super::get::{self, DecryptMode, FoundKey};
 use super::resolved::ResolvedLimit;
 use crate::app::App;
 
-/// How many keys a search looks through for one page; the next one goes on behind them.
+/// The maximum number of keys that a search scans for one page; the next page continues after them.
 pub const LOOKED_THROUGH: i64 = 20_000;
-/// How many entries of the audit log are told of a key, and how many are looked through for them.
+/// The maximum number of audit entries returned for a key, and of entries scanned for them.
 const ENTRIES_MAX: i64 = 25;
 const ENTRIES_LOOKED_THROUGH: i64 = 100_000;
-/// How the ids of keys begin.
+/// The prefix of key ids.
 const ID: &str = "key_";
 
-/// Whether a key is good by itself, in the order in which a verification looks.
+/// Whether a key verifies, by its own state alone; in the order of the verification checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyStatus {
     Active,
     Disabled,
     Expired,
-    /// No credits are left.
+    /// The key has no credits left.
     Exhausted,
 }
 
 impl KeyStatus {
     pub const ALL: [Self; 4] = [Self::Active, Self::Disabled, Self::Expired, Self::Exhausted];
 
-    /// Of a key that has so many credits left; without a number: that may be used without end.
+    /// Returns the status of a key with `left` credits; `None` means unlimited.
     pub fn of(key: &Key, left: Option<i64>, now: Timestamp) -> Self {
         if !key.enabled {
             return Self::Disabled;
@@ -61,11 +61,11 @@ impl KeyStatus {
     }
 
     pub fn named(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
-/// A key of a list.
+/// A key in a list.
 #[derive(Debug)]
 pub struct KeyListItem {
     pub stored: StoredKey,
@@ -73,14 +73,14 @@ pub struct KeyListItem {
     pub state: KeyStatus,
 }
 
-/// A page of the keys of a workspace, or of one of its APIs, the latest first. It may have fewer than it could and yet
-/// another page behind it: where many were looked through, and where keys turn out to be in another state than the
-/// database thinks.
+/// Lists a page of the keys of a workspace, or of one of its APIs, latest first. A page may have fewer items than its
+/// limit and still have a successor: when the search has scanned its maximum, and when the status of a key differs
+/// from what the database filter assumed.
 pub async fn page(
     app: &App,
     caller: &Caller,
     api: Option<&ApiId>,
-    state: Option<KeyStatus>,
+    status: Option<KeyStatus>,
     paging: &Paging,
 ) -> Result<Page<KeyListItem>> {
     match api {
@@ -92,11 +92,11 @@ pub async fn page(
     }
     let now = app.clock.now();
     let search = paging.search.trim();
-    let wanted = KeyListFilter {
+    let filter = KeyListFilter {
         api: api.cloned(),
         search: search.to_owned(),
         id_prefix: search.starts_with(ID).then(|| search.to_owned()),
-        state: state.map_or("", KeyStatus::as_str),
+        state: status.map_or("", KeyStatus::as_str),
         from: beginning(&paging.from),
         until: None,
         limit: paging.look_ahead(),
@@ -105,22 +105,22 @@ pub async fn page(
     };
     let mut reader = app.store.read_balances().await?;
     let mut stored = Vec::new();
-    if wanted.id_prefix.is_some() {
-        stored = reader.keys_page(caller.workspace(), &wanted).await?;
+    if filter.id_prefix.is_some() {
+        stored = reader.keys_page(caller.workspace(), &filter).await?;
     }
-    let mut behind = None;
+    let mut resume_at = None;
     if stored.is_empty() {
-        // A name may begin like an id.
-        let looks_through = !search.is_empty() || state.is_some();
-        let mut wanted = KeyListFilter { id_prefix: None, ..wanted };
-        if looks_through {
-            wanted.until = reader.key_behind(caller.workspace(), &wanted, LOOKED_THROUGH).await?;
+        // A name may start like an id.
+        let scans = !search.is_empty() || status.is_some();
+        let mut filter = KeyListFilter { id_prefix: None, ..filter };
+        if scans {
+            filter.until = reader.key_behind(caller.workspace(), &filter, LOOKED_THROUGH).await?;
         }
-        stored = reader.keys_page(caller.workspace(), &wanted).await?;
-        behind = wanted.until;
+        stored = reader.keys_page(caller.workspace(), &filter).await?;
+        resume_at = filter.until;
     }
     let next = stored.get(paging.limit).map(|row| (row.key.created_at, row.key.id.clone()));
-    let next = next.or(behind).map(|(at, id)| format!("{}.{id}", at.0));
+    let next = next.or(resume_at).map(|(at, id)| format!("{}.{id}", at.0));
     stored.truncate(paging.limit);
     let mut ids: Vec<_> = stored.iter().map(|row| row.key.api_id.clone()).collect();
     ids.sort();
@@ -139,17 +139,17 @@ pub async fn page(
         stored,
     };
     let mut items: Vec<_> = stored.into_iter().map(row).collect();
-    items.retain(|row| state.is_none_or(|state| row.state == state));
+    items.retain(|row| status.is_none_or(|status| row.state == status));
     Ok(Page { items, next })
 }
 
-/// What is no cursor is the beginning.
+/// Parses a cursor. An invalid cursor starts at the beginning.
 fn beginning(cursor: &str) -> Option<KeyCursor> {
     let (at, id) = cursor.split_once('.')?;
     Some((Timestamp(at.parse().ok()?), KeyId::from(id)))
 }
 
-/// A limit that verifications of a key are held to, and how it stands.
+/// A limit that applies to verifications of a key, and its current usage.
 #[derive(Debug)]
 pub struct LimitUsage {
     pub name: String,
@@ -158,11 +158,11 @@ pub struct LimitUsage {
     pub auto_apply: bool,
     /// Whether all keys of the identity share it.
     pub is_shared: bool,
-    /// Absent: nobody can tell at the moment.
+    /// Absent: the usage is unknown at the moment.
     pub seen: Option<WindowUsage>,
 }
 
-/// A key, and what it hangs together with.
+/// A key and the entities that belong to it.
 #[derive(Debug)]
 pub struct KeyDetails {
     pub found: FoundKey,
@@ -171,16 +171,16 @@ pub struct KeyDetails {
     pub roles: Vec<Role>,
     pub is_recoverable: bool,
     pub gauges: Vec<LimitUsage>,
-    /// What the bank has of its credits. Absent: they are unlimited.
+    /// The credit account in the database. Absent: credits are unlimited.
     pub account: Option<CreditAccount>,
-    /// When its credits come back.
+    /// When the credits are refilled next.
     pub refills_at: Option<Timestamp>,
 }
 
-/// All there is to know of a key, its secret left out. Nothing is taken from its limits.
+/// Returns the details of a key without its secret. Does not consume its limits.
 pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDetails> {
-    let found = get::get(app, caller, id, DecryptMode::None).await?;
-    let stored = found.view.stored();
+    let found_key = get::get(app, caller, id, DecryptMode::None).await?;
+    let stored = found_key.view.stored();
     let workspace = caller.workspace();
     let mut reader = app.store.read_balances().await?;
     let api = reader.api(workspace, &stored.key.api_id).await?;
@@ -192,76 +192,76 @@ pub async fn get_details(app: &App, caller: &Caller, id: &KeyId) -> Result<KeyDe
     let is_recoverable = !reader.sealed_keys(workspace, std::slice::from_ref(id)).await?.is_empty();
     let account = reader.account(id).await?;
     drop(reader);
-    let gauges = gauges(app, &found).await?;
+    let limit_usages = gauges(app, &found_key).await?;
     let now = app.clock.now();
-    let left = found.credits.map(|(left, _)| left);
-    let refill = found.credits.and_then(|(_, refill)| refill);
+    let left = found_key.credits.map(|(left, _)| left);
+    let refill = found_key.credits.and_then(|(_, refill)| refill);
     Ok(KeyDetails {
         state: KeyStatus::of(&stored.key, left, now),
         refills_at: refill.map(|refill| refill::next_refill_at(&refill, now)),
-        found,
+        found: found_key,
         api,
         roles,
         is_recoverable,
-        gauges,
+        gauges: limit_usages,
         account,
     })
 }
 
-async fn gauges(app: &App, found: &FoundKey) -> Result<Vec<LimitUsage>> {
-    let limits = &found.view.limits;
+async fn gauges(app: &App, found_key: &FoundKey) -> Result<Vec<LimitUsage>> {
+    let limits = &found_key.view.limits;
     let window = |limit: &Arc<ResolvedLimit>| {
         Window::new(limit.counter.clone(), limit.limit, limit.duration_ms, 0)
     };
-    let seen = admission::peek(app, limits.iter().map(window).collect()).await?;
-    let own = &found.view.stored().ratelimits;
-    let gauge = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
+    let usage = admission::peek(app, limits.iter().map(window).collect()).await?;
+    let own = &found_key.view.stored().ratelimits;
+    let limit_usage = |(at, limit): (usize, &Arc<ResolvedLimit>)| LimitUsage {
         name: limit.name.clone(),
         limit: limit.limit,
         duration_ms: limit.duration_ms,
         auto_apply: limit.auto_apply,
         is_shared: own.iter().all(|known| known.name != limit.name),
-        seen: seen.as_ref().and_then(|seen| seen.get(at)).copied(),
+        seen: usage.as_ref().and_then(|usage| usage.get(at)).copied(),
     };
-    Ok(limits.iter().enumerate().map(gauge).collect())
+    Ok(limits.iter().enumerate().map(limit_usage).collect())
 }
 
-/// Something that was done to a key.
+/// An operation on a key.
 #[derive(Debug)]
 pub struct KeyActivity {
     pub at: Timestamp,
     pub event: String,
     pub who: String,
-    /// What was done to its credits, where the entry tells it.
+    /// The change of its credits, if the entry records it.
     pub credits: Option<Value>,
 }
 
-/// What was last done to a key, the latest first.
+/// Lists the latest operations on a key, latest first.
 pub async fn list_activity(
     app: &App,
     caller: &Caller,
-    looked: &KeyDetails,
+    details: &KeyDetails,
 ) -> Result<Vec<KeyActivity>> {
-    let key = &looked.found.view.stored().key;
+    let key = &details.found.view.stored().key;
     caller.require_on(Action::ReadKey, &key.api_id)?;
     let mut reader = app.store.read().await?;
     let since = key.created_at;
     let through = ENTRIES_LOOKED_THROUGH;
     let entries = reader.key_entries(caller.workspace(), &key.id, since, through, ENTRIES_MAX);
     let entries = entries.await?;
-    let deed = |entry: StoredEntry| KeyActivity {
+    let activity = |entry: StoredEntry| KeyActivity {
         at: entry.at,
         who: entry.actor_name.unwrap_or(entry.actor_id),
         event: entry.event,
         credits: credits_meta(&entry.targets, &key.id),
     };
-    Ok(entries.into_iter().map(deed).collect())
+    Ok(entries.into_iter().map(activity).collect())
 }
 
 fn credits_meta(targets: &str, key: &KeyId) -> Option<Value> {
     let targets: Vec<Value> = serde_json::from_str(targets).ok()?;
     let target = targets.into_iter().find(|target| target["id"] == key.as_str())?;
-    target.pointer("/meta/credits").filter(|told| !told.is_null()).cloned()
+    target.pointer("/meta/credits").filter(|credits| !credits.is_null()).cloned()
 }
 
 #[cfg(test)]
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_a_moment_and_an_id_and_what_is_none_is_the_beginning() {
+    fn parse_cursor_returns_none_when_cursor_is_invalid() {
         assert_eq!(beginning("12.key_1"), Some((Timestamp(12), KeyId::from("key_1"))));
         for wrong in ["", "key_1", "x.key_1", ".key_1"] {
             assert_eq!(beginning(wrong), None, "{wrong}");
@@ -277,11 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_tells_of_the_credits_of_a_key_is_found_and_of_others_is_not() {
+    fn credits_meta_is_none_when_entry_has_no_credits_of_the_key() {
         let targets = r#"[{"id":"key_1","meta":{"credits":{"set":5}}},{"id":"key_2"}]"#;
 
-        let told = credits_meta(targets, &KeyId::from("key_1"));
-        assert_eq!(told, Some(serde_json::json!({ "set": 5 })));
+        let credits = credits_meta(targets, &KeyId::from("key_1"));
+        assert_eq!(credits, Some(serde_json::json!({ "set": 5 })));
         assert_eq!(credits_meta(targets, &KeyId::from("key_2")), None);
         assert_eq!(credits_meta("no list", &KeyId::from("key_1")), None);
     }

@@ -1,4 +1,4 @@
-//! Looking at a key without using it.
+//! Reading a key without using it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,54 +21,54 @@ use super::resolved::{self, ResolvedKey};
 use super::target;
 use crate::app::App;
 
-/// A key and what hangs on it.
+/// A key and the entities that belong to it.
 #[derive(Debug)]
 pub struct FoundKey {
     pub view: ResolvedKey,
-    /// What is left, bank and purse, and when it comes back. Absent: unlimited.
+    /// The remaining credits, account and lease together, and the refill. Absent: unlimited.
     pub credits: Option<(i64, Option<Refill>)>,
-    /// When its credits last came back, as far as it can be told.
+    /// When its credits were last refilled, if that is known.
     pub refilled_at: Option<Timestamp>,
-    /// The key itself, where it is recoverable and was asked for.
+    /// The plaintext, if it was requested and the key is recoverable.
     pub plaintext: Option<Plaintext>,
 }
 
-/// Whether plaintexts are asked for.
+/// Whether plaintexts are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecryptMode {
     None,
-    /// Of recoverable keys; it is an error where the API keeps none.
+    /// Of recoverable keys; fails if the API stores none.
     Required,
-    /// Of recoverable keys, where there are any.
+    /// Of recoverable keys, if there are any.
     IfAvailable,
 }
 
-/// The key of this id, disabled and expired ones too.
-pub async fn get(app: &App, caller: &Caller, id: &KeyId, wanted: DecryptMode) -> Result<FoundKey> {
-    let stamp = app.freshness.read_version();
+/// Returns a key by id, even if it is disabled or expired.
+pub async fn get(app: &App, caller: &Caller, id: &KeyId, mode: DecryptMode) -> Result<FoundKey> {
+    let read_version = app.freshness.read_version();
     let stored = app.store.read().await?.key(caller.workspace(), id).await?;
     let stored = stored.ok_or_else(|| Error::not_found(Subject::Key(id.clone())))?;
     caller.require_on(Action::ReadKey, &stored.key.api_id)?;
-    let mut plaintexts = decrypted(app, caller, std::slice::from_ref(&stored), wanted).await?;
-    let found = found(app, Cached::new(stored, stamp, [])).boxed().await?;
-    Ok(FoundKey { plaintext: plaintexts.remove(id), ..found })
+    let mut plaintexts = decrypted(app, caller, std::slice::from_ref(&stored), mode).await?;
+    let found_key = found(app, Cached::new(stored, read_version, [])).boxed().await?;
+    Ok(FoundKey { plaintext: plaintexts.remove(id), ..found_key })
 }
 
-/// The plaintexts of those of an API's keys that are recoverable; who has read them is recorded first.
+/// Returns the plaintexts of an API's recoverable keys among these. An audit entry is committed first.
 pub async fn decrypted(
     app: &App,
     caller: &Caller,
     stored: &[StoredKey],
-    wanted: DecryptMode,
+    mode: DecryptMode,
 ) -> Result<HashMap<KeyId, Plaintext>> {
     let Some(first) = stored.first() else { return Ok(HashMap::new()) };
-    if wanted == DecryptMode::None {
+    if mode == DecryptMode::None {
         return Ok(HashMap::new());
     }
     let api_id = &first.key.api_id;
     let mut tx = app.store.begin().await?;
     let api = apis::require_not_deleted(tx.api(caller.workspace(), api_id).await?, api_id)?;
-    if !may_decrypt(app, caller, &api, wanted)? {
+    if !may_decrypt(app, caller, &api, mode)? {
         return Ok(HashMap::new());
     }
     let ids: Vec<_> = stored.iter().map(|stored| stored.key.id.clone()).collect();
@@ -82,40 +82,45 @@ pub async fn decrypted(
     Ok(plaintexts)
 }
 
-/// Whether there can be plaintexts to read; fails unless the root key may read those of the API.
-pub fn may_decrypt(app: &App, caller: &Caller, api: &Api, wanted: DecryptMode) -> Result<bool> {
-    let there_are = vault::require_master_keys(app).map(drop);
-    let kept = may_be_recovered(api);
-    match wanted {
+/// Returns whether plaintexts can exist. Fails unless the root key may decrypt those of the API.
+pub fn may_decrypt(app: &App, caller: &Caller, api: &Api, mode: DecryptMode) -> Result<bool> {
+    let has_master_keys = vault::require_master_keys(app).map(drop);
+    let is_recoverable = may_be_recovered(api);
+    match mode {
         DecryptMode::None => Ok(false),
         DecryptMode::Required => {
-            there_are?;
+            has_master_keys?;
             caller.require_on(Action::DecryptKey, &api.id)?;
-            kept.map(|()| true)
+            is_recoverable.map(|()| true)
         }
         DecryptMode::IfAvailable => {
             caller.require_on(Action::DecryptKey, &api.id)?;
-            Ok(there_are.is_ok() && kept.is_ok())
+            Ok(has_master_keys.is_ok() && is_recoverable.is_ok())
         }
     }
 }
 
-/// The key itself was shown: which is it? Who may not know is told that there is none.
+/// Returns the key with this plaintext. Without the permission to read it, the key is reported as not found.
 pub async fn whoami(app: &App, caller: &Caller, key: &str) -> Result<FoundKey> {
-    let stamp = app.freshness.read_version();
+    let read_version = app.freshness.read_version();
     let stored = app.store.read().await?.key_by_hash(&KeyHash::of(key).base64()).await?;
     let stored = stored
         .filter(|stored| stored.key.workspace_id == *caller.workspace())
         .filter(|stored| caller.may_on(Action::ReadKey, &stored.key.api_id))
         .ok_or_else(|| Error::not_found(Subject::Secret))?;
-    found(app, Cached::new(stored, stamp, [])).boxed().await
+    found(app, Cached::new(stored, read_version, [])).boxed().await
 }
 
 async fn found(app: &App, row: Cached<StoredKey>) -> Result<FoundKey> {
-    let (view, _) = resolved::resolve(app, Arc::new(row)).await?;
-    let key = &view.stored().key;
-    let left = credits::balance(app, &view).await?;
+    let (resolved, _) = resolved::resolve(app, Arc::new(row)).await?;
+    let key = &resolved.stored().key;
+    let left = credits::balance(app, &resolved).await?;
     let refill = key.credits.and_then(|credits| credits.refill);
     let refilled_at = refill::last_refill_at(key, app.clock.now());
-    Ok(FoundKey { credits: left.map(|left| (left, refill)), refilled_at, view, plaintext: None })
+    Ok(FoundKey {
+        credits: left.map(|left| (left, refill)),
+        refilled_at,
+        view: resolved,
+        plaintext: None,
+    })
 }

@@ -1,4 +1,4 @@
-//! The keys of an identity, whatever API they are of.
+//! Listing the keys of an identity, across all APIs.
 
 use foundation::error::Result;
 use foundation::id::IdentityId;
@@ -10,7 +10,7 @@ use super::super::permission::Action;
 use super::super::users::SIZE_MAX;
 use crate::app::App;
 
-/// A page of them, by id.
+/// Lists a page of the keys, by id.
 pub async fn of_identity(
     app: &App,
     caller: &Caller,
@@ -25,7 +25,7 @@ pub async fn of_identity(
     Ok(Page::new(keys, paging, |key: &Key| &key.id))
 }
 
-/// How many there are, counted up to [`SIZE_MAX`].
+/// Returns the number of keys, counted up to [`SIZE_MAX`] + 1.
 pub async fn count_of_identity(app: &App, caller: &Caller, identity: &IdentityId) -> Result<i64> {
     caller.require(Action::ReadKey)?;
     let mut reader = app.store.read().await?;

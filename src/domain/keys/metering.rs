@@ -1,4 +1,4 @@
-//! Whether a key is metered after a change, and what becomes of its refill where it is not.
+//! Whether a key is metered after a change, and what happens to its refill if it is not.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -9,29 +9,29 @@ use store::Tx;
 use super::super::refill;
 use super::NewCredits;
 
-/// What becomes of the refill of a key that is unlimited.
+/// What happens to the refill of an unlimited key.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum IdleRefill {
     #[default]
     Dropped,
-    /// It is kept, and comes back when the key is metered again.
+    /// It is stored, and applies again when the key is metered again.
     Kept,
 }
 
-/// A key's uses and its refill.
+/// The credits of a key and its refill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metering {
     Metered(Credits),
-    /// With the refill that it would have.
+    /// With the stored refill.
     Unlimited(Option<Refill>),
 }
 
 impl Metering {
-    /// As it stands at `now`: refilled where a period has begun since.
-    pub fn at(account: Option<Credits>, idle: Option<Refill>, now: Timestamp) -> Self {
+    /// Returns the state at `now`: refilled if a period has started since.
+    pub fn at(account: Option<Credits>, idle_refill: Option<Refill>, now: Timestamp) -> Self {
         match account {
             Some(credits) => Self::Metered(refill::apply_refill(credits, now)),
-            None => Self::Unlimited(idle),
+            None => Self::Unlimited(idle_refill),
         }
     }
 
@@ -49,7 +49,7 @@ impl Metering {
         }
     }
 
-    /// Without an end to its uses.
+    /// Returns the state with unlimited credits.
     pub fn lifted(self, idle: IdleRefill) -> Self {
         match idle {
             IdleRefill::Dropped => Self::Unlimited(None),
@@ -57,7 +57,7 @@ impl Metering {
         }
     }
 
-    /// With so many uses left, and its refill.
+    /// Returns the state with this balance and the same refill.
     pub fn set(self, balance: i64, now: Timestamp) -> Self {
         Self::Metered(match self {
             Self::Metered(credits) => Credits { balance, ..credits },

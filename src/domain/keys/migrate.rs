@@ -1,4 +1,5 @@
-//! Keys that were issued elsewhere: taking in their hashes, and making them our own when they are first shown.
+//! Migrating keys that were issued elsewhere: their hashes are imported, and each becomes a regular key when it is
+//! first verified.
 
 use std::collections::HashSet;
 
@@ -16,26 +17,26 @@ use super::references::{ImportedKeyFields, ResolvedReferences, require_grants};
 use super::target;
 use crate::app::App;
 
-/// What came of it.
+/// The result of a migration request.
 #[derive(Debug, Default)]
 pub struct MigrationResult {
     /// By hash, in the order of the request.
     pub migrated: Vec<(String, KeyId)>,
-    /// Hashes that were not taken in, and why.
+    /// The hashes that were not imported, and the reasons.
     pub failed: Vec<(String, ImportRejection)>,
 }
 
-/// Why a hash is not taken in.
+/// Why a hash was not imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportRejection {
-    /// A key has it already, in whatever workspace.
+    /// A key in some workspace already has it.
     Known,
-    /// It stands in the request before.
+    /// It occurs earlier in the request.
     Twice,
 }
 
-/// Takes in keys of a migration: those whose hash is new, all at once. Who may create keys in the API may bring
-/// along the identities, permissions and roles that they name.
+/// Imports keys of a migration whose hashes are new, all at once. A caller that may create keys in the API may also
+/// create the identities, permissions and roles that the keys name.
 pub async fn migrate(
     app: &App,
     caller: &Caller,
@@ -48,24 +49,24 @@ pub async fn migrate(
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     apis::require_not_deleted(tx.api(caller.workspace(), api_id).await?, api_id)?;
-    let known = tx.migration(caller.workspace(), migration).await?;
-    let known = known.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
+    let found = tx.migration(caller.workspace(), migration).await?;
+    let found = found.ok_or_else(|| Error::not_found(Subject::Migration(migration.clone())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let is_strict = app.settings.security.strict_grants;
-    let named =
+    let references =
         ResolvedReferences::ensure(&mut tx, caller, &keys, is_strict, &mut entries, now).await?;
-    let bank_now = credits::refill_time(app, tx.now().await?);
+    let database_now = credits::refill_time(app, tx.now().await?);
     let (mut incoming, mut hashes) = (Vec::with_capacity(keys.len()), HashSet::new());
-    let mut told: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
+    let mut outcomes: Vec<(String, Option<KeyId>)> = Vec::with_capacity(keys.len());
     for key in keys {
-        let hash = as_kept(&key.hash, known.algorithm);
+        let hash = as_kept(&key.hash, found.algorithm);
         if !hashes.insert(hash.clone()) {
-            told.push((key.hash, None));
+            outcomes.push((key.hash, None));
             continue;
         }
         let id = KeyId::random();
-        told.push((key.hash.clone(), Some(id.clone())));
-        let fixed = Key {
+        outcomes.push((key.hash.clone(), Some(id.clone())));
+        let new_key = Key {
             id,
             workspace_id: caller.workspace().clone(),
             api_id: api_id.clone(),
@@ -80,37 +81,38 @@ pub async fn migrate(
             environment: None,
             enabled: key.enabled,
             expires_at: key.expires_at,
-            credits: key.credits.map(|credits| credits.open(bank_now)),
+            credits: key.credits.map(|credits| credits.open(database_now)),
             created_at: now,
             updated_at: None,
         };
-        incoming.push(named.attach_to(fixed, key));
+        incoming.push(references.attach_to(new_key, key));
     }
-    let made = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
-    let made: HashSet<KeyId> = made.into_iter().collect();
-    tx.count_migrated(migration, i64::try_from(made.len()).unwrap_or(i64::MAX)).await?;
-    for incoming in incoming.iter().filter(|incoming| made.contains(&incoming.key.id)) {
-        named.record(&mut entries, incoming);
+    let inserted = tx.insert_keys(caller.workspace(), Some(migration), &incoming).await?;
+    let inserted: HashSet<KeyId> = inserted.into_iter().collect();
+    tx.count_migrated(migration, i64::try_from(inserted.len()).unwrap_or(i64::MAX)).await?;
+    for incoming in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
+        references.record(&mut entries, incoming);
     }
-    if !made.is_empty() {
-        // One row, however many there are.
+    if !inserted.is_empty() {
+        // One change row, however many keys.
         tx.changed(freshness::CacheTag::NewKeys);
     }
     entries.write(&mut tx).await?;
     app.commit(tx).await?;
 
-    let mut outcome = MigrationResult::default();
-    for (hash, id) in told {
+    let mut result = MigrationResult::default();
+    for (hash, id) in outcomes {
         match id {
-            Some(id) if made.contains(&id) => outcome.migrated.push((hash, id)),
-            Some(_) => outcome.failed.push((hash, ImportRejection::Known)),
-            None => outcome.failed.push((hash, ImportRejection::Twice)),
+            Some(id) if inserted.contains(&id) => result.migrated.push((hash, id)),
+            Some(_) => result.failed.push((hash, ImportRejection::Known)),
+            None => result.failed.push((hash, ImportRejection::Twice)),
         }
     }
-    Ok(outcome)
+    Ok(result)
 }
 
-/// A hash as it is looked up, in base64 or in hex, however it was written: that of whole keys as our own are.
+/// Converts a hash from hex or base64 into its stored form: base64 for hashes of whole keys, as for regular keys, and
+/// hex otherwise.
 fn as_kept(hash: &str, algorithm: Algorithm) -> String {
     match (KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)), algorithm) {
         (Some(hash), Algorithm::Sha256) => hash.base64(),
@@ -119,25 +121,25 @@ fn as_kept(hash: &str, algorithm: Algorithm) -> String {
     }
 }
 
-/// Makes a key that waits in a migration our own, now that it has been shown, if the root key may verify it.
-/// Whether it may be there now.
+/// Turns a pending key of a migration into a regular key, now that it is being verified, if the root key may verify
+/// it. Returns whether the key may exist now.
 pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> Result<bool> {
     let mut reader = app.store.read().await?;
     let migration = reader.migration(caller.workspace(), id).await?;
     match migration.map(|migration| migration.algorithm) {
-        // Its hash is that of the whole key: it would have been found.
+        // The hash is that of the whole key, so the key would have been found.
         None | Some(Algorithm::Sha256) => return Ok(false),
         Some(Algorithm::PrefixedApiKey) => {}
     }
     if key.contains('\0') {
-        // Nothing that is kept has one.
+        // No stored key contains one.
         return Ok(false);
     }
     let (prefix, _, long) = prefixed_parts(key).ok_or_else(too_few_parts)?;
-    let waiting = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
+    let pending = reader.waiting_key(id, &KeyHash::of(long).hex()).await?;
     drop(reader);
     let hash = KeyHash::of(key);
-    let key_id = match waiting {
+    let key_id = match pending {
         Some((key_id, api)) if caller.may_on(Action::VerifyKey, &api) => key_id,
         Some(_) => return Ok(false),
         None => return was_adopted(app, &hash).await,
@@ -162,13 +164,13 @@ pub async fn adopt(app: &App, caller: &Caller, id: &MigrationId, key: &str) -> R
     Ok(true)
 }
 
-/// Whether another request has just made it our own, which the caches here may not have heard of yet.
+/// Returns whether another request has just adopted the key, which the caches of this replica may not reflect yet.
 async fn was_adopted(app: &App, hash: &KeyHash) -> Result<bool> {
-    let is_there = app.store.read().await?.key_by_hash(&hash.base64()).await?.is_some();
-    if is_there {
+    let exists = app.store.read().await?.key_by_hash(&hash.base64()).await?.is_some();
+    if exists {
         app.freshness.record_invalidation(&freshness::CacheTag::NewKey(hash.fingerprint()));
     }
-    Ok(is_there)
+    Ok(exists)
 }
 
 fn too_few_parts() -> Error {
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_in_hex_is_kept_as_our_own_are() {
+    fn stored_hash_is_the_same_when_written_in_hex_or_base64() {
         let (own, hex) = (KeyHash::of("abc").base64(), KeyHash::of("abc").hex());
 
         assert_eq!(as_kept(&hex, Algorithm::Sha256), own);

@@ -1,4 +1,4 @@
-//! Keys: issuing, finding, changing, deleting and verifying them.
+//! Keys: creation, lookup, changes, deletion and verification.
 
 mod assignment_access;
 mod audit_meta;
@@ -55,7 +55,7 @@ use super::audit::{AuditBatch, Target};
 use super::caller::Caller;
 use super::rbac;
 
-/// A value of a field that may be left alone, cleared or set.
+/// A change of an optional field: keep, clear or set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Patch<T> {
     #[default]
@@ -65,7 +65,7 @@ pub enum Patch<T> {
 }
 
 impl<T> Patch<T> {
-    /// The field after the patch.
+    /// Applies the change to a field.
     pub fn apply(self, field: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -83,15 +83,15 @@ impl<T> Patch<T> {
     }
 }
 
-/// A key of the caller's workspace, whether or not it may do anything with it; nobody else changes
-/// it until the transaction ends.
+/// Returns a key of the caller's workspace, whatever the caller may do with it, and locks it until the transaction
+/// ends.
 async fn require_existing(tx: &mut Tx, caller: &Caller, id: &KeyId) -> Result<StoredKey> {
     tx.lock_key(caller.workspace(), id)
         .await?
         .ok_or_else(|| Error::not_found(Subject::Key(id.clone())))
 }
 
-/// Limits as they are stored; of two with one name the last counts.
+/// Converts limits for storage. If names repeat, the last limit counts.
 pub fn ratelimits(new: Vec<NewRatelimit>) -> Vec<Ratelimit> {
     let mut limits: Vec<Ratelimit> = Vec::with_capacity(new.len());
     for limit in new {
@@ -112,7 +112,7 @@ fn target(key: &Key) -> Target<'_> {
     Target::new("key", key.id.as_str()).named(key.name.as_deref())
 }
 
-/// Makes `after` the permissions that a key has of itself, and records what that changes.
+/// Sets the direct permissions of a key to `after`, and records the changes in the audit log.
 async fn set_permissions(
     tx: &mut Tx,
     entries: &mut AuditBatch<'_>,
@@ -132,7 +132,7 @@ async fn set_permissions(
     tx.set_key_permissions(&key.id, &ids).await
 }
 
-/// Makes `after` the roles of a key, and records what that changes.
+/// Sets the roles of a key to `after`, and records the changes in the audit log.
 async fn set_roles(
     tx: &mut Tx,
     entries: &mut AuditBatch<'_>,

@@ -1,8 +1,7 @@
-//! Verification for anybody: how often one address may ask for keys that do not exist.
+//! Verification without a root key: limits how often one address may send keys that do not exist.
 //!
-//! Only what the database would have to be asked about is looked at, so a key that is in use verifies however
-//! many others its address has asked for. Each process counts for itself: it is its own database connections
-//! that are protected.
+//! Only lookups that reach the database are limited, so a key in use verifies however many unknown keys its address
+//! has sent. Each process counts on its own, because the limit protects its own database connections.
 
 use std::sync::Arc;
 
@@ -16,22 +15,22 @@ use crate::app::App;
 
 const MINUTE_MS: i64 = 60_000;
 
-/// The key that has this hash; an error for who has asked for too many in vain.
+/// Finds a key by hash. Fails if the client has sent too many unknown keys.
 pub async fn find(
     app: &App,
     origin: &ClientInfo,
     hash: KeyHash,
 ) -> Result<Option<Arc<Cached<ResolvedKey>>>> {
-    if let Some(known) = app.caches.resolved_keys.peek(&hash).await {
-        return Ok(known);
+    if let Some(cached) = app.caches.resolved_keys.peek(&hash).await {
+        return Ok(cached);
     }
     let Some(window) = window(app, origin).map(|window| [window]) else {
         return resolved::find_by_hash(app, hash).await;
     };
-    let seen = app.local_counters.peek_at(&window, app.clock.now());
-    if seen.windows.iter().zip(&window).any(|(counted, window)| !counted.passed(window)) {
+    let reply = app.local_counters.peek_at(&window, app.clock.now());
+    if reply.windows.iter().zip(&window).any(|(count, window)| !count.passed(window)) {
         return Err(Error::TooManyRequests(
-            "too many keys that do not exist were asked for from here",
+            "too many keys that do not exist were sent from this address; retry later",
         ));
     }
     let found = resolved::find_by_hash(app, hash).await?;
@@ -41,10 +40,10 @@ pub async fn find(
     Ok(found)
 }
 
-/// Absent: nobody is counted, or nobody knows who asks.
+/// Returns the window that counts a client. `None` if there is no limit or the client's address is unknown.
 fn window(app: &App, origin: &ClientInfo) -> Option<Window> {
     let limit = i64::try_from(app.settings.security.unknown_keys_per_minute).ok();
     let limit = limit.filter(|limit| *limit > 0)?;
     let network = origin.network()?;
-    Some(Window::new(format!("strangers {network}"), limit, MINUTE_MS, 1))
+    Some(Window::new(format!("unknown keys {network}"), limit, MINUTE_MS, 1))
 }

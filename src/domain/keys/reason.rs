@@ -1,51 +1,52 @@
-//! Why a verification was refused, in words, for the analytics event.
+//! The reason why a verification was rejected, as text for the analytics event.
 
 use super::super::caller::Caller;
 use super::verify::{EvaluatedLimit, VerificationCode, VerifyRequest, VerifyResult};
 
-/// Explains a refusal, for the event that records it.
+/// Returns the reason of a rejection, for the event that records it.
 pub fn of_refusal(
     verified: &VerifyResult,
     request: &VerifyRequest,
     caller: &Caller,
 ) -> Option<Box<str>> {
-    let view = &verified.view.as_ref()?.value;
+    let resolved = &verified.view.as_ref()?.value;
     let reason = match verified.code {
         VerificationCode::Valid | VerificationCode::NotFound => return None,
         VerificationCode::Disabled => "the key is disabled".to_owned(),
         VerificationCode::Expired => "the key has expired".to_owned(),
         VerificationCode::Forbidden => match &request.api {
-            Some(api) if *api != view.stored().key.api_id => {
-                format!("the key was shown for another API, {}", api.as_str())
+            Some(api) if *api != resolved.stored().key.api_id => {
+                format!("the key was presented for another API, {}", api.as_str())
             }
             Some(_) | None => match request.address.or(caller.origin.address) {
                 Some(address) => format!("the key may not be used from {address}"),
                 None => {
-                    "the key may be used from some networks only, and from where it was is unknown"
+                    "the key is restricted to certain networks, and the client address is unknown"
                         .to_owned()
                 }
             },
         },
         VerificationCode::InsufficientPermissions => match &request.permissions {
-            Some(required) => format!("the key lacks what was required: {required}"),
+            Some(required) => format!("the key lacks required permissions: {required}"),
             None => "the key lacks a permission".to_owned(),
         },
         VerificationCode::RateLimited => {
-            let exceeded = verified.ratelimits.iter().filter(|checked| checked.standing.exceeded);
-            let told = exceeded.map(|EvaluatedLimit { limit, .. }| {
-                format!("{}: {} in {} ms", limit.name, limit.limit, limit.duration_ms)
+            let exceeded =
+                verified.ratelimits.iter().filter(|evaluated| evaluated.standing.exceeded);
+            let limits = exceeded.map(|EvaluatedLimit { limit, .. }| {
+                format!("{} ({} per {} ms)", limit.name, limit.limit, limit.duration_ms)
             });
-            format!("over the limit {}", told.collect::<Vec<_>>().join(", "))
+            format!("rate limit exceeded: {}", limits.collect::<Vec<_>>().join(", "))
         }
         VerificationCode::UsageExceeded => {
             let cost = request.cost.unwrap_or(1);
-            format!("{} credits were left, and {cost} asked for", verified.credits.unwrap_or(0))
+            format!("{} credits remaining, {cost} required", verified.credits.unwrap_or(0))
         }
     };
     Some(shortened(reason).into())
 }
 
-/// The longest reason that is recorded, in bytes.
+/// The maximum length of a recorded reason.
 const REASON_MAX_BYTES: usize = 1024;
 
 fn shortened(mut reason: String) -> String {

@@ -1,4 +1,4 @@
-//! Keys that were issued elsewhere, and what they name: identities, permissions and roles, found together.
+//! The identities, permissions and roles that imported keys refer to, resolved together.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,10 +15,10 @@ use super::assignment_access::require_to_give;
 use super::{NewCredits, NewRatelimit, ratelimits, target};
 use crate::app::App;
 
-/// A key as it comes in.
+/// The fields of an imported key.
 #[derive(Debug)]
 pub struct ImportedKeyFields {
-    /// As whoever issued it made it.
+    /// The hash, in the form in which the original issuer computed it.
     pub hash: String,
     pub name: Option<String>,
     pub external_id: Option<String>,
@@ -33,7 +33,7 @@ pub struct ImportedKeyFields {
     pub ratelimits: Vec<NewRatelimit>,
 }
 
-/// Fails, where grants are strict, unless the caller may give the permissions and roles that the keys name.
+/// Fails, with strict grants, unless the caller may add the permissions and roles that the keys name.
 pub fn require_grants<'a>(
     app: &App,
     caller: &Caller,
@@ -46,7 +46,7 @@ pub fn require_grants<'a>(
     require_to_give(caller, permissions, keys.any(|key| !key.roles.is_empty()))
 }
 
-/// What keys name, by its name.
+/// The entities that keys refer to, by name.
 pub struct ResolvedReferences {
     identities: HashMap<String, IdentityId>,
     permissions: HashMap<String, PermissionId>,
@@ -55,7 +55,7 @@ pub struct ResolvedReferences {
 }
 
 impl ResolvedReferences {
-    /// What is missing is made; where grants are strict, when the root key may make it.
+    /// Resolves references and creates missing entities; with strict grants, only if the root key may create them.
     pub async fn ensure(
         tx: &mut Tx,
         caller: &Caller,
@@ -67,10 +67,10 @@ impl ResolvedReferences {
         let identities = identities(tx, caller, keys, now).await?;
         let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
         if is_strict {
-            let picks = Selector::named(slugs, MissingPolicy::Made);
-            let permissions = rbac::picked_permissions(tx, caller, picks, entries, now).await?;
-            let picks = Selector::named(names, MissingPolicy::Made);
-            let roles = rbac::resolve_roles(tx, caller, picks, entries, now).await?;
+            let selectors = Selector::named(slugs, MissingPolicy::Made);
+            let permissions = rbac::picked_permissions(tx, caller, selectors, entries, now).await?;
+            let selectors = Selector::named(names, MissingPolicy::Made);
+            let roles = rbac::resolve_roles(tx, caller, selectors, entries, now).await?;
             return Ok(Self::new(identities, permissions, roles));
         }
         let permissions = rbac::make_permissions(tx, caller, slugs, entries, now).await?;
@@ -78,7 +78,7 @@ impl ResolvedReferences {
         Ok(Self::new(identities, permissions, roles))
     }
 
-    /// Identities are made where they are missing; permissions and roles must be there.
+    /// Resolves references. Missing identities are created; permissions and roles must exist.
     pub async fn existing(
         tx: &mut Tx,
         caller: &Caller,
@@ -88,9 +88,10 @@ impl ResolvedReferences {
     ) -> Result<Self> {
         let identities = identities(tx, caller, keys, now).await?;
         let (names, slugs) = (all(keys, |key| &key.roles), all(keys, |key| &key.permissions));
-        let picks = Selector::named(slugs, MissingPolicy::Refused);
-        let found = rbac::existing_roles_and_picked(tx, caller, names, picks, entries, now).await;
-        let (roles, permissions) = found.map_err(|e| match e {
+        let selectors = Selector::named(slugs, MissingPolicy::Refused);
+        let references =
+            rbac::existing_roles_and_picked(tx, caller, names, selectors, entries, now).await;
+        let (roles, permissions) = references.map_err(|e| match e {
             Error::NotFound(missing) => Error::Refused(Refusal::Missing(missing)),
             other => other,
         })?;
@@ -110,7 +111,7 @@ impl ResolvedReferences {
         }
     }
 
-    /// The key with what it names.
+    /// Returns the key with its references.
     pub fn attach_to(&self, key: Key, from: ImportedKeyFields) -> IncomingKey {
         let mut permission_ids: Vec<PermissionId> = from
             .permissions
@@ -129,7 +130,7 @@ impl ResolvedReferences {
         IncomingKey { key, ratelimits: ratelimits(from.ratelimits), permission_ids, role_ids }
     }
 
-    /// Records that the key is there, and what it was given.
+    /// Records the creation of the key and its assignments.
     pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &IncomingKey) {
         entries.add("key.create", &[target(&incoming.key)]);
         for id in &incoming.permission_ids {

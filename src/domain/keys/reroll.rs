@@ -1,4 +1,4 @@
-//! Re-rolling a key: another secret with the same configuration.
+//! Rerolling a key: a new secret with the same configuration.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -19,9 +19,9 @@ use crate::app::App;
 
 const MINUTE_MS: i64 = 60_000;
 
-/// Issues a key that is configured as this one, which ends `grace_ms` from now, rounded up to a full minute;
-/// at once with 0, and never later than it would have. The new key has the same prefix, length, identity,
-/// limits, permissions and roles, and what is left of the credits; nothing that has been counted.
+/// Creates a key with the same configuration. The old key expires `grace_ms` from now, rounded up to a full minute;
+/// at once with 0, and never later than before. The new key has the same prefix, length, identity, limits,
+/// permissions and roles, and the remaining credits, but no usage of limits.
 pub async fn reroll(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<IssuedKey> {
     let issued = run_idempotent(app, caller, || issue(app, caller, id, grace_ms)).await;
     credits::withhold_unclosed(app, id, issued).await
@@ -64,16 +64,16 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     if is_recoverable {
         vault::seal(app, &mut tx, caller.workspace(), &[(&new.id, &secret)], now).await?;
     }
-    let again = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
-    let limits: Vec<_> = stored.ratelimits.into_iter().map(again).collect();
+    let with_new_id = |limit: Ratelimit| Ratelimit { id: RatelimitId::random(), ..limit };
+    let limits: Vec<_> = stored.ratelimits.into_iter().map(with_new_id).collect();
     if !limits.is_empty() {
         tx.set_ratelimits(caller.workspace(), LimitOwner::Key(&new.id), &limits).await?;
     }
     let permissions: Vec<_> = stored.permissions.into_iter().map(|p| p.id).collect();
     tx.set_key_permissions(&new.id, &permissions).await?;
     tx.set_key_roles(&new.id, &stored.role_ids).await?;
-    let ends = end(now, grace_ms);
-    old.expires_at = Some(old.expires_at.map_or(ends, |expires| expires.min(ends)));
+    let expires_at = end(now, grace_ms);
+    old.expires_at = Some(old.expires_at.map_or(expires_at, |expires| expires.min(expires_at)));
     old.updated_at = None;
     tx.update_key(&old).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
@@ -88,37 +88,40 @@ async fn issue(app: &App, caller: &Caller, id: &KeyId, grace_ms: i64) -> Result<
     Ok(issued)
 }
 
-/// The last moment of the old key.
+/// Returns the expiration time of the old key.
 fn end(now: Timestamp, grace_ms: i64) -> Timestamp {
     if grace_ms == 0 {
-        // A key is still valid in the very millisecond in which it expires.
+        // A key is still valid in the millisecond in which it expires.
         return now.plus_ms(-1);
     }
-    let ends = now.plus_ms(grace_ms).0;
-    Timestamp(ends.saturating_add((MINUTE_MS - ends.rem_euclid(MINUTE_MS)) % MINUTE_MS))
+    let expires_at = now.plus_ms(grace_ms).0;
+    Timestamp(expires_at.saturating_add((MINUTE_MS - expires_at.rem_euclid(MINUTE_MS)) % MINUTE_MS))
 }
 
-/// What is left of the credits, leases included: another key cannot spend from those. `is_end`: nothing stays on the old
-/// key, which other replicas may take for valid for a moment, or for longer where a clock is wrong.
-async fn left(app: &App, tx: &mut Tx, id: &KeyId, is_end: bool) -> Result<Option<Credits>> {
+/// Returns the remaining credits, including those in leases, because another key cannot spend from them. `ends_now`: no
+/// credits stay on the old key, which other replicas may consider valid for a moment, or for longer if a clock is
+/// wrong.
+async fn left(app: &App, tx: &mut Tx, id: &KeyId, ends_now: bool) -> Result<Option<Credits>> {
     let mut account = tx.lock_account(id).await?;
     if !credits::settle_for_change(app, tx, id, account.as_mut()).await? {
-        // What others may be spending at this moment would be given twice.
+        // Credits that another replica may be spending now would be granted twice.
         return Err(Error::LeaseNotClosed);
     }
     let Some(account) = account else { return Ok(None) };
     if account.purses.iter().any(|lease| lease.unspent() > 0) {
-        // What a lost lease held goes back to the key that it was leased to, once every replica has reported it.
+        // Credits of a lost lease return to the key that leased them, after every replica has reported the lease.
         return Err(Error::LeaseNotClosed);
     }
-    let left =
+    let remaining =
         refill::apply_refill(account.credits, credits::refill_time(app, account.database_time));
-    let stays = match is_end {
-        true => Credits { balance: 0, last_lease_number: left.last_lease_number + 1, ..left },
+    let kept_on_old = match ends_now {
+        true => {
+            Credits { balance: 0, last_lease_number: remaining.last_lease_number + 1, ..remaining }
+        }
         false => account.credits,
     };
-    tx.update_balance(id, &stays).await?;
-    Ok(Some(Credits { last_lease_number: 0, ..left }))
+    tx.update_balance(id, &kept_on_old).await?;
+    Ok(Some(Credits { last_lease_number: 0, ..remaining }))
 }
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grace_ends_with_a_full_minute_and_none_at_once() {
+    fn grace_period_ends_at_a_full_minute_when_it_is_not_zero() {
         let now = Timestamp(10 * MINUTE_MS + 1);
 
         assert_eq!(end(now, 0), Timestamp(10 * MINUTE_MS));

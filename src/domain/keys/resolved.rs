@@ -1,7 +1,7 @@
-//! What a verification needs to know of a key: its row and the rows that it points to, put together.
+//! Resolved keys: the row of a key joined with the rows that it refers to, for verification.
 //!
-//! The rows are cached one by one and shared; a view only points at them. It is remembered by the
-//! hash of its key, and made again, from the cached rows, when one of them has changed.
+//! The rows are cached one by one and shared; a resolved key only points at them. It is cached by the hash of its
+//! key, and resolved again, from the cached rows, when one of them has changed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -22,35 +22,36 @@ use super::super::last_used::UseFlag;
 use super::super::permission::Action;
 use crate::app::App;
 
+/// A key joined with its identity, roles, permissions and limits.
 ///
-/// A view never changes, so what follows from it is worked out once and stands in it: a verification
-/// that finds its key in memory does not have to fetch the rows from all over it.
+/// It is immutable, so values that follow from the rows are computed once and stored here: a verification that finds
+/// its key in memory does not have to fetch the rows from all over memory.
 #[derive(Debug)]
 pub struct ResolvedKey {
     row: Arc<Cached<StoredKey>>,
     identity: Option<Arc<Cached<Identity>>>,
     /// Names, sorted.
     pub roles: Vec<String>,
-    /// Slugs, the key's own and those of its roles; sorted, without doubles.
+    /// Slugs of the key's direct permissions and of its roles' permissions, sorted, without duplicates.
     pub permissions: Vec<String>,
-    /// What can be checked by name, sorted by it: the key's limits, and its identity's where the key
+    /// The limits that can be checked by name, sorted by name: those of the key, and those of its identity if the key
     /// has none of that name.
     pub limits: Vec<Arc<ResolvedLimit>>,
     pub enabled: bool,
     pub expires_at: Option<Timestamp>,
-    /// Whether it has credits to spend.
+    /// Whether it has limited credits.
     pub is_metered: bool,
-    /// What is known of its purse.
+    /// What this process knows of its lease.
     pub purse: LeaseHint,
-    /// What version 2 tells of the key with every verification, as the first one wrote it.
+    /// The part of a version 2 reply that describes the key, as the first verification serialized it.
     pub told: OnceLock<Box<str>>,
-    /// Whether it has been used since uses were last noted.
+    /// Whether it has been used since the last flush of uses.
     pub used: UseFlag,
-    /// The number of the last authority that was allowed to verify the key; 0: none yet.
+    /// The number of the last principal that was allowed to verify the key; 0 if none was.
     seen_by: AtomicU64,
 }
 
-/// What this process knows of a key's purse, besides what its row says.
+/// Stores what this process knows of a key's lease beyond the key's row.
 #[derive(Debug)]
 pub struct LeaseHint {
     watch: Stopwatch,
@@ -73,44 +74,44 @@ impl Default for LeaseHint {
 }
 
 impl LeaseHint {
-    /// The number of the latest lease that the account has told, 0 where none has been yet, and the generation of marks
-    /// in which that was learned or an earlier one; see [`super::super::credits::Spent`].
+    /// Returns the number of the latest lease that the account has reported, 0 before the first report, and the mark
+    /// generation in which that was learned or an earlier one; see [`super::super::credits::LeaseSpendTracker`].
     pub fn learned(&self) -> (i64, u64) {
-        let generation = self.generation.load(Ordering::Acquire);
-        (self.epoch.load(Ordering::Acquire), generation)
+        let mark_generation = self.generation.load(Ordering::Acquire);
+        (self.epoch.load(Ordering::Acquire), mark_generation)
     }
 
-    /// The key's row was read in this generation or a later one.
-    fn read_in(&self, generation: u64) {
-        self.generation.fetch_max(generation, Ordering::Release);
+    /// Records that the key's row was read in this mark generation or a later one.
+    fn read_in(&self, mark_generation: u64) {
+        self.generation.fetch_max(mark_generation, Ordering::Release);
     }
 
-    /// The bank has just told the number of the purse; `generation` is that of before it was asked.
-    pub fn record_top_up(&self, epoch: i64, generation: u64) {
-        self.epoch.fetch_max(epoch, Ordering::Release);
-        self.generation.fetch_max(generation, Ordering::Release);
+    /// Records the lease number that the account has just reported; `mark_generation` was read before the account.
+    pub fn record_top_up(&self, lease_number: i64, mark_generation: u64) {
+        self.epoch.fetch_max(lease_number, Ordering::Release);
+        self.generation.fetch_max(mark_generation, Ordering::Release);
         self.visited_ms.store(self.watch.elapsed_ms(), Ordering::Relaxed);
         self.distrusted.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the bank was last asked longer ago than this.
+    /// Returns whether the last top-up was more than `ms` ago.
     pub fn is_stale(&self, ms: i64) -> bool {
         self.watch.elapsed_ms() - self.visited_ms.load(Ordering::Relaxed) > ms
     }
 
-    /// The bank has given out credits that the purse does not know of.
+    /// Records that the account has granted credits that the lease does not know of.
     pub fn mark_balance_stale(&self) {
         self.visited_ms.store(i64::MIN / 2, Ordering::Relaxed);
         self.distrusted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether what the purse says of the bank may be out of date.
+    /// Returns whether the account balance that the lease reports may be stale.
     pub fn is_balance_stale(&self) -> bool {
         self.distrusted.load(Ordering::Relaxed)
     }
 }
 
-/// A limit as it is checked.
+/// A limit to check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolvedLimit {
     /// Empty for a limit given with the request.
@@ -121,12 +122,12 @@ pub struct ResolvedLimit {
     pub auto_apply: bool,
     /// The name of its counter.
     pub counter: Arc<str>,
-    /// What version 2 tells of it with every verification, as the first one wrote it.
+    /// The part of a version 2 reply that describes the limit, as the first verification serialized it.
     pub told: OnceLock<Box<str>>,
 }
 
 impl ResolvedLimit {
-    /// `owner` is the id of the key or the identity that is counted.
+    /// Creates a limit; `owner` is the id of the key or identity that it counts.
     pub fn new(app: &App, limit: &Ratelimit, owner: &str) -> Arc<Self> {
         Arc::new(Self {
             id: limit.id.as_str().to_owned(),
@@ -152,7 +153,7 @@ impl ResolvedKey {
         permissions.sort();
         permissions.dedup();
         let (enabled, expires_at) = (row.value.key.enabled, row.value.key.expires_at);
-        let mut view = Self {
+        let mut resolved = Self {
             is_metered: row.value.key.credits.is_some(),
             purse: LeaseHint::default(),
             row,
@@ -166,14 +167,15 @@ impl ResolvedKey {
             used: UseFlag::default(),
             seen_by: AtomicU64::new(0),
         };
-        let (stored, owner) = (view.stored(), view.stored().key.id.as_str());
+        let (stored, owner) = (resolved.stored(), resolved.stored().key.id.as_str());
         let own = stored.ratelimits.iter().map(|limit| ResolvedLimit::new(app, limit, owner));
-        let owner = view.identity().map_or("", |identity| identity.id.as_str());
-        let shared = view.shared_ratelimits().map(|limit| ResolvedLimit::new(app, limit, owner));
+        let owner = resolved.identity().map_or("", |identity| identity.id.as_str());
+        let shared =
+            resolved.shared_ratelimits().map(|limit| ResolvedLimit::new(app, limit, owner));
         let mut limits: Vec<_> = own.chain(shared).collect();
         limits.sort_by(|a, b| a.name.cmp(&b.name));
-        view.limits = limits;
-        view
+        resolved.limits = limits;
+        resolved
     }
 
     pub fn stored(&self) -> &StoredKey {
@@ -184,17 +186,17 @@ impl ResolvedKey {
         self.identity.as_ref().map(|identity| &identity.value)
     }
 
-    /// Whether the authority may verify the key.
-    pub fn is_visible_to(&self, authority: &Principal) -> bool {
-        // Neither of the two ever changes, so an answer stays right.
-        if self.seen_by.load(Ordering::Relaxed) == authority.number() {
+    /// Returns whether the principal may verify the key.
+    pub fn is_visible_to(&self, principal: &Principal) -> bool {
+        // Both are immutable, so a result stays correct.
+        if self.seen_by.load(Ordering::Relaxed) == principal.number() {
             return true;
         }
         let key = &self.stored().key;
-        let is_visible = key.workspace_id == authority.workspace_id
-            && authority.grants.allow_on(Action::VerifyKey, &key.api_id);
+        let is_visible = key.workspace_id == principal.workspace_id
+            && principal.grants.allow_on(Action::VerifyKey, &key.api_id);
         if is_visible {
-            self.seen_by.store(authority.number(), Ordering::Relaxed);
+            self.seen_by.store(principal.number(), Ordering::Relaxed);
         }
         is_visible
     }
@@ -203,12 +205,12 @@ impl ResolvedKey {
         self.limits.iter().find(|limit| limit.name == name)
     }
 
-    /// Whether the key has the permission, of itself or through a role.
+    /// Returns whether the key has the permission, directly or through a role.
     pub fn has(&self, slug: &str) -> bool {
         self.permissions.binary_search_by(|known| known.as_str().cmp(slug)).is_ok()
     }
 
-    /// The limits of the identity that no limit of the key hides.
+    /// Returns the limits of the identity that no limit of the key overrides.
     pub fn shared_ratelimits(&self) -> impl Iterator<Item = &Ratelimit> + Clone {
         let own = &self.stored().ratelimits;
         let shared = self.identity().map_or(&[][..], |identity| &identity.ratelimits);
@@ -216,16 +218,16 @@ impl ResolvedKey {
     }
 }
 
-/// The view of the key that has this hash, whosever it is.
+/// Finds a resolved key by hash, in any workspace.
 pub async fn find_by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<ResolvedKey>>>> {
     app.caches
         .resolved_keys
-        .get(&hash, |stamp| async move {
-            let generation = app.lease_spend.generation();
+        .get(&hash, |read_version| async move {
+            let mark_generation = app.lease_spend.generation();
             let Some(row) = key(app, &hash).await? else { return Ok(None) };
-            let (view, subjects) = resolve(app, row).await?;
-            view.purse.read_in(generation);
-            Ok(Some(Cached::new(view, stamp, subjects)))
+            let (resolved, tags) = resolve(app, row).await?;
+            resolved.purse.read_in(mark_generation);
+            Ok(Some(Cached::new(resolved, read_version, tags)))
         })
         .await
 }
@@ -233,7 +235,7 @@ pub async fn find_by_hash(app: &App, hash: KeyHash) -> Result<Option<Arc<Cached<
 async fn key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>> {
     app.caches
         .keys
-        .get(hash, |stamp| async move {
+        .get(hash, |read_version| async move {
             let found = async {
                 app.store.read().await?.key_to_spend(&hash.base64(), &app.replica_id).await
             };
@@ -242,44 +244,44 @@ async fn key(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<StoredKey>>>
                 found => found?,
             };
             Ok(found.map(|stored| {
-                let subjects = key_subjects(&stored);
-                Cached::new(stored, stamp, subjects)
+                let tags = key_subjects(&stored);
+                Cached::new(stored, read_version, tags)
             }))
         })
         .await
 }
 
-/// A view of a key that has just been read, and what it was made from.
+/// Resolves a key that has just been read. Returns also the cache tags of the rows used.
 pub async fn resolve(
     app: &App,
     row: Arc<Cached<StoredKey>>,
 ) -> Result<(ResolvedKey, Vec<CacheTag>)> {
     let stored = &row.value;
-    let mut subjects = key_subjects(stored);
+    let mut tags = key_subjects(stored);
     let identity = match &stored.key.identity_id {
         None => None,
         Some(id) => {
-            subjects.push(CacheTag::Identity(id.clone()));
+            tags.push(CacheTag::Identity(id.clone()));
             identity(app, stored, id).await?
         }
     };
     let mut roles = Vec::with_capacity(stored.role_ids.len());
     let mut permissions: Vec<_> = stored.permissions.iter().map(|p| p.slug.clone()).collect();
     for id in &stored.role_ids {
-        subjects.push(CacheTag::Role(id.clone()));
+        tags.push(CacheTag::Role(id.clone()));
         let Some(role) = role(app, stored, id).await? else { continue };
-        subjects.extend(role_subjects(&role.value));
+        tags.extend(role_subjects(&role.value));
         roles.push(role.value.name.clone());
         permissions.extend(role.value.permissions.iter().map(|p| p.slug.clone()));
     }
-    Ok((ResolvedKey::new(app, row, identity, roles, permissions), subjects))
+    Ok((ResolvedKey::new(app, row, identity, roles, permissions), tags))
 }
 
-/// Views of keys that have just been read, in their order; each kind of row that they point to is read once.
+/// Resolves keys that have just been read, in their order. Each kind of related row is read in one statement.
 pub async fn assemble_all(
     app: &App,
     stored: Vec<StoredKey>,
-    stamp: ReadVersion,
+    read_version: ReadVersion,
 ) -> Result<Vec<ResolvedKey>> {
     let Some(first) = stored.first() else { return Ok(Vec::new()) };
     let workspace = first.key.workspace_id.clone();
@@ -290,7 +292,8 @@ pub async fn assemble_all(
     let mut identities = HashMap::new();
     if !ids.is_empty() {
         for identity in reader.identities_of(&workspace, &ids).await? {
-            identities.insert(identity.id.clone(), Arc::new(Cached::new(identity, stamp, [])));
+            identities
+                .insert(identity.id.clone(), Arc::new(Cached::new(identity, read_version, [])));
         }
     }
     let mut ids: Vec<_> = stored.iter().flat_map(|key| key.role_ids.clone()).collect();
@@ -300,15 +303,21 @@ pub async fn assemble_all(
     if !ids.is_empty() {
         roles.extend(reader.roles(&workspace, &ids).await?.into_iter().map(|r| (r.id.clone(), r)));
     }
-    let view = |stored: StoredKey| {
+    let resolve = |stored: StoredKey| {
         let of_key: Vec<_> = stored.role_ids.iter().filter_map(|id| roles.get(id)).collect();
         let names = of_key.iter().map(|role| role.name.clone()).collect();
         let own = stored.permissions.iter().chain(of_key.iter().flat_map(|role| &role.permissions));
         let slugs = own.map(|permission| permission.slug.clone()).collect();
         let identity = stored.key.identity_id.as_ref().and_then(|id| identities.get(id)).cloned();
-        ResolvedKey::new(app, Arc::new(Cached::new(stored, stamp, [])), identity, names, slugs)
+        ResolvedKey::new(
+            app,
+            Arc::new(Cached::new(stored, read_version, [])),
+            identity,
+            names,
+            slugs,
+        )
     };
-    Ok(stored.into_iter().map(view).collect())
+    Ok(stored.into_iter().map(resolve).collect())
 }
 
 async fn identity(
@@ -319,11 +328,11 @@ async fn identity(
     let workspace = &stored.key.workspace_id;
     app.caches
         .identities
-        .get(id, |stamp| async move {
+        .get(id, |read_version| async move {
             let ids = std::slice::from_ref(id);
             let found = app.store.read().await?.identities_of(workspace, ids).await?;
-            let subject = [CacheTag::Identity(id.clone())];
-            Ok(found.into_iter().next().map(|identity| Cached::new(identity, stamp, subject)))
+            let tags = [CacheTag::Identity(id.clone())];
+            Ok(found.into_iter().next().map(|identity| Cached::new(identity, read_version, tags)))
         })
         .await
 }
@@ -332,11 +341,11 @@ async fn role(app: &App, stored: &StoredKey, id: &RoleId) -> Result<Option<Arc<C
     let workspace = &stored.key.workspace_id;
     app.caches
         .roles
-        .get(id, |stamp| async move {
+        .get(id, |read_version| async move {
             let found = app.store.read().await?.roles(workspace, std::slice::from_ref(id)).await?;
             Ok(found.into_iter().next().map(|role| {
-                let subjects = role_subjects(&role);
-                Cached::new(role, stamp, subjects)
+                let tags = role_subjects(&role);
+                Cached::new(role, read_version, tags)
             }))
         })
         .await

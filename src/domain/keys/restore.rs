@@ -1,4 +1,4 @@
-//! Bringing back a key that was deleted.
+//! Restoring a deleted key.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::KeyId;
@@ -12,7 +12,7 @@ use super::super::permission::Action;
 use super::{require_existing, target};
 use crate::app::App;
 
-/// Brings back a key that was deleted, and not for good; it verifies again at once, with what it had left.
+/// Restores a key that was deleted, unless permanently. It verifies again at once, with its remaining credits.
 pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
@@ -25,7 +25,7 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     entries.add("key.restore", &[target(&key)]);
     entries.write(&mut tx).await?;
     tx.changed(freshness::CacheTag::Key(id.clone()));
-    // Who asked for it in vain may remember that there is none.
+    // Replicas may have cached that no key has this hash.
     if let Some(hash) = KeyHash::from_base64(&hash) {
         tx.changed(freshness::CacheTag::NewKey(hash.fingerprint()));
     }

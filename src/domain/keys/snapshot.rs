@@ -1,4 +1,4 @@
-//! A key as the audit log keeps it: what can be changed of it, field by field, and brought back.
+//! The state of a key in audit entries: the fields that can be changed, and how to restore them.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -23,7 +23,7 @@ pub struct KeySnapshot {
     credits: Option<CreditsState>,
 }
 
-/// Uses, and when they come back; left out where nothing was done to them, for they change with every use.
+/// Credits and their refill. Omitted if a change does not affect them, because they change with every use.
 #[derive(Debug, Clone, Serialize)]
 pub struct CreditsState {
     /// Absent: unlimited.
@@ -31,7 +31,7 @@ pub struct CreditsState {
     refill: Option<RefillState>,
 }
 
-/// When credits come back, as the interface writes it.
+/// The refill, in the form of the API.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct RefillState {
     interval: Interval,
@@ -75,7 +75,7 @@ impl From<Metering> for CreditsState {
 }
 
 impl KeySnapshot {
-    /// Without its credits.
+    /// Creates a snapshot without credits.
     pub fn of(key: &Key, limits: &[Ratelimit]) -> Self {
         Self {
             name: key.name.clone(),
@@ -93,7 +93,7 @@ impl KeySnapshot {
     }
 }
 
-/// Limits as the audit log keeps them, by name.
+/// Returns limits in the form of the audit log, sorted by name.
 pub fn limits_of(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
     let limit = |limit: &Ratelimit| NewRatelimit {
         name: limit.name.clone(),
@@ -107,7 +107,7 @@ pub fn limits_of(limits: &[Ratelimit]) -> Vec<NewRatelimit> {
     limits
 }
 
-/// The change that brings these fields back. What cannot be changed of a key is passed over.
+/// Returns the change that restores these fields. Fields that cannot be changed are ignored.
 pub fn change_from_snapshot(fields: &Fields) -> Result<KeyChange> {
     let mut change = KeyChange::default();
     let unchanged = || CreditsChange { idle: IdleRefill::Kept, ..CreditsChange::default() };
@@ -141,12 +141,12 @@ mod tests {
     use crate::domain::audit::fields;
 
     #[test]
-    fn what_was_kept_of_a_key_is_what_brings_it_back() {
-        let kept = r#"{"name":null,"meta":{"n":1.50},"expires":5,"enabled":false,
+    fn change_from_snapshot_restores_every_recorded_field() {
+        let recorded = r#"{"name":null,"meta":{"n":1.50},"expires":5,"enabled":false,
             "ratelimits":[{"name":"a","limit":1,"duration":2,"autoApply":true,"async":false}],
             "credits":null,"refill":{"interval":"monthly","amount":9,"day":31}}"#;
 
-        let change = change_from_snapshot(&fields(kept).expect("an object")).expect("a change");
+        let change = change_from_snapshot(&fields(recorded).expect("an object")).expect("a change");
 
         assert_eq!(change.name, Patch::Clear);
         assert_eq!(change.external_id, Patch::Keep);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_to_credits_of_which_nothing_was_kept() {
+    fn change_from_snapshot_keeps_credits_when_none_were_recorded() {
         let change = change_from_snapshot(&fields(r#"{"enabled":true}"#).expect("an object"))
             .expect("a change");
 

@@ -1,4 +1,4 @@
-//! Changing a key.
+//! Updating a key.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::app::App;
 
-/// What is to change; what is absent stays.
+/// The changes to a key. Absent fields keep their values.
 #[derive(Debug, Default)]
 pub struct KeyChange {
     pub name: Patch<String>,
@@ -32,28 +32,28 @@ pub struct KeyChange {
     pub enabled: Option<bool>,
     pub roles: Option<Vec<Selector>>,
     pub permissions: Option<Vec<Selector>>,
-    /// What the root key must hold to change the last two, besides the right to change the key.
+    /// The permissions required to change `roles` and `permissions`, besides the one to update the key.
     pub links: AssignmentPolicy,
 }
 
-/// What becomes of the limits of a key.
+/// The change of the limits of a key.
 #[derive(Debug, Default)]
 pub enum RatelimitsChange {
     #[default]
     Keep,
-    /// These replace all.
+    /// Replaces all limits.
     All(Vec<NewRatelimit>),
-    /// The one of this name is put or taken; the others stay.
+    /// Sets or removes the limit of this name; the others stay.
     One { name: String, limit: Option<NewRatelimit> },
 }
 
-/// Which rights over permissions and roles are asked for.
+/// The permissions required to change permissions and roles.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum AssignmentPolicy {
-    /// None: who may change the key may change them.
+    /// None: a caller that may update the key may change them.
     #[default]
     OfKey,
-    /// Those to give and to take, as far as something is given or taken.
+    /// Those to add and to remove, as far as something is added or removed.
     Own,
 }
 
@@ -61,20 +61,20 @@ pub enum AssignmentPolicy {
 pub struct CreditsChange {
     pub remaining: Patch<i64>,
     pub refill: Patch<Refill>,
-    /// What becomes of the refill where the key is unlimited then; one that is dropped cannot be set.
+    /// What happens to the refill if the key becomes unlimited. A refill that is dropped cannot be set.
     pub idle: IdleRefill,
 }
 
 impl AssignmentPolicy {
-    fn needed(self, give: Action, take: Action) -> RequiredActions<'static> {
+    fn needed(self, add: Action, remove: Action) -> RequiredActions<'static> {
         match self {
             Self::OfKey => RequiredActions::new(AssignmentAccess::KeyToo, &[]),
-            Self::Own => RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], give, take),
+            Self::Own => RequiredActions::to_set(AssignmentAccess::LinksOnly, &[], add, remove),
         }
     }
 }
 
-/// Changes a key, all of it or nothing.
+/// Updates a key, completely or not at all.
 pub async fn update(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Result<()> {
     let applied = apply(app, caller, id, change).await;
     credits::withhold_unclosed(app, id, applied).await
@@ -84,9 +84,9 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let before = require_existing(&mut tx, caller, id).await?;
-    let state_before = KeySnapshot::of(&before.key, &before.ratelimits);
+    let snapshot_before = KeySnapshot::of(&before.key, &before.ratelimits);
     let mut key = before.key;
-    let links = match app.settings.security.strict_grants {
+    let assignment_policy = match app.settings.security.strict_grants {
         true => AssignmentPolicy::Own,
         false => change.links,
     };
@@ -112,28 +112,29 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     if let Some(limits) = &limits {
         tx.set_ratelimits(caller.workspace(), LimitOwner::Key(id), limits).await?;
     }
-    let state = KeySnapshot::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
-    if let Some(picks) = change.permissions {
-        let after = rbac::picked_permissions(&mut tx, caller, picks, &mut entries, now).await?;
-        let (give, take) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
-        let needed = links.needed(give, take);
-        needed.check_links(caller, &before.permissions, &after, |permission| &permission.id)?;
+    let snapshot = KeySnapshot::of(&key, limits.as_deref().unwrap_or(&before.ratelimits));
+    if let Some(selectors) = change.permissions {
+        let after = rbac::picked_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
+        let (add, remove) = (Action::AddPermissionToKey, Action::RemovePermissionFromKey);
+        let required = assignment_policy.needed(add, remove);
+        required.check_links(caller, &before.permissions, &after, |permission| &permission.id)?;
         set_permissions(&mut tx, &mut entries, &key, &before.permissions, &after).await?;
     }
-    if let Some(picks) = change.roles {
+    if let Some(selectors) = change.roles {
         let known = tx.roles(caller.workspace(), &before.role_ids).await?;
-        let after = rbac::resolve_roles(&mut tx, caller, picks, &mut entries, now).await?;
-        let needed = links.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
-        needed.check_links(caller, &known, &after, |role| &role.id)?;
+        let after = rbac::resolve_roles(&mut tx, caller, selectors, &mut entries, now).await?;
+        let required = assignment_policy.needed(Action::AddRoleToKey, Action::RemoveRoleFromKey);
+        required.check_links(caller, &known, &after, |role| &role.id)?;
         set_roles(&mut tx, &mut entries, &key, &known, &after).await?;
     }
-    // Last of all that may be refused, for it may close a purse, which cannot be undone.
+    // Last of all steps that may fail, because closing a lease cannot be undone.
     let credits = change_credits(app, &mut tx, id, before.refill, change.credits).await?;
     let change = match credits {
-        None => FieldChanges::updated(&state_before, &state),
-        Some((before, after)) => {
-            FieldChanges::updated(&state_before.with_credits(before), &state.with_credits(after))
-        }
+        None => FieldChanges::updated(&snapshot_before, &snapshot),
+        Some((before, after)) => FieldChanges::updated(
+            &snapshot_before.with_credits(before),
+            &snapshot.with_credits(after),
+        ),
     };
     entries.set_change(entry, change?);
     entries.write(&mut tx).await?;
@@ -141,33 +142,33 @@ async fn apply(app: &App, caller: &Caller, id: &KeyId, change: KeyChange) -> Res
     app.commit(tx).await
 }
 
-/// The limits that the key has then; `None`: they stay.
+/// Returns the limits after the change; `None` if they stay the same.
 fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ratelimit>> {
     match change {
         RatelimitsChange::Keep => None,
         RatelimitsChange::All(limits) => Some(ratelimits(limits)),
         RatelimitsChange::One { name, limit } => {
             let known = before.iter().find(|known| known.name == name);
-            // One that is there goes on applying by itself, or not.
+            // An existing limit keeps its `auto_apply`.
             let auto_apply = known.map(|known| known.auto_apply);
-            let put = limit.map(|limit| NewRatelimit {
+            let updated = limit.map(|limit| NewRatelimit {
                 auto_apply: auto_apply.unwrap_or(limit.auto_apply),
                 ..limit
             });
             let mut limits = before.to_vec();
             limits.retain(|known| known.name != name);
-            limits.extend(ratelimits(put.into_iter().collect()));
+            limits.extend(ratelimits(updated.into_iter().collect()));
             Some(limits)
         }
     }
 }
 
-/// What the credits were, and what they are; `None`: they are left alone.
+/// Changes the credits and returns the states before and after; `None` if they stay the same.
 async fn change_credits(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
-    idle: Option<Refill>,
+    idle_refill: Option<Refill>,
     change: Patch<CreditsChange>,
 ) -> Result<Option<(Metering, Metering)>> {
     let (change, sets) = match change {
@@ -179,17 +180,17 @@ async fn change_credits(
         }
     };
     let mut account = tx.lock_account(key).await?;
-    let is_settled = credits::settle_for_change(app, tx, key, account.as_mut()).await?;
+    let is_closed = credits::settle_for_change(app, tx, key, account.as_mut()).await?;
     let now = match &account {
         Some(account) => account.database_time,
         None => tx.now().await?,
     };
     let now = credits::refill_time(app, now);
-    let before = Metering::at(account.map(|account| account.credits), idle, now);
+    let before = Metering::at(account.map(|account| account.credits), idle_refill, now);
     let after = changed(before, change, now)?;
     if sets {
-        if !is_settled && after.credits().is_some() {
-            // Others may be spending from a purse that could not be closed: that cannot be undone.
+        if !is_closed && after.credits().is_some() {
+            // A replica may be spending from a lease whose close is unconfirmed, and that spend cannot be undone.
             return Err(Error::LeaseNotClosed);
         }
         tx.forfeit_leases(key).await?;
@@ -213,14 +214,14 @@ fn changed(before: Metering, change: CreditsChange, now: Timestamp) -> Result<Me
                 None => Ok(Metering::Unlimited(None)),
                 Some(_) => Err(Error::invalid(
                     "/properties/credits/properties/refill",
-                    "credits.refill needs credits.remaining: the key is unlimited",
+                    "credits.refill requires credits.remaining: the key is unlimited",
                 )),
             };
         }
     };
     let opened = NewCredits { balance, refill }.open(now);
-    // A refill that stays keeps its period: it has happened, or is due, as before.
-    let kept = before.credits().filter(|credits| credits.refill == refill);
-    let refilled = kept.map_or(opened.refilled_period, |kept| kept.refilled_period);
+    // An unchanged refill keeps its period, whether it has been applied or is due.
+    let unchanged = before.credits().filter(|credits| credits.refill == refill);
+    let refilled = unchanged.map_or(opened.refilled_period, |unchanged| unchanged.refilled_period);
     Ok(Metering::Metered(Credits { refilled_period: refilled, ..opened }))
 }

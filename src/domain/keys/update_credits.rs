@@ -1,4 +1,4 @@
-//! Changing how many uses a key has left.
+//! Updating the remaining credits of a key.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -17,7 +17,7 @@ use super::snapshot::CreditsState;
 use super::{audit_meta, require_existing, target};
 use crate::app::App;
 
-/// What to do with the uses of a key.
+/// The change of the credits of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditsUpdate {
     Set(i64),
@@ -27,14 +27,14 @@ pub enum CreditsUpdate {
     Decrement(i64),
 }
 
-/// What becomes of the moment at which the key was last updated, as it is told.
+/// Whether the update changes the reported time of the key's last update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdatedAtPolicy {
     Kept,
     Set,
 }
 
-/// What is left, and when it comes back. `None`: unlimited.
+/// The remaining credits and the refill. `None`: unlimited.
 pub type RemainingCredits = Option<(i64, Option<Refill>)>;
 
 impl StoredReply for RemainingCredits {
@@ -42,20 +42,21 @@ impl StoredReply for RemainingCredits {
         json!(self)
     }
 
-    fn read(kept: &Value) -> Option<Self> {
-        serde_json::from_value(kept.clone()).ok()
+    fn read(stored: &Value) -> Option<Self> {
+        serde_json::from_value(stored.clone()).ok()
     }
 }
 
-/// Changes the uses left. What is left then, and when it comes back; `None`: unlimited.
+/// Updates the credits. Returns the remaining credits and the refill; `None`: unlimited.
 pub async fn update_credits(
     app: &App,
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
-    stamp: UpdatedAtPolicy,
+    updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
-    let applied = run_idempotent(app, caller, || apply(app, caller, id, update, stamp)).await;
+    let applied =
+        run_idempotent(app, caller, || apply(app, caller, id, update, updated_at_policy)).await;
     credits::withhold_unclosed(app, id, applied).await
 }
 
@@ -64,34 +65,34 @@ async fn apply(
     caller: &Caller,
     id: &KeyId,
     update: CreditsUpdate,
-    stamp: UpdatedAtPolicy,
+    updated_at_policy: UpdatedAtPolicy,
 ) -> Result<RemainingCredits> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
     let StoredKey { mut key, refill, .. } = require_existing(&mut tx, caller, id).await?;
     caller.require_on(Action::UpdateKey, &key.api_id)?;
-    if stamp == UpdatedAtPolicy::Set {
+    if updated_at_policy == UpdatedAtPolicy::Set {
         key.updated_at = Some(now);
         tx.update_key(&key).await?;
     }
     let mut account = tx.lock_account(id).await?;
-    let is_settled = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
-    let bank_now = match &account {
+    let is_closed = credits::settle_for_change(app, &mut tx, id, account.as_mut()).await?;
+    let database_now = match &account {
         Some(account) => account.database_time,
         None => tx.now().await?,
     };
     let account = account.map(|account| account.credits);
-    let bank_now = credits::refill_time(app, bank_now);
-    let before = Metering::at(account, refill, bank_now);
-    let after = changed(before, update, bank_now)?;
+    let database_now = credits::refill_time(app, database_now);
+    let before = Metering::at(account, refill, database_now);
+    let after = changed(before, update, database_now)?;
     match update {
-        // Others may be spending from a purse that could not be closed: that cannot be undone.
-        CreditsUpdate::Set(_) if !is_settled => return Err(Error::LeaseNotClosed),
+        // A replica may be spending from a lease whose close is unconfirmed, and that spend cannot be undone.
+        CreditsUpdate::Set(_) if !is_closed => return Err(Error::LeaseNotClosed),
         CreditsUpdate::Set(_) | CreditsUpdate::Unlimited(_) => tx.forfeit_leases(id).await?,
         CreditsUpdate::Increment(_) => {}
         CreditsUpdate::Decrement(value) => {
             let has_enough = account.is_some_and(|credits| credits.balance >= value);
-            if !is_settled && !has_enough {
+            if !is_closed && !has_enough {
                 return Err(Error::LeaseNotClosed);
             }
         }
@@ -106,18 +107,20 @@ async fn apply(
     );
     entries.write(&mut tx).await?;
     tx.changed(freshness::CacheTag::Key(id.clone()));
-    let left = after.credits().map(|credits| (credits.balance, credits.refill));
-    store_reply(&mut tx, caller, &left).await?;
+    let remaining = after.credits().map(|credits| (credits.balance, credits.refill));
+    store_reply(&mut tx, caller, &remaining).await?;
     app.commit(tx).await?;
-    Ok(left)
+    Ok(remaining)
 }
 
 fn changed(before: Metering, update: CreditsUpdate, now: Timestamp) -> Result<Metering> {
-    let metered = |at: &str| {
+    let metered = |operation: &str| {
         before.credits().ok_or_else(|| {
             Error::invalid(
                 "/properties/operation",
-                format!("the key is unlimited: there is nothing to {at}; set it to a number first"),
+                format!(
+                    "the key is unlimited: set its credits to a number before you {operation} them"
+                ),
             )
         })
     };
@@ -128,7 +131,8 @@ fn changed(before: Metering, update: CreditsUpdate, now: Timestamp) -> Result<Me
             let credits = metered("increment")?;
             let balance = credits.balance.checked_add(value).ok_or_else(|| {
                 let most = i64::MAX - credits.balance;
-                let message = format!("value must be at most {most}: more cannot be counted");
+                let message =
+                    format!("value must be at most {most}: the balance cannot exceed the maximum");
                 Error::invalid("/properties/value", message)
             })?;
             Metering::Metered(Credits { balance, ..credits })

@@ -1,7 +1,7 @@
-//! Verifying a key.
+//! Verification of a key.
 //!
-//! [`decide`] is pure: it yields the refusal or what is to be taken. Then at most one call to the
-//! counters takes windows and credits together, all or nothing.
+//! [`check_preconditions`] is pure: it returns the rejection, or the limits to consume. Then at most one Redis call
+//! consumes windows and credits together, all or nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use super::resolved::{self, ResolvedKey, ResolvedLimit};
 use super::{migrate, open_verification, reason};
 use crate::app::App;
 
-/// What is asked.
+/// A request to verify a key.
 #[derive(Debug)]
 pub struct VerifyRequest {
     pub key: Plaintext,
-    /// The API that it must be of. Absent: any.
+    /// The API that the key must belong to. Absent: any.
     pub api: Option<ApiId>,
-    /// What it must be allowed to do.
+    /// The permissions that the key must have.
     pub permissions: Option<PermissionQuery>,
-    /// Credits to spend; 1 where the key is metered and nothing is said.
+    /// The credits to spend. Absent: 1 if the key is metered.
     pub cost: Option<i64>,
     pub ratelimits: Vec<RequestedLimit>,
-    /// From where the key is used. Absent: from where it is asked.
+    /// The address that uses the key. Absent: the address of the request.
     pub address: Option<IpAddr>,
-    /// A migration in which the key may be waiting.
+    /// A migration in which the key may be pending.
     pub migration: Option<MigrationId>,
     /// The caller's own labels, for analytics.
     pub tags: Vec<String>,
@@ -55,15 +55,15 @@ pub struct RequestedLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitSource {
-    /// As the key or its identity has it.
+    /// As configured for the key or its identity.
     Stored,
-    /// Likewise, where one of the two has it; else there is nothing to check.
+    /// Likewise, but ignored if neither has it.
     IfStored,
-    /// Given with the request, and counted for the key.
+    /// Given with the request, and counted per key.
     AdHoc { limit: i64, duration_ms: i64 },
 }
 
-/// The outcome. Not an error: the answer to a question.
+/// The result of a verification. A rejection is not an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum VerificationCode {
     Valid,
@@ -74,12 +74,12 @@ pub enum VerificationCode {
     RateLimited,
     Disabled,
     Expired,
-    /// It may not be used from where it was, or for the API that was named.
+    /// The key may not be used from this address, or for the API in the request.
     Forbidden,
 }
 
 impl VerificationCode {
-    /// As callers know it, in every version.
+    /// Returns the code as all API versions show it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "VALID",
@@ -110,9 +110,9 @@ impl VerificationCode {
 #[derive(Debug, Default)]
 pub struct VerifyResult {
     pub code: VerificationCode,
-    /// Absent for [`Code::NotFound`], which tells nothing.
+    /// Absent for [`VerificationCode::NotFound`], which reveals nothing.
     pub view: Option<Arc<Cached<ResolvedKey>>>,
-    /// What is left, bank and purse; absent for an unlimited key.
+    /// The remaining credits, account and lease together. `None` for an unlimited key.
     pub credits: Option<i64>,
     /// The limits that were evaluated.
     pub ratelimits: Vec<EvaluatedLimit>,
@@ -120,23 +120,23 @@ pub struct VerifyResult {
     pub degraded: bool,
 }
 
-/// A limit that was evaluated, and how it stands.
+/// A limit that was evaluated, and its status.
 #[derive(Debug)]
 pub struct EvaluatedLimit {
     pub limit: Arc<ResolvedLimit>,
     pub standing: WindowStatus,
 }
 
-/// A limit that a key must still pass.
+/// A limit that remains to be checked.
 struct PlannedCheck {
     limit: Arc<ResolvedLimit>,
     cost: i64,
-    /// The group of the key's ad-hoc counters, where its own is one of them.
+    /// The group of the key's ad-hoc counters, if this limit is one of them.
     group: Option<Arc<CounterGroup>>,
 }
 
-/// Verifies a key. A key of another workspace, or of an API for which the root key may not verify,
-/// is as unknown as one that was never issued.
+/// Verifies a key. A key of another workspace, or of an API for which the root key may not verify, is reported as not
+/// found, like one that was never issued.
 pub async fn verify(app: &App, caller: &Caller, request: VerifyRequest) -> Result<VerifyResult> {
     let watch = Stopwatch::new();
     let verified = find_and_verify(app, caller, request, watch).await?;
@@ -144,8 +144,8 @@ pub async fn verify(app: &App, caller: &Caller, request: VerifyRequest) -> Resul
     Ok(verified)
 }
 
-/// Verifies a key for anybody who shows it, whosever it is. Who shows too many that do not exist is refused
-/// before the database is asked.
+/// Verifies a key of any workspace for an unauthenticated caller. A client that sends too many keys that do not exist
+/// is rejected without a database call.
 pub async fn verify_unauthenticated(
     app: &App,
     caller: &Caller,
@@ -158,7 +158,9 @@ pub async fn verify_unauthenticated(
     let found =
         open_verification::find(app, &caller.origin, KeyHash::of(request.key.expose())).await?;
     let verified = match found {
-        Some(view) if !view.value.stored().workspace_enabled => Err(Error::WorkspaceDisabled),
+        Some(resolved) if !resolved.value.stored().workspace_enabled => {
+            Err(Error::WorkspaceDisabled)
+        }
         found => evaluate_and_record(app, caller, found, request, watch).await,
     };
     let verified =
@@ -185,7 +187,7 @@ async fn find_and_verify(
     {
         found = resolved::find_by_hash(app, hash).await?;
     }
-    let visible = found.filter(|view| view.value.is_visible_to(&caller.authority.value));
+    let visible = found.filter(|resolved| resolved.value.is_visible_to(&caller.authority.value));
     evaluate_and_record(app, caller, visible, request, watch).await
 }
 
@@ -200,14 +202,14 @@ async fn evaluate_and_record(
     let took = watch.elapsed();
     app.metrics.verification_durations.observe(took);
     traces::outcome(verified.code.as_str());
-    if let Some(view) = &verified.view {
+    if let Some(resolved) = &verified.view {
         if verified.code == VerificationCode::Valid {
-            last_used::record_use(app, view);
+            last_used::record_use(app, resolved);
         }
         let event = analytics::Verification {
             request: caller.request,
             at: app.clock.now(),
-            view: view.clone(),
+            view: resolved.clone(),
             outcome: verified.code,
             spent_credits: verified.spent(&request),
             reason: reason::of_refusal(&verified, &request, caller),
@@ -221,7 +223,7 @@ async fn evaluate_and_record(
 
 impl VerifyResult {
     fn spent(&self, request: &VerifyRequest) -> i64 {
-        let is_metered = self.view.as_ref().is_some_and(|view| view.value.is_metered);
+        let is_metered = self.view.as_ref().is_some_and(|resolved| resolved.value.is_metered);
         if self.code == VerificationCode::Valid && is_metered {
             request.cost.unwrap_or(1)
         } else {
@@ -236,67 +238,73 @@ async fn evaluate(
     found: Option<Arc<Cached<ResolvedKey>>>,
     request: &VerifyRequest,
 ) -> Result<VerifyResult> {
-    let Some(view) = found else {
+    let Some(resolved) = found else {
         let code = VerificationCode::NotFound;
         return Ok(VerifyResult { code, ..VerifyResult::default() });
     };
     let address = request.address.or(caller.origin.address);
-    let limits = match check_preconditions(app, &view.value, request, address)? {
+    let limits = match check_preconditions(app, &resolved.value, request, address)? {
         Ok(limits) => limits,
         Err(code) => {
-            let credits = Box::pin(credits::known_balance(app, &view.value)).await;
-            return Ok(VerifyResult { code, view: Some(view), credits, ..VerifyResult::default() });
+            let credits = Box::pin(credits::known_balance(app, &resolved.value)).await;
+            return Ok(VerifyResult {
+                code,
+                view: Some(resolved),
+                credits,
+                ..VerifyResult::default()
+            });
         }
     };
-    if limits.is_empty() && !view.value.is_metered {
+    if limits.is_empty() && !resolved.value.is_metered {
         let code = VerificationCode::Valid;
-        return Ok(VerifyResult { code, view: Some(view), ..VerifyResult::default() });
+        return Ok(VerifyResult { code, view: Some(resolved), ..VerifyResult::default() });
     }
     let windows = limits.iter().map(PlannedCheck::window).collect();
     let cost = request.cost.unwrap_or(1);
-    let outcome = credits::consume(app, &view.value, windows, cost).await?;
-    if outcome.is_gone {
+    let decision = credits::consume(app, &resolved.value, windows, cost).await?;
+    if decision.is_gone {
         return Ok(VerifyResult { code: VerificationCode::NotFound, ..VerifyResult::default() });
     }
-    match outcome.group {
+    match decision.group {
         GroupChange::None => {}
         GroupChange::Grown => note_growth(app, &limits),
         GroupChange::Full => return Err(too_many_counters(app, &limits)),
     }
-    let code = match outcome.taken {
+    let code = match decision.taken {
         true => VerificationCode::Valid,
-        false if outcome.windows.iter().any(|standing| standing.exceeded) => {
+        false if decision.windows.iter().any(|status| status.exceeded) => {
             VerificationCode::RateLimited
         }
         false => VerificationCode::UsageExceeded,
     };
     let limits = limits.into_iter().map(|planned| planned.limit);
-    let checked = |(limit, standing)| EvaluatedLimit { limit, standing };
-    let ratelimits = limits.zip(outcome.windows.iter().copied()).map(checked).collect();
-    let ConsumeDecision { credits, degraded, .. } = outcome;
-    Ok(VerifyResult { code, credits, ratelimits, view: Some(view), degraded })
+    let evaluated = |(limit, status)| EvaluatedLimit { limit, standing: status };
+    let ratelimits = limits.zip(decision.windows.iter().copied()).map(evaluated).collect();
+    let ConsumeDecision { credits, degraded: is_degraded, .. } = decision;
+    Ok(VerifyResult { code, credits, ratelimits, view: Some(resolved), degraded: is_degraded })
 }
 
-/// The checks that need nothing but what is known, in order; the first that fails decides.
+/// Runs the checks that need neither Redis nor the database, in order. The first that fails decides.
 fn check_preconditions(
     app: &App,
-    view: &ResolvedKey,
+    resolved: &ResolvedKey,
     request: &VerifyRequest,
     address: Option<IpAddr>,
 ) -> Result<std::result::Result<Vec<PlannedCheck>, VerificationCode>> {
-    // A query that is wrong is an error, whatever else is to be said of the key.
+    // An invalid query is an error, whatever the other checks return.
     let required = request.permissions.as_ref();
-    let allowed = required.map_or(Ok(true), |required| required.holds(|slug| view.has(slug)))?;
-    if !view.enabled {
+    let allowed =
+        required.map_or(Ok(true), |required| required.holds(|slug| resolved.has(slug)))?;
+    if !resolved.enabled {
         return Ok(Err(VerificationCode::Disabled));
     }
-    if request.api.as_ref().is_some_and(|api| *api != view.stored().key.api_id) {
+    if request.api.as_ref().is_some_and(|api| *api != resolved.stored().key.api_id) {
         return Ok(Err(VerificationCode::Forbidden));
     }
-    if view.expires_at.is_some_and(|expires| app.clock.now() > expires) {
+    if resolved.expires_at.is_some_and(|expires| app.clock.now() > expires) {
         return Ok(Err(VerificationCode::Expired));
     }
-    if let Some(networks) = &view.stored().allowed_networks
+    if let Some(networks) = &resolved.stored().allowed_networks
         && !address.is_some_and(|address| networks.contain(address))
     {
         return Ok(Err(VerificationCode::Forbidden));
@@ -304,64 +312,66 @@ fn check_preconditions(
     if !allowed {
         return Ok(Err(VerificationCode::InsufficientPermissions));
     }
-    select_limits(app, view, &request.ratelimits).map(Ok)
+    select_limits(app, resolved, &request.ratelimits).map(Ok)
 }
 
-/// The limits to check, by name: those that apply by themselves, and those asked for, which replace
+/// Returns the limits to check, sorted by name: those that apply automatically, and those requested, which replace
 /// them.
 fn select_limits(
     app: &App,
-    view: &ResolvedKey,
-    wanted: &[RequestedLimit],
+    resolved: &ResolvedKey,
+    requested: &[RequestedLimit],
 ) -> Result<Vec<PlannedCheck>> {
-    let applied = view.limits.iter().filter(|limit| limit.auto_apply);
+    let applied = resolved.limits.iter().filter(|limit| limit.auto_apply);
     let mut planned: Vec<_> =
         applied.map(|limit| PlannedCheck { limit: limit.clone(), cost: 1, group: None }).collect();
     let mut group_of_key = None;
-    for wanted in wanted {
+    for requested in requested {
         let mut group = None;
-        let limit = match wanted.limit {
+        let limit = match requested.limit {
             LimitSource::AdHoc { limit, duration_ms } => {
-                group = Some(group_of_key.get_or_insert_with(|| counter_group(app, view)).clone());
-                ad_hoc(app, view, &wanted.name, limit, duration_ms)
+                group =
+                    Some(group_of_key.get_or_insert_with(|| counter_group(app, resolved)).clone());
+                ad_hoc(app, resolved, &requested.name, limit, duration_ms)
             }
-            LimitSource::IfStored => match view.limit(&wanted.name) {
+            LimitSource::IfStored => match resolved.limit(&requested.name) {
                 Some(limit) => limit.clone(),
                 None => continue,
             },
-            LimitSource::Stored => {
-                view.limit(&wanted.name).cloned().ok_or_else(|| unknown(view, &wanted.name))?
-            }
+            LimitSource::Stored => resolved
+                .limit(&requested.name)
+                .cloned()
+                .ok_or_else(|| unknown(resolved, &requested.name))?,
         };
-        planned.retain(|known| known.limit.name != wanted.name);
-        planned.push(PlannedCheck { limit, cost: wanted.cost, group });
+        planned.retain(|known| known.limit.name != requested.name);
+        planned.push(PlannedCheck { limit, cost: requested.cost, group });
     }
     planned.sort_by(|a, b| a.limit.name.cmp(&b.limit.name));
     Ok(planned)
 }
 
-fn unknown(view: &ResolvedKey, name: &str) -> Error {
-    let (name, key) = (name.to_owned(), Some(view.stored().key.id.clone()));
-    let identity = view.identity().map(|identity| identity.id.clone());
+fn unknown(resolved: &ResolvedKey, name: &str) -> Error {
+    let (name, key) = (name.to_owned(), Some(resolved.stored().key.id.clone()));
+    let identity = resolved.identity().map(|identity| identity.id.clone());
     Error::Refused(Refusal::UnknownRatelimit { name, key, identity })
 }
 
-/// A limit given with the request; it is counted for the key.
+/// Returns a limit that is given with the request and counted per key.
 fn ad_hoc(
     app: &App,
-    view: &ResolvedKey,
+    resolved: &ResolvedKey,
     name: &str,
     limit: i64,
     duration_ms: i64,
 ) -> Arc<ResolvedLimit> {
     let (id, name) = (RatelimitId::from(""), name.to_owned());
     let limit = Ratelimit { id, name, limit, duration_ms, auto_apply: false, is_async: false };
-    ResolvedLimit::new(app, &limit, view.stored().key.id.as_str())
+    ResolvedLimit::new(app, &limit, resolved.stored().key.id.as_str())
 }
 
-/// The group that bounds how many ad-hoc counters a key has.
-fn counter_group(app: &App, view: &ResolvedKey) -> Arc<CounterGroup> {
-    let key = &view.stored().key;
+/// Returns the group that bounds the number of ad-hoc counters of a key.
+fn counter_group(app: &App, resolved: &ResolvedKey) -> Arc<CounterGroup> {
+    let key = &resolved.stored().key;
     let is_full = app.group_totals.is_full(&key.workspace_id);
     Arc::new(CounterGroup {
         name: app.keyspace.group(key.id.as_str()),

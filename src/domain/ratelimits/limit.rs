@@ -1,4 +1,4 @@
-//! The check itself. Of a namespace that has been used lately it asks nothing but the counters.
+//! Rate-limit checks. A check in a cached namespace calls only Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use super::super::caller::Caller;
 use super::namespaces::{self, NamespaceName};
 use crate::app::App;
 
-/// What is asked.
+/// A rate-limit check.
 #[derive(Debug)]
 pub struct LimitCheck {
-    /// An id or a name.
+    /// The id or the name of the namespace.
     pub namespace: String,
     pub identifier: String,
-    /// What may be taken in one window of `duration_ms`, unless an override says otherwise.
+    /// The maximum total cost in one window of `duration_ms`, unless an override applies.
     pub limit: i64,
     pub duration_ms: i64,
-    /// What is taken; 0 only looks.
+    /// The cost to consume; 0 only peeks.
     pub cost: i64,
-    /// Whether a quick answer is preferred to an exact one.
+    /// Whether an approximate answer from process memory is preferred to an exact one.
     pub is_quick: bool,
 }
 
-/// What came of it.
+/// The result of a check.
 #[derive(Debug)]
 pub struct LimitResult {
     /// The limit that was applied.
     pub limit: i64,
     pub standing: WindowStatus,
-    /// The override that it came from.
+    /// The override that set the limit.
     pub override_id: Option<OverrideId>,
 }
 
-/// A check that has only to be counted.
+/// A check with its limit and window resolved, ready to be counted.
 pub(super) struct PreparedCheck {
     pub(super) window: Window,
     on_outage: OutagePolicy,
@@ -51,9 +51,10 @@ pub(super) struct PreparedCheck {
     override_id: Option<OverrideId>,
 }
 
-/// Takes from one window, or nothing. A namespace that does not exist is made, if the caller may.
+/// Checks one limit and consumes its cost if it is admitted. A namespace that does not exist is created if the caller
+/// has the permission.
 ///
-/// The answer says too whether it was decided without Redis.
+/// The second value is whether the result was decided without Redis.
 pub async fn limit(
     app: &App,
     caller: &Caller,
@@ -63,34 +64,35 @@ pub async fn limit(
     let name = NamespaceName::new(caller, std::mem::take(&mut check.namespace));
     let namespace = match namespaces::find(app, &name).await? {
         Some(namespace) => namespaces::usable(caller, namespace)?,
-        // Boxed: a check in a known namespace does not carry it around.
+        // Boxed to keep the future of a check in an existing namespace small.
         None => Box::pin(namespaces::create_on_first_use(app, caller, &name)).await?,
     };
-    let planned = PreparedCheck::new(app, &namespace.value, &check);
+    let prepared = PreparedCheck::new(app, &namespace.value, &check);
     let LimitDecision { standings, degraded, .. } = match check.is_quick {
         true => {
-            let window = planned.window.clone();
+            let window = prepared.window.clone();
             record_decision_metric(
                 app,
-                admission::consume_approximate(app, window, planned.on_outage).await?,
+                admission::consume_approximate(app, window, prepared.on_outage).await?,
             )
         }
-        false => take(app, std::slice::from_ref(&planned)).await?,
+        false => take(app, std::slice::from_ref(&prepared)).await?,
     };
-    let standing = standings.into_iter().next();
-    let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
-    let limited = planned.into_result(standing);
-    let took = watch.elapsed();
-    app.metrics.ratelimit_durations.observe(took);
+    let status = standings.into_iter().next();
+    let status = status.ok_or_else(|| Error::Internal("the window has no status".into()))?;
+    let result = prepared.into_result(status);
+    let elapsed = watch.elapsed();
+    app.metrics.ratelimit_durations.observe(elapsed);
     if !caller.is_unrecorded {
         let LimitCheck { identifier, cost, .. } = check;
-        record(app, caller, namespace, identifier, cost, &limited, micros(took));
+        record(app, caller, namespace, identifier, cost, &result, micros(elapsed));
     }
-    Ok((limited, degraded))
+    Ok((result, degraded))
 }
 
-/// Takes from all windows, or nothing; windows of one counter add up. The answers are in the order of
-/// the checks. Namespaces that do not exist are made together, if the caller may use all of them.
+/// Checks several limits and consumes the costs of all of them, or of none. The costs of checks of the same counter add
+/// up. The results are in the order of the checks. Namespaces that do not exist are created in one transaction, if the
+/// caller may use all of them.
 pub async fn limit_all(
     app: &App,
     caller: &Caller,
@@ -101,23 +103,23 @@ pub async fn limit_all(
     let names: Vec<_> = checks.iter().map(name).collect();
     let namespaces = namespaces::find_or_create(app, caller, &names).await?;
     let found = namespaces.iter().map(|found| &found.value);
-    let plan = |(namespace, check)| PreparedCheck::new(app, namespace, check);
-    let planned: Vec<_> = found.zip(checks).map(plan).collect();
-    let LimitDecision { standings, degraded, .. } = take(app, &planned).await?;
-    let told = |(planned, standing): (PreparedCheck, _)| planned.into_result(standing);
-    let limited: Vec<_> = planned.into_iter().zip(standings).map(told).collect();
-    let took = watch.elapsed();
-    app.metrics.ratelimit_durations.observe(took);
-    let each_us = micros(took) / i64::try_from(checks.len().max(1)).unwrap_or(1);
-    for ((namespace, check), limited) in namespaces.into_iter().zip(checks).zip(&limited) {
+    let prepare = |(namespace, check)| PreparedCheck::new(app, namespace, check);
+    let prepared: Vec<_> = found.zip(checks).map(prepare).collect();
+    let LimitDecision { standings, degraded, .. } = take(app, &prepared).await?;
+    let to_result = |(check, status): (PreparedCheck, _)| check.into_result(status);
+    let results: Vec<_> = prepared.into_iter().zip(standings).map(to_result).collect();
+    let elapsed = watch.elapsed();
+    app.metrics.ratelimit_durations.observe(elapsed);
+    let each_us = micros(elapsed) / i64::try_from(checks.len().max(1)).unwrap_or(1);
+    for ((namespace, check), result) in namespaces.into_iter().zip(checks).zip(&results) {
         let identifier = check.identifier.clone();
-        record(app, caller, namespace, identifier, check.cost, limited, each_us);
+        record(app, caller, namespace, identifier, check.cost, result, each_us);
     }
-    Ok((limited, degraded))
+    Ok((results, degraded))
 }
 
-fn micros(took: Duration) -> i64 {
-    i64::try_from(took.as_micros()).unwrap_or(i64::MAX)
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn record(
@@ -126,10 +128,10 @@ fn record(
     namespace: Arc<Cached<StoredNamespace>>,
     identifier: String,
     tokens: i64,
-    limited: &LimitResult,
+    result: &LimitResult,
     latency_us: i64,
 ) {
-    let LimitResult { limit, standing, override_id } = limited;
+    let LimitResult { limit, standing, override_id } = result;
     let event = analytics::Ratelimit {
         request: caller.request,
         at: app.clock.now(),
@@ -146,29 +148,30 @@ fn record(
     analytics::record(app, Event::Ratelimit(event));
 }
 
-/// Counts, and says the same of all while Redis is away: what the strictest namespace says.
-async fn take(app: &App, planned: &[PreparedCheck]) -> Result<LimitDecision> {
-    let windows = planned.iter().map(|planned| planned.window.clone()).collect();
-    let on_outage = planned.iter().map(|planned| planned.on_outage).max().unwrap_or_default();
+/// Consumes the windows exactly. While Redis is unreachable, the strictest outage policy among the namespaces applies
+/// to all of them.
+async fn take(app: &App, checks: &[PreparedCheck]) -> Result<LimitDecision> {
+    let windows = checks.iter().map(|check| check.window.clone()).collect();
+    let on_outage = checks.iter().map(|check| check.on_outage).max().unwrap_or_default();
     Ok(record_decision_metric(app, admission::consume_exact(app, windows, on_outage).await?))
 }
 
-/// What came of a check, counted among all.
-fn record_decision_metric(app: &App, tally: LimitDecision) -> LimitDecision {
+/// Increments the metric of a decision and returns the decision.
+fn record_decision_metric(app: &App, decision: LimitDecision) -> LimitDecision {
     let checks = &app.metrics.ratelimit_checks;
-    if tally.taken {
+    if decision.taken {
         checks.passed.inc()
     } else {
         checks.refused.inc()
     };
-    tally
+    decision
 }
 
 impl PreparedCheck {
     pub(super) fn new(app: &App, stored: &StoredNamespace, check: &LimitCheck) -> Self {
-        let applying = stored.overrides.find_active(&check.identifier, app.clock.now());
-        let (limit, duration_ms) = applying
-            .map_or((check.limit, check.duration_ms), |known| (known.limit, known.duration_ms));
+        let active = stored.overrides.find_active(&check.identifier, app.clock.now());
+        let (limit, duration_ms) = active
+            .map_or((check.limit, check.duration_ms), |found| (found.limit, found.duration_ms));
         let counter = app.keyspace.namespace_window(
             stored.namespace.id.as_str(),
             &check.identifier,
@@ -176,11 +179,11 @@ impl PreparedCheck {
         );
         let window = Window::new(counter, limit, duration_ms, check.cost);
         let on_outage = stored.namespace.on_outage;
-        let override_id = applying.map(|known| known.id.clone());
+        let override_id = active.map(|found| found.id.clone());
         Self { window, on_outage, limit, duration_ms, override_id }
     }
 
-    fn into_result(self, standing: WindowStatus) -> LimitResult {
-        LimitResult { limit: self.limit, standing, override_id: self.override_id }
+    fn into_result(self, status: WindowStatus) -> LimitResult {
+        LimitResult { limit: self.limit, standing: status, override_id: self.override_id }
     }
 }

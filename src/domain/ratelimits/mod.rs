@@ -1,5 +1,5 @@
-//! The standalone rate limiter: namespaces, which are made when they are first used, and overrides
-//! for some of the identifiers in them.
+//! Standalone rate limits: namespaces, which are created on first use, and overrides for
+//! identifiers in them.
 
 mod limit;
 pub mod namespaces;

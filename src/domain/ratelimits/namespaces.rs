@@ -1,4 +1,4 @@
-//! Namespaces: found by id or name, made when they are first used, kept by an operator.
+//! Namespaces: lookup by id or name, creation on first use, and management.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::snapshot::NamespaceSnapshot;
 use super::target;
 use crate::app::App;
 
-/// How many namespaces checks may make in one workspace, without those that were deleted.
+/// The maximum number of namespaces of a workspace, without deleted ones.
 pub const NAMESPACES_MAX: i64 = 1_000;
 
-/// What a namespace is called by in a workspace: its id or its name.
+/// A reference to a namespace of a workspace: its id or its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceName {
     workspace: WorkspaceId,
@@ -34,27 +34,27 @@ impl NamespaceName {
         Self { workspace: caller.workspace().clone(), named }
     }
 
-    /// By which every replica knows the name.
+    /// Returns a hash of the reference that is the same on every replica.
     pub fn fingerprint(&self) -> u64 {
         KeyHash::of(format!("{} {}", self.workspace, self.named)).fingerprint()
     }
 }
 
-/// The namespace of this name with its overrides, from the cache; deleted ones too.
+/// Returns the namespace and its overrides from the cache, even if it is deleted.
 pub async fn find(app: &App, name: &NamespaceName) -> Result<Option<Arc<Cached<StoredNamespace>>>> {
     app.caches
         .namespaces
-        .get(name, |stamp| async move {
+        .get(name, |read_version| async move {
             let found = app.store.read().await?.namespace(&name.workspace, &name.named).await?;
             Ok(found.map(|stored| {
-                let subject = freshness::CacheTag::Namespace(stored.namespace.id.clone());
-                Cached::new(stored, stamp, [subject])
+                let tag = freshness::CacheTag::Namespace(stored.namespace.id.clone());
+                Cached::new(stored, read_version, [tag])
             }))
         })
         .await
 }
 
-/// A namespace in which the caller may check limits.
+/// Returns the namespace if the caller may check limits in it and it is not deleted.
 pub fn usable(
     caller: &Caller,
     found: Arc<Cached<StoredNamespace>>,
@@ -67,18 +67,18 @@ pub fn usable(
     }
 }
 
-/// A namespace that was not found, made; usable by the caller.
+/// Creates a namespace that was not found and returns it, if the caller may check limits in it.
 pub async fn create_on_first_use(
     app: &App,
     caller: &Caller,
     name: &NamespaceName,
 ) -> Result<Arc<Cached<StoredNamespace>>> {
-    let mut made = find_or_create(app, caller, std::slice::from_ref(name)).await?;
-    made.pop().ok_or_else(|| Error::Internal("a namespace that was made is not there".into()))
+    let mut created = find_or_create(app, caller, std::slice::from_ref(name)).await?;
+    created.pop().ok_or_else(|| Error::Internal("the created namespace was not found".into()))
 }
 
-/// The namespaces of these names, each usable by the caller; those that are missing are made, in one
-/// transaction, once it is known that the caller may use all.
+/// Returns the namespaces with these names, if the caller may check limits in all of them. Missing ones are created in
+/// one transaction, after the permissions for all of them have been checked.
 pub async fn find_or_create(
     app: &App,
     caller: &Caller,
@@ -99,38 +99,38 @@ pub async fn find_or_create(
     namespaces.clear();
     for name in names {
         let found = find(app, name).await?;
-        let missing = || Error::Internal("a namespace that was made is not there".into());
+        let missing = || Error::Internal("the created namespace was not found".into());
         namespaces.push(usable(caller, found.ok_or_else(missing)?)?);
     }
     Ok(namespaces)
 }
 
-/// How many characters the name of a namespace may have.
+/// The maximum length of the name of a namespace, in characters.
 pub const NAME_MAX: usize = 512;
 
-/// Makes a namespace of this name, which nobody has used yet.
+/// Creates a namespace. Fails if the name is or was in use.
 pub async fn create(app: &App, caller: &Caller, name: &str) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
     if !(1..=NAME_MAX).contains(&name.chars().count()) {
-        let fault = format!("name must have 1 to {NAME_MAX} characters");
-        return Err(Error::invalid("name", fault));
+        let message = format!("name must have 1 to {NAME_MAX} characters");
+        return Err(Error::invalid("name", message));
     }
     names::check("name", name)?;
-    let known = app.store.read().await?.bare_namespace(caller.workspace(), name).await?;
-    if known.is_some_and(|known| known.deleted_at.is_some()) {
-        let fault = "a namespace of this name was deleted, and its name stays taken";
-        return Err(Error::invalid("name", fault));
+    let existing = app.store.read().await?.bare_namespace(caller.workspace(), name).await?;
+    if existing.is_some_and(|existing| existing.deleted_at.is_some()) {
+        let message = "a namespace with this name was deleted; its name stays reserved";
+        return Err(Error::invalid("name", message));
     }
-    let made = add(app, caller, &[NamespaceName::new(caller, name.to_owned())]).await?;
-    made.into_iter().next().ok_or_else(|| Error::Taken(Subject::Namespace(name.to_owned())))
+    let created = add(app, caller, &[NamespaceName::new(caller, name.to_owned())]).await?;
+    created.into_iter().next().ok_or_else(|| Error::Taken(Subject::Namespace(name.to_owned())))
 }
 
 async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Result<()> {
     let needed = [Action::Limit, Action::CreateNamespace];
-    let lacking: Vec<_> = needed.into_iter().filter(|action| !caller.may(*action)).collect();
-    if !lacking.is_empty() {
-        let lacking: Vec<_> = lacking.into_iter().map(Action::everywhere).collect();
-        return Err(Error::Forbidden(lacking.join(" and ")));
+    let missing: Vec<_> = needed.into_iter().filter(|action| !caller.may(*action)).collect();
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.into_iter().map(Action::everywhere).collect();
+        return Err(Error::Forbidden(missing.join(" and ")));
     }
     names.sort();
     names.dedup();
@@ -140,27 +140,28 @@ async fn insert(app: &App, caller: &Caller, mut names: Vec<NamespaceName>) -> Re
     add(app, caller, &names).await.map(drop)
 }
 
-/// Adds those whose name is free, and gives them back.
+/// Inserts and returns those namespaces whose names are free.
 async fn add(app: &App, caller: &Caller, names: &[NamespaceName]) -> Result<Vec<Namespace>> {
     let now = app.clock.now();
     let mut new: Vec<_> = names.iter().map(|name| fresh(name, now)).collect();
 
     let mut tx = app.store.begin().await?;
-    let held = tx.lock_namespaces(caller.workspace()).await?;
-    let made = tx.insert_namespaces(caller.workspace(), &new).await?;
-    if held.saturating_add(i64::try_from(made.len()).unwrap_or(i64::MAX)) > NAMESPACES_MAX
-        && !made.is_empty()
+    let existing_count = tx.lock_namespaces(caller.workspace()).await?;
+    let created = tx.insert_namespaces(caller.workspace(), &new).await?;
+    if existing_count.saturating_add(i64::try_from(created.len()).unwrap_or(i64::MAX))
+        > NAMESPACES_MAX
+        && !created.is_empty()
     {
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
-    new.retain(|namespace| made.contains(&namespace.name));
+    new.retain(|namespace| created.contains(&namespace.name));
     let mut entries = AuditBatch::for_caller(caller, now);
     for namespace in &new {
         let change = FieldChanges::created(&NamespaceSnapshot::of(namespace))?;
         entries.add_change("ratelimitNamespace.create", &[target(namespace)], change);
     }
     entries.write(&mut tx).await?;
-    // Those too that another replica was faster to make: this one may remember that they are missing.
+    // Also those that another replica has created first: this replica may have cached that they do not exist.
     for name in names {
         tx.changed(freshness::CacheTag::NewNamespace(name.fingerprint()));
     }
@@ -179,14 +180,14 @@ fn fresh(name: &NamespaceName, now: Timestamp) -> Namespace {
     }
 }
 
-/// A namespace that is there and not deleted, by its id.
+/// Returns the namespace with this id if it exists and is not deleted.
 pub async fn get(app: &App, caller: &Caller, id: &str) -> Result<Namespace> {
     caller.require_on(Action::ReadNamespace, &id)?;
     let found = app.store.read().await?.bare_namespace(caller.workspace(), id).await?;
     live(found.filter(|namespace| namespace.id.as_str() == id), id)
 }
 
-/// A page of those that the caller may read, by id; without deleted ones.
+/// Lists a page of the namespaces of the caller's workspace, sorted by id, without deleted ones.
 pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Namespace>> {
     caller.require(Action::ReadNamespace)?;
     let mut reader = app.store.read().await?;
@@ -194,13 +195,12 @@ pub async fn page(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Na
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// The namespaces of a workspace, by name; deleted ones too.
+/// Lists the namespaces of a workspace, sorted by name, including deleted ones.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<Namespace>> {
     app.store.read().await?.namespaces(workspace).await
 }
 
-/// Sets what checks are answered while the counters are away. The caller is somebody with a shell on
-/// the server.
+/// Sets the outage policy of a namespace for an operator.
 pub async fn set_on_outage(
     app: &App,
     workspace: &WorkspaceId,
@@ -210,7 +210,7 @@ pub async fn set_on_outage(
     set_on_outage_as(app, SHELL, workspace, named, on_outage).await
 }
 
-/// As [`set_on_outage`], for a caller who may, of a namespace by its id.
+/// Sets the outage policy of a namespace, by its id, for a caller with the permission.
 pub async fn update_outage_policy(
     app: &App,
     caller: &Caller,
@@ -232,19 +232,18 @@ async fn set_on_outage_as(
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.set_on_outage(&namespace.id, on_outage).await?;
     let after = Namespace { on_outage, ..namespace.clone() };
-    let told =
+    let changes =
         FieldChanges::updated(&NamespaceSnapshot::of(&namespace), &NamespaceSnapshot::of(&after))?;
-    change(app, tx, actor, &namespace, "ratelimitNamespace.update", told).await?;
+    change(app, tx, actor, &namespace, "ratelimitNamespace.update", changes).await?;
     Ok(after)
 }
 
-/// Deletes a namespace for good: its name stays taken, and checks in it are refused. The caller is
-/// somebody with a shell on the server.
+/// Deletes a namespace for an operator. Its name stays reserved, and checks in it are rejected.
 pub async fn delete(app: &App, workspace: &WorkspaceId, named: &str) -> Result<Namespace> {
     delete_as(app, SHELL, workspace, named).await
 }
 
-/// As [`delete`], for a caller who may, of a namespace by its id.
+/// Deletes a namespace, by its id, for a caller with the permission. Otherwise like [`delete`].
 pub async fn delete_by(app: &App, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
     caller.require_on(Action::DeleteNamespace, id)?;
     delete_as(app, Actor::Caller(caller), caller.workspace(), id.as_str()).await
@@ -260,31 +259,32 @@ async fn delete_as(
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(workspace, named).await?, named)?;
     tx.delete_namespace(&namespace.id, now).await?;
-    let told = FieldChanges::deleted(&NamespaceSnapshot::of(&namespace))?;
-    change(app, tx, actor, &namespace, "ratelimitNamespace.delete", told).await?;
+    let changes = FieldChanges::deleted(&NamespaceSnapshot::of(&namespace))?;
+    change(app, tx, actor, &namespace, "ratelimitNamespace.delete", changes).await?;
     Ok(Namespace { deleted_at: Some(now), ..namespace })
 }
 
-/// Brings back a namespace that was deleted, with the overrides that it had.
+/// Restores a deleted namespace with its overrides.
 pub async fn restore(app: &App, caller: &Caller, id: &NamespaceId) -> Result<Namespace> {
     caller.require(Action::CreateNamespace)?;
     let mut tx = app.store.begin().await?;
-    let held = tx.lock_namespaces(caller.workspace()).await?;
+    let existing_count = tx.lock_namespaces(caller.workspace()).await?;
     if !tx.restore_namespace(caller.workspace(), id).await? {
         return Err(Error::not_found(Subject::Namespace(id.to_string())));
     }
-    if held >= NAMESPACES_MAX {
+    if existing_count >= NAMESPACES_MAX {
         return Err(Error::Refused(Refusal::TooManyNamespaces(NAMESPACES_MAX)));
     }
     let namespace = live(tx.bare_namespace(caller.workspace(), id.as_str()).await?, id.as_str())?;
-    let (actor, told) = (Actor::Caller(caller), FieldChanges::default());
-    change(app, tx, actor, &namespace, "ratelimitNamespace.restore", told).await?;
+    let (actor, changes) = (Actor::Caller(caller), FieldChanges::default());
+    change(app, tx, actor, &namespace, "ratelimitNamespace.restore", changes).await?;
     Ok(namespace)
 }
 
-/// Somebody with a shell on the server.
+/// An operator with a shell on the server.
 const SHELL: Actor<'_> = Actor::Command("cli");
 
+/// Records a change of a namespace, invalidates its cache tag and commits.
 async fn change(
     app: &App,
     mut tx: Tx,
@@ -300,7 +300,7 @@ async fn change(
     app.commit(tx).await
 }
 
-/// What has been deleted is as good as never there.
+/// Returns the namespace, or [`Error::NotFound`] if it does not exist or is deleted.
 pub fn live(found: Option<Namespace>, named: &str) -> Result<Namespace> {
     found
         .filter(|namespace| namespace.deleted_at.is_none())

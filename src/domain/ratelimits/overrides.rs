@@ -1,5 +1,5 @@
-//! Overrides: for an identifier, or for all that match a pattern, another limit than the one that a
-//! check asks for.
+//! Overrides: limits that replace the requested limit of checks of one identifier, or of all
+//! identifiers that match a pattern.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result, Subject};
@@ -16,10 +16,10 @@ use super::snapshot::OverrideState;
 use super::target;
 use crate::app::App;
 
-/// How many overrides a namespace may have.
+/// The maximum number of overrides of a namespace.
 pub const OVERRIDES_MAX: i64 = 10_000;
 
-/// An override as it is asked for.
+/// The fields of an override to set.
 #[derive(Debug)]
 pub struct NewOverride {
     /// The id or the name of its namespace.
@@ -32,7 +32,7 @@ pub struct NewOverride {
     pub is_async: bool,
 }
 
-/// Makes an override, or replaces the one for the same identifier, which keeps its id.
+/// Creates an override, or replaces the one of the same identifier, which keeps its id.
 pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<OverrideId> {
     if new.identifier.matches('*').count() > STARS_MAX {
         return Err(Error::invalid(
@@ -63,8 +63,9 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
     }
     let before = before.as_ref().map(OverrideState::of);
     let change = FieldChanges::replaced(before.as_ref(), &OverrideState::of(&new))?;
-    let overridden = Target::new("ratelimitOverride", id.as_str()).named(Some(&new.identifier));
-    let targets = [target(&namespace), overridden];
+    let override_target =
+        Target::new("ratelimitOverride", id.as_str()).named(Some(&new.identifier));
+    let targets = [target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.set_override", &targets, change, now).await?;
     tx.changed(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await?;
@@ -72,18 +73,18 @@ pub async fn set(app: &App, caller: &Caller, new: NewOverride) -> Result<Overrid
     Ok(id)
 }
 
-/// The override that a check of this identifier would find now. Who may not know is told that there
-/// is none.
+/// Returns the override that applies to a check of this identifier now. A caller without the permission gets the same
+/// error as for a missing override.
 pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) -> Result<Override> {
     let none = || Error::not_found(Subject::Override(identifier.to_owned()));
     let name = NamespaceName::new(caller, named.clone());
     let found = namespaces::find(app, &name).await?;
     let namespace = found.as_ref().map(|found| &found.value.namespace);
-    let may_know = match namespace {
+    let may_read = match namespace {
         Some(namespace) => caller.may_on(Action::ReadOverride, &namespace.id),
         None => caller.may(Action::ReadOverride),
     };
-    if !may_know {
+    if !may_read {
         return Err(none());
     }
     let found = found
@@ -92,7 +93,7 @@ pub async fn get(app: &App, caller: &Caller, named: String, identifier: &str) ->
     found.value.overrides.find_active(identifier, app.clock.now()).cloned().ok_or_else(none)
 }
 
-/// The override that was set for exactly this identifier or pattern; expired ones too.
+/// Returns the override that was set for exactly this identifier or pattern, even if it has expired.
 pub async fn get_exact(
     app: &App,
     caller: &Caller,
@@ -107,7 +108,7 @@ pub async fn get_exact(
     found.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))
 }
 
-/// How many overrides a namespace has.
+/// Returns the number of overrides of a namespace.
 pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
     let mut reader = app.store.read().await?;
     let namespace = live(reader.bare_namespace(caller.workspace(), named).await?, named)?;
@@ -115,7 +116,7 @@ pub async fn count(app: &App, caller: &Caller, named: &str) -> Result<i64> {
     reader.count_overrides(&namespace.id).await
 }
 
-/// The overrides of a namespace, by id; those that have expired too.
+/// Lists a page of the overrides of a namespace, sorted by id, including expired ones.
 pub async fn list(
     app: &App,
     caller: &Caller,
@@ -130,19 +131,21 @@ pub async fn list(
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// Removes the override that was set for exactly this identifier or pattern.
+/// Deletes the override that was set for exactly this identifier or pattern.
 pub async fn delete(app: &App, caller: &Caller, named: &str, identifier: &str) -> Result<()> {
     let now = app.clock.now();
 
     let mut tx = app.store.begin().await?;
     let namespace = live(tx.lock_namespace(caller.workspace(), named).await?, named)?;
     caller.require_on(Action::DeleteOverride, &namespace.id)?;
-    let known = tx.override_for(caller.workspace(), &namespace.id, identifier).await?;
-    let known = known.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
+    let stored = tx.override_for(caller.workspace(), &namespace.id, identifier).await?;
+    let stored =
+        stored.ok_or_else(|| Error::not_found(Subject::Override(identifier.to_owned())))?;
     tx.delete_override(&namespace.id, identifier).await?;
-    let change = FieldChanges::deleted(&OverrideState::of(&known))?;
-    let overridden = Target::new("ratelimitOverride", known.id.as_str()).named(Some(identifier));
-    let targets = [target(&namespace), overridden];
+    let change = FieldChanges::deleted(&OverrideState::of(&stored))?;
+    let override_target =
+        Target::new("ratelimitOverride", stored.id.as_str()).named(Some(identifier));
+    let targets = [target(&namespace), override_target];
     record(&mut tx, caller, "ratelimit.delete_override", &targets, change, now).await?;
     tx.changed(freshness::CacheTag::Namespace(namespace.id));
     app.commit(tx).await

@@ -1,4 +1,4 @@
-//! What a check would come to, told without counting it.
+//! Simulation of a check, without consuming anything.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::model::Override;
@@ -11,39 +11,39 @@ use super::limit::{LimitCheck, PreparedCheck};
 use super::namespaces::{self, NamespaceName, live};
 use crate::app::App;
 
-/// How many of the overrides that match are told.
+/// The maximum number of matching overrides that a simulation returns.
 pub const TRIED_MAX: usize = 50;
 
-/// What a check would come to.
+/// The result of a simulated check.
 #[derive(Debug)]
 pub struct SimulationResult {
-    /// The overrides that match the identifier, in the order in which they are tried; the first ones.
+    /// The first overrides that match the identifier, in the order of precedence.
     pub tried: Vec<CandidateOverride>,
-    /// Whether more of them match than are told.
+    /// Whether more overrides match than are returned.
     pub has_more: bool,
-    /// What would be applied.
+    /// The limit that would apply.
     pub limit: i64,
     pub duration_ms: i64,
-    /// How the window stands now, before the check.
+    /// The status of the window before the check.
     pub standing: WindowStatus,
-    /// Whether the check would pass.
+    /// Whether the check would be admitted.
     pub passes: bool,
-    /// Whether the counters could not be asked.
+    /// Whether Redis was unreachable and the outage policy decided.
     pub degraded: bool,
 }
 
-/// An override that matches.
+/// An override that matches the identifier.
 #[derive(Debug)]
 pub struct CandidateOverride {
     pub known: Override,
     /// Whether it has not expired.
     pub is_live: bool,
-    /// Whether it is the one that counts.
+    /// Whether this override applies.
     pub wins: bool,
 }
 
-/// What a check in a namespace that there is would come to now. The window is looked at, which takes nothing from it,
-/// leaves no event, and makes nothing.
+/// Simulates a check in an existing namespace. It peeks at the window: it consumes nothing, records no event and
+/// creates no namespace.
 pub async fn simulate(app: &App, caller: &Caller, check: &LimitCheck) -> Result<SimulationResult> {
     let named = &check.namespace;
     let found = namespaces::find(app, &NamespaceName::new(caller, named.clone())).await?;
@@ -55,35 +55,35 @@ pub async fn simulate(app: &App, caller: &Caller, check: &LimitCheck) -> Result<
     }
     let now = app.clock.now();
     let mut matching = stored.overrides.candidates_for(&check.identifier);
-    let mut is_won = false;
-    let tried = matching.by_ref().take(TRIED_MAX).map(|known| {
-        let is_live = known.is_live(now);
-        let wins = is_live && !is_won;
-        is_won |= wins;
-        CandidateOverride { known: known.clone(), is_live, wins }
+    let mut has_active = false;
+    let tried = matching.by_ref().take(TRIED_MAX).map(|candidate| {
+        let is_live = candidate.is_live(now);
+        let wins = is_live && !has_active;
+        has_active |= wins;
+        CandidateOverride { known: candidate.clone(), is_live, wins }
     });
     let tried = tried.collect();
     let has_more = matching.next().is_some();
-    let looking = LimitCheck {
+    let peek = LimitCheck {
         identifier: check.identifier.clone(),
         namespace: String::new(),
         cost: 0,
         ..*check
     };
-    let planned = PreparedCheck::new(app, stored, &looking);
+    let prepared = PreparedCheck::new(app, stored, &peek);
     let LimitDecision { standings, degraded, .. } =
-        admission::consume_exact(app, vec![planned.window.clone()], namespace.on_outage).await?;
-    let standing = standings.into_iter().next();
-    let standing = standing.ok_or_else(|| Error::Internal("one window has one standing".into()))?;
-    // As a window counts it: what is beyond the largest number is taken for it.
-    let cost = if check.cost > planned.limit { i64::MAX } else { check.cost.min(EXACT_MAX) };
+        admission::consume_exact(app, vec![prepared.window.clone()], namespace.on_outage).await?;
+    let status = standings.into_iter().next();
+    let status = status.ok_or_else(|| Error::Internal("the window has no status".into()))?;
+    // Clamped as in a window, which counts only up to the largest exact number.
+    let cost = if check.cost > prepared.limit { i64::MAX } else { check.cost.min(EXACT_MAX) };
     Ok(SimulationResult {
         tried,
         has_more,
-        limit: planned.limit,
-        duration_ms: planned.duration_ms,
-        passes: !standing.exceeded && cost <= standing.remaining,
-        standing,
+        limit: prepared.limit,
+        duration_ms: prepared.duration_ms,
+        passes: !status.exceeded && cost <= status.remaining,
+        standing: status,
         degraded,
     })
 }

@@ -1,4 +1,4 @@
-//! Namespaces and overrides as the audit log keeps them.
+//! The snapshots of namespaces and overrides in the audit log.
 
 use foundation::clock::Timestamp;
 use foundation::model::{Namespace, Override};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::overrides::NewOverride;
 
-/// A namespace.
+/// The fields of a namespace, as the audit log stores them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceSnapshot<'a> {
@@ -20,7 +20,8 @@ impl<'a> NamespaceSnapshot<'a> {
     }
 }
 
-/// An override; whole in every entry, because what is set replaces what was.
+/// The fields of an override, as the audit log stores them. Entries always contain all fields, because setting an
+/// override replaces the previous one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OverrideState {
     identifier: String,
@@ -33,17 +34,17 @@ pub struct OverrideState {
 }
 
 impl OverrideState {
-    pub fn of(known: &Override) -> Self {
+    pub fn of(stored: &Override) -> Self {
         Self {
-            identifier: known.identifier.clone(),
-            limit: known.limit,
-            duration: known.duration_ms,
-            expires: known.expires_at.map(|at| at.0),
-            is_async: known.is_async,
+            identifier: stored.identifier.clone(),
+            limit: stored.limit,
+            duration: stored.duration_ms,
+            expires: stored.expires_at.map(|at| at.0),
+            is_async: stored.is_async,
         }
     }
 
-    /// As it would be asked for, in the namespace of this id.
+    /// Returns the request that would set this override in the namespace with this id.
     pub fn into_new_override(self, namespace: String) -> NewOverride {
         NewOverride {
             namespace,

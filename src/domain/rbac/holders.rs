@@ -1,4 +1,4 @@
-//! Who holds a permission: which roles, and which keys, of themselves or through them.
+//! Holders of a permission: roles, and keys that have it directly or through roles.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,29 @@ use super::super::permission::Action;
 use super::super::users::SIZE_MAX;
 use crate::app::App;
 
-/// A key that holds a permission.
+/// A key that has a permission.
 #[derive(Debug)]
 pub struct PermissionHolder {
     pub key: Key,
-    /// Whether it holds it of itself.
+    /// Whether the permission is assigned to the key directly.
     pub is_direct: bool,
-    /// The roles through which it does, by name.
+    /// The roles through which the key has the permission, sorted by name.
     pub roles: Vec<(RoleId, String)>,
 }
 
-/// How often the database is asked for one page: those that hold it may have been deleted. A page may be short then.
+/// The maximum number of database rounds for one page: holders may be deleted keys, which are skipped. After that many
+/// rounds a page may be short.
 const ROUNDS_MAX: usize = 8;
 
-/// How many hold something, each counted up to [`SIZE_MAX`].
+/// The numbers of holders of a permission, each counted up to [`SIZE_MAX`] plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HolderCounts {
     pub roles: i64,
-    /// Of themselves.
+    /// Keys that have the permission directly.
     pub keys: i64,
 }
 
-/// The roles that hold a permission, by id.
+/// Lists a page of the roles that have a permission, sorted by id.
 pub async fn roles_holding(
     app: &App,
     caller: &Caller,
@@ -47,7 +48,7 @@ pub async fn roles_holding(
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// How many roles and keys hold a permission.
+/// Counts the roles and keys that have a permission.
 pub async fn count_holders(
     app: &App,
     caller: &Caller,
@@ -59,14 +60,15 @@ pub async fn count_holders(
     Ok(HolderCounts { roles, keys })
 }
 
-/// How many keys have a role, counted up to [`SIZE_MAX`].
+/// Counts the keys that have a role, up to [`SIZE_MAX`] plus one.
 pub async fn keys_with(app: &App, caller: &Caller, role: &RoleId) -> Result<i64> {
     caller.require(Action::ReadRole)?;
     app.store.read().await?.count_keys_with(caller.workspace(), role, SIZE_MAX + 1).await
 }
 
-/// The keys that hold the permission of this slug, by id, and how each of them does. A verification that asks for the
-/// slug finds it on these and no others, for it compares letter by letter. Whether they are enabled does not matter.
+/// Lists a page of the keys that have the permission with this slug, sorted by id, with the assignments of each.
+/// A verification that requires the slug succeeds for these keys and no others, because it compares slugs exactly.
+/// Disabled keys are included.
 pub async fn list_holders(
     app: &App,
     caller: &Caller,
@@ -85,39 +87,40 @@ pub async fn list_holders(
     for _ in 0..ROUNDS_MAX {
         let Some(from) = next.take_if(|_| items.len() < paging.limit) else { break };
         let limit = paging.look_ahead();
-        let holdings = reader.holdings(workspace, &permission.id, &from, limit).await?;
-        let mut how = merged(holdings);
-        let mut ids: Vec<_> = how.keys().take(paging.limit + 1).cloned().collect();
+        let assignments = reader.holdings(workspace, &permission.id, &from, limit).await?;
+        let mut by_key = merged(assignments);
+        let mut ids: Vec<_> = by_key.keys().take(paging.limit + 1).cloned().collect();
         next = if ids.len() > paging.limit { ids.pop().map(|id| id.to_string()) } else { None };
         for stored in reader.keys_among(workspace, &ids).await? {
-            let (is_direct, roles) = how.remove(&stored.key.id).unwrap_or_default();
+            let (is_direct, roles) = by_key.remove(&stored.key.id).unwrap_or_default();
             items.push(PermissionHolder { key: stored.key, is_direct, roles });
         }
     }
-    if let Some(beyond) = items.get(paging.limit) {
-        next = Some(beyond.key.id.to_string());
+    if let Some(extra) = items.get(paging.limit) {
+        next = Some(extra.key.id.to_string());
         items.truncate(paging.limit);
     }
     Ok((permission, Page { items, next }))
 }
 
-/// How each key holds the permission: whether of itself, and through which roles.
+/// How a key has a permission: whether directly, and through which roles.
 type How = (bool, Vec<(RoleId, String)>);
 
-/// Of every way there are the first keys, so the first of all are among them, each in every way in which it holds it.
-fn merged(holdings: Vec<PermissionAssignment>) -> BTreeMap<KeyId, How> {
-    let mut how: BTreeMap<KeyId, How> = BTreeMap::new();
-    for holding in holdings {
-        for key in holding.key_ids {
-            let (is_direct, roles) = how.entry(key).or_default();
-            match &holding.role {
+/// Groups assignments by key. Each assignment lists its first keys, so the first keys of the result are complete: they
+/// have all their assignments.
+fn merged(assignments: Vec<PermissionAssignment>) -> BTreeMap<KeyId, How> {
+    let mut by_key: BTreeMap<KeyId, How> = BTreeMap::new();
+    for assignment in assignments {
+        for key in assignment.key_ids {
+            let (is_direct, roles) = by_key.entry(key).or_default();
+            match &assignment.role {
                 None => *is_direct = true,
                 Some(role) => roles.push(role.clone()),
             }
         }
     }
-    for (_, roles) in how.values_mut() {
+    for (_, roles) in by_key.values_mut() {
         roles.sort_by(|a, b| a.1.cmp(&b.1));
     }
-    how
+    by_key
 }

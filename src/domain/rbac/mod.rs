@@ -1,4 +1,4 @@
-//! Permissions and roles that keys carry, in the customer's own words.
+//! Permissions and roles of keys, which customers define themselves.
 
 mod holders;
 mod permissions;
@@ -32,34 +32,35 @@ use super::caller::Caller;
 use super::names;
 use super::permission::Action;
 
-/// A permission or a role as a request names it.
+/// A reference to a permission or role in a request, and what to do if it does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
     pub by: PickBy,
     pub missing: MissingPolicy,
 }
 
+/// How a [`Selector`] refers to a permission or role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PickBy {
     Id(String),
-    /// The slug of a permission, the name of a role.
+    /// The slug of a permission or the name of a role.
     Name(String),
-    /// The id of a permission that exists; else its slug.
+    /// The id of an existing permission, otherwise its slug.
     IdOrSlug(String),
 }
 
-/// What is done about one that does not exist.
+/// What happens if a selected permission or role does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingPolicy {
-    /// The request is refused with all that are missing.
+    /// The request is rejected with an error that lists all missing ones.
     Refused,
-    /// It is made when the root key may make it. One that is named by its id cannot be.
+    /// It is created if the root key has the permission. One that is selected by id cannot be created and is rejected.
     Made,
-    /// It is passed over.
+    /// It is ignored.
     Ignored,
 }
 
-/// One of those that are there, as it may be picked.
+/// An id or a name of an existing permission or role.
 #[derive(PartialEq, Eq, Hash)]
 enum SelectorKey<'a> {
     Id(&'a str),
@@ -67,43 +68,44 @@ enum SelectorKey<'a> {
 }
 
 impl PickBy {
-    fn is_among(&self, known: &HashSet<SelectorKey<'_>>) -> bool {
+    fn is_among(&self, existing: &HashSet<SelectorKey<'_>>) -> bool {
         match self {
-            Self::Id(id) => known.contains(&SelectorKey::Id(id)),
-            Self::Name(name) => known.contains(&SelectorKey::Name(name)),
+            Self::Id(id) => existing.contains(&SelectorKey::Id(id)),
+            Self::Name(name) => existing.contains(&SelectorKey::Name(name)),
             Self::IdOrSlug(text) => {
-                known.contains(&SelectorKey::Id(text)) || known.contains(&SelectorKey::Name(text))
+                existing.contains(&SelectorKey::Id(text))
+                    || existing.contains(&SelectorKey::Name(text))
             }
         }
     }
 }
 
 impl Selector {
-    /// Slugs or names, and what is done about those that do not exist.
+    /// Creates selectors of slugs or names.
     pub fn named(names: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
         names.into_iter().map(|name| Self { by: PickBy::Name(name), missing }).collect()
     }
 
-    /// Permissions by their ids or slugs, and what is done about those that do not exist.
+    /// Creates selectors of permissions by ids or slugs.
     pub fn permissions(texts: Vec<String>, missing: MissingPolicy) -> Vec<Self> {
         texts.into_iter().map(|text| Self { by: PickBy::IdOrSlug(text), missing }).collect()
     }
 }
 
-/// What picks name, sorted and without doubles.
+/// Selectors, sorted and without duplicates, and the ids and names that they contain.
 struct Selection {
     ids: Vec<String>,
     names: Vec<String>,
-    picks: Vec<Selector>,
+    selectors: Vec<Selector>,
 }
 
 impl Selection {
-    fn new(mut picks: Vec<Selector>) -> Self {
-        picks.sort();
-        picks.dedup_by(|b, a| a.by == b.by);
+    fn new(mut selectors: Vec<Selector>) -> Self {
+        selectors.sort();
+        selectors.dedup_by(|b, a| a.by == b.by);
         let (mut ids, mut names) = (Vec::new(), Vec::new());
-        for pick in &picks {
-            match &pick.by {
+        for selector in &selectors {
+            match &selector.by {
                 PickBy::Id(id) => ids.push(id.clone()),
                 PickBy::Name(name) => names.push(name.clone()),
                 PickBy::IdOrSlug(text) => {
@@ -112,52 +114,53 @@ impl Selection {
                 }
             }
         }
-        Self { ids, names, picks }
+        Self { ids, names, selectors }
     }
 
-    /// The names to make, of those that are not known; an error for those that nobody may miss.
+    /// Returns the names to create, or an error that lists those whose absence is rejected.
     fn to_make(
         &self,
-        known: &HashSet<SelectorKey<'_>>,
+        existing: &HashSet<SelectorKey<'_>>,
         subject: impl Fn(String) -> Subject,
     ) -> Result<Vec<String>> {
-        let (mut refused, mut made) = (Vec::new(), Vec::new());
-        for pick in self.picks.iter().filter(|pick| !pick.by.is_among(known)) {
-            match (&pick.by, pick.missing) {
+        let (mut rejected, mut created) = (Vec::new(), Vec::new());
+        for selector in self.selectors.iter().filter(|selector| !selector.by.is_among(existing)) {
+            match (&selector.by, selector.missing) {
                 (_, MissingPolicy::Ignored) => {}
                 (PickBy::Name(name) | PickBy::IdOrSlug(name), MissingPolicy::Made) => {
-                    made.push(name.clone());
+                    created.push(name.clone());
                 }
-                (PickBy::Id(named) | PickBy::Name(named) | PickBy::IdOrSlug(named), _) => {
-                    refused.push(subject(named.clone()));
+                (PickBy::Id(text) | PickBy::Name(text) | PickBy::IdOrSlug(text), _) => {
+                    rejected.push(subject(text.clone()));
                 }
             }
         }
-        all_found(refused).map(|()| made)
+        all_found(rejected).map(|()| created)
     }
 }
 
-/// The permissions that are picked, without doubles, by slug; nobody deletes them before the transaction ends.
-/// Where one is refused or may not be made, nothing is.
+/// Returns the selected permissions, sorted by slug and without duplicates, and locks them against deletion until the
+/// transaction ends. Missing ones are created according to their policy. If one is rejected or the root key may not
+/// create it, nothing is created.
 pub async fn picked_permissions(
     tx: &mut Tx,
     caller: &Caller,
-    picks: Vec<Selector>,
+    selectors: Vec<Selector>,
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Permission>> {
-    let mut picked = Selection::new(picks);
-    let mut permissions = match picked.ids.is_empty() {
+    let mut selection = Selection::new(selectors);
+    let mut permissions = match selection.ids.is_empty() {
         true => Vec::new(),
-        false => tx.hold_permissions_of(caller.workspace(), &picked.ids).await?,
+        false => tx.hold_permissions_of(caller.workspace(), &selection.ids).await?,
     };
-    // The id of one permission does not stand for another one of that slug.
-    picked.names.retain(|name| permissions.iter().all(|known| known.id.as_str() != name));
-    permissions.extend(held_permissions(tx, caller, &picked.names).await?);
+    // A text that is the id of a permission does not also select another permission with that slug.
+    selection.names.retain(|name| permissions.iter().all(|found| found.id.as_str() != name));
+    permissions.extend(held_permissions(tx, caller, &selection.names).await?);
     let names = permissions
         .iter()
         .flat_map(|p| [SelectorKey::Id(p.id.as_str()), SelectorKey::Name(&p.slug)]);
-    let to_make = picked.to_make(&names.collect(), Subject::Permission)?;
+    let to_make = selection.to_make(&names.collect(), Subject::Permission)?;
     if !to_make.is_empty() {
         caller.require(Action::CreatePermission)?;
         permissions.extend(make_permissions(tx, caller, to_make, entries, now).await?);
@@ -167,25 +170,25 @@ pub async fn picked_permissions(
     Ok(permissions)
 }
 
-/// The roles that are picked, without doubles, by name; as [`picked_permissions`].
+/// Returns the selected roles, sorted by name and without duplicates. Otherwise like [`picked_permissions`].
 pub async fn resolve_roles(
     tx: &mut Tx,
     caller: &Caller,
-    picks: Vec<Selector>,
+    selectors: Vec<Selector>,
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<Vec<Role>> {
-    let picked = Selection::new(picks);
-    let mut roles = match picked.names.is_empty() {
+    let selection = Selection::new(selectors);
+    let mut roles = match selection.names.is_empty() {
         true => Vec::new(),
-        false => tx.lock_roles(caller.workspace(), &picked.names).await?,
+        false => tx.lock_roles(caller.workspace(), &selection.names).await?,
     };
-    if !picked.ids.is_empty() {
-        roles.extend(tx.hold_roles_of(caller.workspace(), &picked.ids).await?);
+    if !selection.ids.is_empty() {
+        roles.extend(tx.hold_roles_of(caller.workspace(), &selection.ids).await?);
     }
     let names =
         roles.iter().flat_map(|r| [SelectorKey::Id(r.id.as_str()), SelectorKey::Name(&r.name)]);
-    let to_make = picked.to_make(&names.collect(), Subject::Role)?;
+    let to_make = selection.to_make(&names.collect(), Subject::Role)?;
     if !to_make.is_empty() {
         caller.require(Action::CreateRole)?;
         roles.extend(create_missing_roles(tx, caller, to_make, entries, now).await?);
@@ -195,8 +198,9 @@ pub async fn resolve_roles(
     Ok(roles)
 }
 
-/// The permissions of these ids or slugs, without doubles, by slug; nobody deletes them before the transaction
-/// ends. Those that are missing are made when the root key may make them; if not, nothing is.
+/// Returns the permissions with these ids or slugs, sorted by slug and without duplicates, and locks them against
+/// deletion until the transaction ends. Missing ones are created if the root key has the permission; otherwise nothing
+/// is created.
 pub async fn ensure_permissions(
     tx: &mut Tx,
     caller: &Caller,
@@ -208,7 +212,8 @@ pub async fn ensure_permissions(
         .await
 }
 
-/// As [`ensure_permissions`], whatever the root key may make.
+/// Returns the permissions with these slugs and creates missing ones without checking the root key. Otherwise like
+/// [`ensure_permissions`].
 pub async fn make_permissions(
     tx: &mut Tx,
     caller: &Caller,
@@ -232,12 +237,12 @@ pub async fn make_permissions(
         description: None,
     });
     insert_permissions(tx, caller, &new.collect::<Vec<_>>(), entries, now).await?;
-    // Read again: of two that make the same one at once, the second finds the first one's.
+    // Read them again: if two transactions create the same one at the same time, the second finds that of the first.
     held_permissions(tx, caller, &slugs).await
 }
 
-/// The roles of these names, made without permissions where they are missing, whatever the root key may make;
-/// nobody deletes them before the transaction ends.
+/// Returns the roles with these names and locks them against deletion until the transaction ends. Missing ones are
+/// created without permissions, without checking the root key.
 pub async fn create_missing_roles(
     tx: &mut Tx,
     caller: &Caller,
@@ -258,9 +263,9 @@ pub async fn create_missing_roles(
     for (_, name) in &missing {
         names::check("roles", name)?;
     }
-    let made = tx.insert_roles(caller.workspace(), &missing, now).await?;
-    let made: HashSet<String> = made.into_iter().collect();
-    for (id, name) in missing.iter().filter(|(_, name)| made.contains(name)) {
+    let created = tx.insert_roles(caller.workspace(), &missing, now).await?;
+    let created: HashSet<String> = created.into_iter().collect();
+    for (id, name) in missing.iter().filter(|(_, name)| created.contains(name)) {
         let target = Target::new("role", id.as_str()).named(Some(name));
         entries.add_change(
             "role.create",
@@ -268,17 +273,18 @@ pub async fn create_missing_roles(
             FieldChanges::created(&RoleState::bare(name))?,
         );
     }
-    // Read again: of two that make the same one at once, the second finds the first one's.
+    // Read them again: if two transactions create the same one at the same time, the second finds that of the first.
     tx.lock_roles(caller.workspace(), &names).await
 }
 
-/// The roles of these names and the permissions that are picked, without doubles, in order; nobody deletes them
-/// before the transaction ends. Each role must exist; the error names all that are missing, permissions too.
+/// Returns the roles with these names and the selected permissions, sorted and without duplicates, and locks them
+/// against deletion until the transaction ends. Each role must exist; the error lists all missing roles and
+/// permissions.
 pub async fn existing_roles_and_picked(
     tx: &mut Tx,
     caller: &Caller,
     names: Vec<String>,
-    picks: Vec<Selector>,
+    selectors: Vec<Selector>,
     entries: &mut AuditBatch<'_>,
     now: Timestamp,
 ) -> Result<(Vec<Role>, Vec<Permission>)> {
@@ -287,16 +293,16 @@ pub async fn existing_roles_and_picked(
         true => Vec::new(),
         false => tx.lock_roles(caller.workspace(), &names).await?,
     };
-    let unknown = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
-    let mut missing: Vec<_> = unknown.into_iter().map(Subject::Role).collect();
-    let permissions = match picked_permissions(tx, caller, picks, entries, now).await {
+    let missing = beyond_names(&names, roles.iter().map(|role| role.name.as_str()));
+    let mut missing: Vec<_> = missing.into_iter().map(Subject::Role).collect();
+    let permissions = match picked_permissions(tx, caller, selectors, entries, now).await {
         Err(Error::NotFound(permissions)) => {
             missing.extend(permissions);
             Vec::new()
         }
-        // What may not be made does not hide what is not there.
+        // An error about a permission that may not be created does not hide the missing roles.
         Err(_) if !missing.is_empty() => Vec::new(),
-        picked => picked?,
+        result => result?,
     };
     all_found(missing).map(|()| (roles, permissions))
 }
@@ -322,17 +328,18 @@ async fn held_permissions(
     tx.lock_permissions(caller.workspace(), slugs).await
 }
 
-fn permissions_missing(slugs: &[String], known: &[Permission]) -> Vec<String> {
-    beyond_names(slugs, known.iter().map(|permission| permission.slug.as_str()))
+fn permissions_missing(slugs: &[String], existing: &[Permission]) -> Vec<String> {
+    beyond_names(slugs, existing.iter().map(|permission| permission.slug.as_str()))
 }
 
-/// Those of `names` that are not known.
-fn beyond_names<'a>(names: &[String], known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let known: HashSet<_> = known.collect();
-    names.iter().filter(|name| !known.contains(name.as_str())).cloned().collect()
+/// Returns those of `names` that do not exist.
+fn beyond_names<'a>(names: &[String], existing: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let existing: HashSet<_> = existing.collect();
+    names.iter().filter(|name| !existing.contains(name.as_str())).cloned().collect()
 }
 
-/// Whether all of them were made; a slug may be taken. None is made whose slug is the id of another one.
+/// Inserts permissions and returns whether all of them were created; a slug may be in use. A slug that is the id of an
+/// existing permission is rejected.
 async fn insert_permissions(
     tx: &mut Tx,
     caller: &Caller,
@@ -342,19 +349,19 @@ async fn insert_permissions(
 ) -> Result<bool> {
     let slugs: Vec<_> = permissions.iter().map(|permission| permission.slug.clone()).collect();
     let by_id = tx.hold_permissions_of(caller.workspace(), &slugs).await?;
-    if let Some(known) = by_id.first() {
-        return Err(Error::Taken(Subject::Permission(known.id.to_string())));
+    if let Some(existing) = by_id.first() {
+        return Err(Error::Taken(Subject::Permission(existing.id.to_string())));
     }
-    let made = tx.insert_permissions(caller.workspace(), permissions, now).await?;
-    let made: HashSet<String> = made.into_iter().collect();
-    for permission in permissions.iter().filter(|permission| made.contains(&permission.slug)) {
+    let created = tx.insert_permissions(caller.workspace(), permissions, now).await?;
+    let created: HashSet<String> = created.into_iter().collect();
+    for permission in permissions.iter().filter(|permission| created.contains(&permission.slug)) {
         let change = FieldChanges::created(&PermissionState::of(permission))?;
         entries.add_change("permission.create", &[permission_target(permission)], change);
     }
-    Ok(made.len() == permissions.len())
+    Ok(created.len() == permissions.len())
 }
 
-/// Those of `these` that are not among `others`, by their ids.
+/// Returns those of `these` that are not in `others`, compared by id.
 pub fn difference<'a, T, I: PartialEq>(
     these: &'a [T],
     others: &[T],
@@ -364,12 +371,12 @@ pub fn difference<'a, T, I: PartialEq>(
     these.iter().filter(is_new).collect()
 }
 
-/// A permission as the audit log names it.
+/// Returns a permission as an audit target.
 pub fn permission_target(permission: &Permission) -> Target<'_> {
     Target::new("permission", permission.id.as_str()).named(Some(&permission.slug))
 }
 
-/// A role as the audit log names it.
+/// Returns a role as an audit target.
 pub fn role_target(role: &Role) -> Target<'_> {
     Target::new("role", role.id.as_str()).named(Some(&role.name))
 }

@@ -1,4 +1,4 @@
-//! Permissions themselves.
+//! Creating, reading and deleting permissions.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::PermissionId;
@@ -13,7 +13,7 @@ use super::snapshot::PermissionState;
 use super::{insert_permissions, permission_target};
 use crate::app::App;
 
-/// A permission as it is asked for.
+/// The fields of a permission to create.
 #[derive(Debug)]
 pub struct NewPermission {
     pub slug: String,
@@ -21,6 +21,7 @@ pub struct NewPermission {
     pub description: Option<String>,
 }
 
+/// Creates a permission.
 pub async fn create_permission(
     app: &App,
     caller: &Caller,
@@ -47,14 +48,14 @@ pub async fn create_permission(
     Ok(permission.id)
 }
 
-/// The permission of this id; where there is none, the one of this slug.
+/// Returns the permission with this id or, if there is none, with this slug.
 pub async fn get_permission(app: &App, caller: &Caller, named: &str) -> Result<Permission> {
     caller.require(Action::ReadPermission)?;
     let found = app.store.read().await?.permission(caller.workspace(), named).await?;
     found.ok_or_else(|| Error::not_found(Subject::Permission(named.to_owned())))
 }
 
-/// Permissions, by id.
+/// Lists a page of permissions, sorted by id.
 pub async fn list_permissions(
     app: &App,
     caller: &Caller,
@@ -66,7 +67,7 @@ pub async fn list_permissions(
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// Deletes a permission by its id or slug, and takes it from every key and role.
+/// Deletes a permission by its id or slug and removes it from every key and role.
 pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Result<()> {
     caller.require(Action::DeletePermission)?;
     let now = app.clock.now();
@@ -80,10 +81,10 @@ pub async fn delete_permission(app: &App, caller: &Caller, named: &str) -> Resul
     }
     let keys = keys.iter().map(ToString::to_string).collect();
     let roles = roles.iter().map(ToString::to_string).collect();
-    let state = PermissionState { keys, roles, ..PermissionState::of(&permission) };
+    let snapshot = PermissionState { keys, roles, ..PermissionState::of(&permission) };
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [permission_target(&permission)];
-    entries.add_change("permission.delete", &targets, FieldChanges::deleted(&state)?);
+    entries.add_change("permission.delete", &targets, FieldChanges::deleted(&snapshot)?);
     entries.write(&mut tx).await?;
     tx.changed(freshness::CacheTag::Permission(permission.id));
     app.commit(tx).await

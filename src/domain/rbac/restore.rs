@@ -1,4 +1,4 @@
-//! Bringing back permissions and roles that were deleted, with their ids and to those who had them.
+//! Restoring deleted permissions and roles with their ids and their assignments.
 
 use foundation::error::{Error, Result, Subject};
 use foundation::id::{KeyId, PermissionId, RoleId};
@@ -12,29 +12,30 @@ use super::snapshot::{PermissionState, RoleState};
 use super::{permission_target, role_target};
 use crate::app::App;
 
-/// Brings back a permission as `kept` has it. Its slug must be free.
+/// Restores a permission from the snapshot of an audit entry and assigns it to its former holders. Its slug must be
+/// free.
 pub async fn restore_permission(
     app: &App,
     caller: &Caller,
     id: &PermissionId,
-    kept: &str,
+    snapshot: &str,
 ) -> Result<()> {
     caller.require(Action::CreatePermission)?;
-    let state: PermissionState = audit::parse_snapshot(kept)?;
+    let snapshot: PermissionState = audit::parse_snapshot(snapshot)?;
     let now = app.clock.now();
     let permission = Permission {
         id: id.clone(),
-        slug: state.slug,
-        name: state.name,
-        description: state.description,
+        slug: snapshot.slug,
+        name: snapshot.name,
+        description: snapshot.description,
     };
     let new = std::slice::from_ref(&permission);
     let mut tx = app.store.begin().await?;
     if tx.insert_permissions(caller.workspace(), new, now).await?.is_empty() {
         return Err(Error::Taken(Subject::Permission(permission.slug)));
     }
-    let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
-    let roles: Vec<_> = state.roles.into_iter().map(RoleId::from).collect();
+    let keys: Vec<_> = snapshot.keys.into_iter().map(KeyId::from).collect();
+    let roles: Vec<_> = snapshot.roles.into_iter().map(RoleId::from).collect();
     tx.give_permission(caller.workspace(), id, &keys, &roles).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("permission.restore", &[permission_target(&permission)]);
@@ -47,24 +48,29 @@ pub async fn restore_permission(
     app.commit(tx).await
 }
 
-/// Brings back a role as `kept` has it. Its name must be free; it has those of its permissions that are there still.
-pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, kept: &str) -> Result<()> {
+/// Restores a role from the snapshot of an audit entry, with those of its permissions that still exist, and assigns it
+/// to its former keys. Its name must be free.
+pub async fn restore_role(app: &App, caller: &Caller, id: &RoleId, snapshot: &str) -> Result<()> {
     caller.require(Action::CreateRole)?;
-    let state: RoleState = audit::parse_snapshot(kept)?;
+    let snapshot: RoleState = audit::parse_snapshot(snapshot)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let permissions = match state.permissions.is_empty() {
+    let permissions = match snapshot.permissions.is_empty() {
         true => Vec::new(),
-        false => tx.lock_permissions(caller.workspace(), &state.permissions).await?,
+        false => tx.lock_permissions(caller.workspace(), &snapshot.permissions).await?,
     };
-    let role =
-        Role { id: id.clone(), name: state.name, description: state.description, permissions };
-    let made = tx.insert_role(caller.workspace(), &role, now).await;
-    made.map_err(|e| match e.violates("roles_name_unique") {
+    let role = Role {
+        id: id.clone(),
+        name: snapshot.name,
+        description: snapshot.description,
+        permissions,
+    };
+    let inserted = tx.insert_role(caller.workspace(), &role, now).await;
+    inserted.map_err(|e| match e.violates("roles_name_unique") {
         true => Error::Taken(Subject::Role(role.name.clone())),
         false => e,
     })?;
-    let keys: Vec<_> = state.keys.into_iter().map(KeyId::from).collect();
+    let keys: Vec<_> = snapshot.keys.into_iter().map(KeyId::from).collect();
     tx.give_role(caller.workspace(), id, &keys).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("role.restore", &[role_target(&role)]);

@@ -14,15 +14,16 @@ use super::snapshot::RoleState;
 use super::{difference, ensure_permissions, permission_target, role_target};
 use crate::app::App;
 
-/// A role as it is asked for.
+/// The fields of a role to create.
 #[derive(Debug)]
 pub struct NewRole {
     pub name: String,
     pub description: Option<String>,
-    /// Slugs; a missing one is made when the root key may.
+    /// Slugs. A missing permission is created if the root key has the permission to do so.
     pub permissions: Vec<String>,
 }
 
+/// Creates a role.
 pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<RoleId> {
     caller.require(Action::CreateRole)?;
     if !new.permissions.is_empty() {
@@ -49,14 +50,14 @@ pub async fn create_role(app: &App, caller: &Caller, new: NewRole) -> Result<Rol
     Ok(role.id)
 }
 
-/// The role of this id; where there is none, the one of this name.
+/// Returns the role with this id or, if there is none, with this name.
 pub async fn get_role(app: &App, caller: &Caller, named: &str) -> Result<Role> {
     caller.require(Action::ReadRole)?;
     let found = app.store.read().await?.role(caller.workspace(), named).await?;
     found.ok_or_else(|| Error::not_found(Subject::Role(named.to_owned())))
 }
 
-/// Roles with their permissions, by id.
+/// Lists a page of roles with their permissions, sorted by id.
 pub async fn list_roles(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Role>> {
     caller.require(Action::ReadRole)?;
     let listing = paging.listing();
@@ -64,7 +65,7 @@ pub async fn list_roles(app: &App, caller: &Caller, paging: &Paging) -> Result<P
     Ok(Page::new(rows, paging, |row| &row.id))
 }
 
-/// Deletes a role by its id or name, and takes it from every key.
+/// Deletes a role by its id or name and removes it from every key.
 pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> {
     caller.require(Action::DeleteRole)?;
     let now = app.clock.now();
@@ -85,17 +86,17 @@ pub async fn delete_role(app: &App, caller: &Caller, named: &str) -> Result<()> 
     app.commit(tx).await
 }
 
-/// What is changed of a role besides its permissions.
+/// A change to a role, except its permissions.
 #[derive(Debug, Default)]
 pub struct RoleChange {
-    /// 1 to 128 characters. Absent: it keeps its name.
+    /// 1 to 128 characters. Absent: unchanged.
     pub name: Option<String>,
-    /// At most 512 characters; empty: none. Absent: it keeps what it has.
+    /// At most 512 characters. Empty: no description. Absent: unchanged.
     pub description: Option<String>,
 }
 
 impl RoleChange {
-    /// What sets a role back to what an entry of the audit log keeps of it.
+    /// Returns the change that restores a role to the snapshot of an audit entry.
     pub fn change_from_snapshot(fields: &Fields) -> Result<Self> {
         let description = fields.get("description").map(|value| read::<Option<String>>(value));
         Ok(Self {
@@ -104,26 +105,26 @@ impl RoleChange {
         })
     }
 
-    /// Fails with all that is wrong with it.
+    /// Validates the change. The error lists all invalid fields.
     fn check(&self) -> Result<()> {
         let bounds = [("name", &self.name, 1..=128), ("description", &self.description, 0..=512)];
-        let faults = bounds.into_iter().filter_map(|(field, text, lengths)| {
+        let errors = bounds.into_iter().filter_map(|(field, text, lengths)| {
             let length = text.as_ref()?.chars().count();
             let (from, to) = (lengths.start(), lengths.end());
             let message = format!("{field} has {length} characters: it must have {from} to {to}");
-            let fault = FieldError { location: field.to_owned(), message, fix: None };
-            (!lengths.contains(&length)).then_some(fault)
+            let error = FieldError { location: field.to_owned(), message, fix: None };
+            (!lengths.contains(&length)).then_some(error)
         });
-        let mut faults: Vec<_> = faults.collect();
+        let mut errors: Vec<_> = errors.collect();
         if self.name.as_deref().is_some_and(|name| names::check("name", name).is_err()) {
             let message = names::fault("name");
-            faults.push(FieldError { location: "name".to_owned(), message, fix: None });
+            errors.push(FieldError { location: "name".to_owned(), message, fix: None });
         }
-        if faults.is_empty() { Ok(()) } else { Err(Error::Invalid(faults)) }
+        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(errors)) }
     }
 }
 
-/// Changes the name and the description of a role, for all its keys at once.
+/// Changes the name and the description of a role. The change applies to all its keys at once.
 pub async fn change_role(
     app: &App,
     caller: &Caller,
@@ -137,28 +138,28 @@ pub async fn change_role(
     let mut tx = app.store.begin().await?;
     let role = tx.lock_role(caller.workspace(), id).await?;
     let role = role.ok_or_else(|| Error::not_found(Subject::Role(id.to_string())))?;
-    let mut changed = role.clone();
+    let mut updated = role.clone();
     if let Some(name) = change.name {
-        changed.name = name;
+        updated.name = name;
     }
     if let Some(description) = change.description {
-        changed.description = Some(description).filter(|text| !text.is_empty());
+        updated.description = Some(description).filter(|text| !text.is_empty());
     }
-    if (&changed.name, &changed.description) == (&role.name, &role.description) {
+    if (&updated.name, &updated.description) == (&role.name, &role.description) {
         return Ok(role);
     }
-    tx.update_role(&changed).await.map_err(|e| taken(e, &changed))?;
-    let told = FieldChanges::updated(&RoleState::of(&role), &RoleState::of(&changed))?;
+    tx.update_role(&updated).await.map_err(|e| taken(e, &updated))?;
+    let changes = FieldChanges::updated(&RoleState::of(&role), &RoleState::of(&updated))?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    entries.add_change("role.update", &[role_target(&changed)], told);
+    entries.add_change("role.update", &[role_target(&updated)], changes);
     entries.write(&mut tx).await?;
     tx.changed(freshness::CacheTag::Role(role.id));
     app.commit(tx).await?;
 
-    Ok(changed)
+    Ok(updated)
 }
 
-/// The name of a role is another one's already.
+/// Maps a violation of the unique name to [`Error::Taken`].
 fn taken(e: Error, role: &Role) -> Error {
     match e.violates("roles_name_unique") {
         true => Error::Taken(Subject::Role(role.name.clone())),
@@ -166,8 +167,8 @@ fn taken(e: Error, role: &Role) -> Error {
     }
 }
 
-/// Makes these the permissions of a role, by slug; a missing one is made when the root key may. Gives
-/// them back, by slug.
+/// Replaces the permissions of a role with those of the given slugs and returns them, sorted by slug. A missing
+/// permission is created if the root key has the permission to do so.
 pub async fn set_role_permissions(
     app: &App,
     caller: &Caller,

@@ -1,28 +1,30 @@
-//! Permissions and roles as the audit log keeps them, with who had them when they were deleted.
+//! The snapshots of permissions and roles in the audit log, with their holders at deletion.
 
 use foundation::model::{Permission, Role};
 use serde::{Deserialize, Serialize};
 
+/// The fields of a permission, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PermissionState {
     pub slug: String,
     pub name: String,
     pub description: Option<String>,
-    /// The keys that had it of themselves, by id.
+    /// The ids of the keys that had it directly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
-    /// The roles that held it, by id.
+    /// The ids of the roles that had it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
 }
 
+/// The fields of a role, as the audit log stores them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RoleState {
     pub name: String,
     pub description: Option<String>,
-    /// Slugs.
+    /// The slugs of its permissions.
     pub permissions: Vec<String>,
-    /// The keys that had it, by id.
+    /// The ids of the keys that had it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
 }
@@ -44,7 +46,7 @@ impl RoleState {
         }
     }
 
-    /// Of a role that has nothing but a name.
+    /// Returns the snapshot of a role that has only a name.
     pub fn bare(name: &str) -> Self {
         let (permissions, keys) = (Vec::new(), Vec::new());
         Self { name: name.to_owned(), description: None, permissions, keys }

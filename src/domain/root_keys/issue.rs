@@ -1,4 +1,4 @@
-//! Root keys as a person makes, shows, ends and replaces them.
+//! Root keys that users create, list, revoke, restore and rotate.
 
 use std::collections::BTreeSet;
 
@@ -18,30 +18,31 @@ use super::super::permission::{self, Action};
 use super::{add, random, target};
 use crate::app::App;
 
-/// How many characters the name of a root key may have.
+/// The maximum length of the name of a root key, in characters.
 pub const NAME_MAX: usize = 255;
-/// How many permissions a root key may be given.
+/// The maximum number of permissions of a root key.
 const PERMISSIONS_MAX: usize = 500;
 
-/// A root key as it is asked for.
+/// The fields of a root key to create.
 #[derive(Debug)]
 pub struct NewRootKey {
     pub name: Option<String>,
-    /// Tuples as they are written: `api.*.create_key`.
+    /// Permission tuples, such as `api.*.create_key`.
     pub permissions: Vec<String>,
     pub expires_at: Option<Timestamp>,
 }
 
-/// A root key that has replaced another one.
+/// The result of a rotation: the new root key.
 #[derive(Debug)]
 pub struct RotationResult {
     pub key: RootKey,
     pub secret: Plaintext,
-    /// When the other one ends.
+    /// When the old root key expires.
     pub old_ends: Timestamp,
 }
 
-/// Makes a root key that may do no more than the caller, and names nothing that is not there.
+/// Creates a root key. Its permissions must be a subset of those of the caller, and the resources that they name must
+/// exist.
 pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootKey, Plaintext)> {
     caller.require(Action::CreateRootKey)?;
     let name = new.name.as_deref().unwrap_or_default();
@@ -51,7 +52,7 @@ pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootK
     }
     names::check("name", name)?;
     if new.permissions.is_empty() || new.permissions.len() > PERMISSIONS_MAX {
-        let message = format!("choose 1 to {PERMISSIONS_MAX} permissions");
+        let message = format!("select 1 to {PERMISSIONS_MAX} permissions");
         return Err(Error::invalid("permission", message));
     }
     let now = app.clock.now();
@@ -71,15 +72,15 @@ pub async fn issue(app: &App, caller: &Caller, new: NewRootKey) -> Result<(RootK
     Ok((key, secret))
 }
 
-/// What belongs to another workspace is as absent as what never was.
+/// Returns an error if a permission names an API or a namespace that does not exist in the workspace, or is deleted.
 async fn names_what_is_there(tx: &mut Tx, caller: &Caller, tuples: &[String]) -> Result<()> {
-    let named = |tuple: &'_ String| {
+    let reference = |tuple: &'_ String| {
         let (action, id) = permission::parse(tuple).ok()?;
         (id != "*").then(|| (action.resource(), id.to_owned()))
     };
-    let named: BTreeSet<_> = tuples.iter().filter_map(named).collect();
+    let references: BTreeSet<_> = tuples.iter().filter_map(reference).collect();
     let workspace = caller.workspace();
-    for (resource, id) in named {
+    for (resource, id) in references {
         let missing = match resource {
             "api" => {
                 let id = ApiId::from(id);
@@ -102,7 +103,7 @@ async fn names_what_is_there(tx: &mut Tx, caller: &Caller, tuples: &[String]) ->
     Ok(())
 }
 
-/// A page of the workspace's root keys, the latest first; those that are good, or all.
+/// Lists a page of the root keys of the workspace, the latest first: only valid ones, or all.
 pub async fn page(
     app: &App,
     caller: &Caller,
@@ -116,14 +117,14 @@ pub async fn page(
     Ok(Page::new(rows, paging, |row| &row.key.id))
 }
 
-/// A root key of the workspace; a revoked one too.
+/// Returns a root key of the workspace, even if it is revoked.
 pub async fn get(app: &App, caller: &Caller, id: &KeyId) -> Result<StoredRootKey> {
     caller.require(Action::ReadRootKey)?;
     let found = app.store.read().await?.root_key(caller.workspace(), id).await?;
     found.ok_or_else(|| Error::not_found(Subject::RootKey(id.clone())))
 }
 
-/// Ends a root key for good; one that has been revoked already stays so.
+/// Revokes a root key for a caller. Does nothing if it has already been revoked.
 pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::RevokeRootKey)?;
     let now = app.clock.now();
@@ -145,7 +146,7 @@ pub async fn end(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     app.commit(tx).await
 }
 
-/// Lets a root key that was revoked be good again, by somebody who might make one that may do as much.
+/// Restores a revoked root key. The caller must be allowed to create one with the same permissions.
 pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     caller.require(Action::CreateRootKey)?;
     let now = app.clock.now();
@@ -165,13 +166,13 @@ pub async fn restore(app: &App, caller: &Caller, id: &KeyId) -> Result<()> {
     app.commit(tx).await
 }
 
-/// A root key as the audit log keeps it.
+/// Returns the audit snapshot of a root key.
 fn state(key: &RootKey) -> Value {
     json!({ "name": key.name, "permissions": key.permissions, "expires": key.expires_at })
 }
 
-/// Makes a root key that may do what this one may, which ends `grace_ms` from now and never later than it would
-/// have. The new one ends when the old one would have. One that is not good any more is not replaced.
+/// Creates a root key with the permissions and the expiry of an existing one. The old one expires after `grace_ms`, or
+/// earlier if it would have expired earlier. A revoked or expired root key cannot be rotated.
 pub async fn rotate(
     app: &App,
     caller: &Caller,
@@ -196,9 +197,9 @@ pub async fn rotate(
         expires_at: old.expires_at,
     };
     let key = add(&mut tx, app, caller.workspace(), new, &secret).await?;
-    // A key is still good in the very millisecond in which it expires.
-    let ends = now.plus_ms(grace_ms - 1);
-    let old_ends = old.expires_at.map_or(ends, |expires| expires.min(ends));
+    // A key is still valid in the millisecond in which it expires.
+    let grace_end = now.plus_ms(grace_ms - 1);
+    let old_ends = old.expires_at.map_or(grace_end, |expires| expires.min(grace_end));
     tx.set_root_key_expiry(id, old_ends).await?;
     let targets = [target(&old), target(&key)];
     record(&mut tx, caller, now, "rootKey.reroll", &targets, FieldChanges::default()).await?;

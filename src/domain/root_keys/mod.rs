@@ -1,4 +1,4 @@
-//! Root keys: what an operator's programs call Keyward with.
+//! Root keys, with which programs authenticate to Keyward.
 
 mod issue;
 
@@ -23,16 +23,17 @@ use super::names;
 use super::permission::{self, Action, Grants};
 use crate::app::App;
 
-/// The prefix of root keys that Keyward makes.
+/// The prefix of root keys that Keyward generates.
 const PREFIX: &str = "keyward";
-/// Random bytes in them.
+/// The number of random bytes of a root key.
 const BYTE_LENGTH: u8 = 24;
 
-/// The root key of a bearer token, if it may be used now.
+/// Returns the principal of a bearer token, or an error if the root key does not exist, is revoked or expired, or its
+/// workspace is disabled.
 pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Principal>>> {
     let found = find(app, &KeyHash::of(bearer)).await?;
-    let authority = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
-    let key = authority.value.root_key();
+    let principal = found.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
+    let key = principal.value.root_key();
     let key = key.ok_or(Error::Unauthenticated(Unknown::NotFound))?;
     if key.revoked_at.is_some() {
         return Err(Error::Unauthenticated(Unknown::Revoked));
@@ -43,11 +44,11 @@ pub async fn authenticate(app: &App, bearer: &[u8]) -> Result<Arc<Cached<Princip
     if !key.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    last_used::used_root_key(app, &authority);
-    Ok(authority)
+    last_used::used_root_key(app, &principal);
+    Ok(principal)
 }
 
-/// Who has no root key: nobody of no workspace, who may do nothing.
+/// Returns the anonymous principal: it has no root key, no workspace and no permissions.
 pub fn nobody(freshness: &Freshness) -> Arc<Cached<Principal>> {
     let key = RootKey {
         id: KeyId::from(""),
@@ -70,24 +71,24 @@ pub fn nobody(freshness: &Freshness) -> Arc<Cached<Principal>> {
 async fn find(app: &App, hash: &KeyHash) -> Result<Option<Arc<Cached<Principal>>>> {
     app.caches
         .root_keys
-        .get(hash, |stamp| async move {
+        .get(hash, |read_version| async move {
             let found = app.store.read().await?.root_key_by_hash(&hash.base64()).await?;
             Ok(found.map(|key| {
                 let grants: Grants = key.permissions.iter().map(String::as_str).collect();
-                let subject = freshness::CacheTag::RootKey(key.id.clone());
-                Cached::new(Principal::of_root_key(key, grants), stamp, [subject])
+                let tag = freshness::CacheTag::RootKey(key.id.clone());
+                Cached::new(Principal::of_root_key(key, grants), read_version, [tag])
             }))
         })
         .await
 }
 
-/// Every permission there is.
+/// Returns all permissions of root keys, each for all resources.
 pub fn every_permission() -> Vec<String> {
     Action::ALL.iter().map(|action| action.everywhere()).collect()
 }
 
-/// Makes a root key with these permissions. The caller is somebody with a shell on the server, who
-/// may do anything.
+/// Creates a root key with these permissions for an operator. No permission is checked: an operator has access to the
+/// server itself.
 pub async fn create(
     app: &App,
     workspace: &WorkspaceId,
@@ -96,7 +97,7 @@ pub async fn create(
 ) -> Result<(KeyId, Plaintext)> {
     names::check("name", name.as_deref().unwrap_or_default())?;
     for tuple in &permissions {
-        permission::parse(tuple).map_err(|fault| Error::invalid("permission", fault))?;
+        permission::parse(tuple).map_err(|message| Error::invalid("permission", message))?;
     }
     let secret = random();
     let new = NewRootKey { name, permissions, expires_at: None };
@@ -124,7 +125,7 @@ async fn insert(
     Ok(key)
 }
 
-/// Writes the key alone; what is recorded of it is for the caller to say.
+/// Inserts a root key without an audit entry; the calling function records it.
 async fn add(
     tx: &mut Tx,
     app: &App,
@@ -132,12 +133,12 @@ async fn add(
     new: NewRootKey,
     secret: &Plaintext,
 ) -> Result<RootKey> {
-    let is_ours = secret.expose().starts_with(PREFIX);
+    let has_prefix = secret.expose().starts_with(PREFIX);
     let key = RootKey {
         id: KeyId::random(),
         workspace_id: workspace.clone(),
         workspace_enabled: true,
-        start: secret.start(is_ours.then_some(PREFIX)),
+        start: secret.start(has_prefix.then_some(PREFIX)),
         name: new.name,
         permissions: new.permissions,
         created_at: app.clock.now(),
@@ -159,12 +160,12 @@ fn target(key: &RootKey) -> Target<'_> {
     Target::new("key", key.id.as_str()).named(key.name.as_deref())
 }
 
-/// The root keys of a workspace, by id; revoked ones too.
+/// Lists the root keys of a workspace, sorted by id, including revoked ones.
 pub async fn list(app: &App, workspace: &WorkspaceId) -> Result<Vec<RootKey>> {
     app.store.read().await?.root_keys(workspace).await
 }
 
-/// Ends a root key for good, whichever workspace it is of.
+/// Revokes a root key of any workspace for an operator.
 pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
@@ -177,7 +178,7 @@ pub async fn revoke(app: &App, id: &KeyId) -> Result<()> {
     app.commit(tx).await
 }
 
-/// Makes a workspace.
+/// Creates a workspace.
 pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
     names::check("name", name)?;
     let id = WorkspaceId::random();
@@ -190,33 +191,33 @@ pub async fn create_workspace(app: &App, name: &str) -> Result<WorkspaceId> {
     Ok(id)
 }
 
-/// The workspace that is there from the start. Its id is fixed, so that of several replicas that
-/// start on an empty database one makes it.
+/// Returns the id of the workspace that the first start creates. The id is fixed, so that only one of several replicas
+/// that start on an empty database creates it.
 pub fn default_workspace() -> WorkspaceId {
     WorkspaceId::from("ws_default")
 }
 
-/// What the first start made.
+/// The result of [`bootstrap`].
 #[derive(Debug)]
 pub enum BootstrapResult {
-    /// Not the first: everything was there.
+    /// This is not the first start: the workspace existed.
     Not,
-    /// The workspace, and a root key with every permission, to be shown this once.
+    /// The workspace and a root key with all permissions were created. The root key is shown only now.
     Made(Plaintext),
-    /// The workspace; the root key is the configured one.
+    /// The workspace was created; its root key is the configured one.
     Configured,
 }
 
-/// Makes the default workspace where it is missing.
+/// Creates the default workspace if it does not exist.
 pub async fn bootstrap_workspace(app: &App) -> Result<()> {
     let mut tx = app.store.begin().await?;
     tx.insert_workspace(&default_workspace(), "default", app.clock.now()).await?;
     app.commit(tx).await
 }
 
-/// Makes the default workspace and its first root key, in one transaction, where there is none; and
-/// the configured root key where that is missing. Of several replicas that start at once, one does.
-/// The store is not open to requests yet.
+/// Creates the default workspace and its first root key in one transaction if the workspace does not exist, and the
+/// configured root key if it does not exist. If several replicas start at the same time, one of them creates them. The
+/// store is passed because `app.store` is not ready yet.
 pub async fn bootstrap(
     app: &App,
     store: &Store,
@@ -225,12 +226,12 @@ pub async fn bootstrap(
     let workspace = default_workspace();
     let mut tx = store.begin().await?;
     let is_first = tx.insert_workspace(&workspace, "default", app.clock.now()).await?;
-    let made = match (is_first, configured) {
+    let result = match (is_first, configured) {
         (false, _) => BootstrapResult::Not,
         (true, Some(_)) => BootstrapResult::Configured,
         (true, None) => {
             let secret = random();
-            let name = Some("made at the first start".to_owned());
+            let name = Some("created at the first start".to_owned());
             let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
             insert(&mut tx, app, &workspace, new, &secret).await?;
             BootstrapResult::Made(secret)
@@ -241,12 +242,13 @@ pub async fn bootstrap(
         ensure(app, store, &workspace, secret).await?;
     }
     if app.redis.is_some() {
-        // Before it spends anything: from then on the others wait for its word.
+        // Before it spends credits: from now on the other replicas wait for its reports of what it spent.
         app.register_replica(store).await?;
     }
-    Ok(made)
+    Ok(result)
 }
 
+/// Inserts the configured root key if it does not exist.
 async fn ensure(
     app: &App,
     store: &Store,
@@ -261,7 +263,7 @@ async fn ensure(
     let new = NewRootKey { name, permissions: every_permission(), expires_at: None };
     match insert(&mut tx, app, workspace, new, secret).await {
         Ok(_) => app.commit_in(store, tx).await,
-        // Another replica was faster.
+        // Another replica has inserted it first.
         Err(e) if e.violates("root_keys_hash_unique") => Ok(()),
         Err(e) => Err(e),
     }

@@ -1,4 +1,4 @@
-//! What undoing an entry of the audit log comes to.
+//! The undo action of an audit entry.
 
 use foundation::id::{
     ApiId, IdentityId, InvitationId, KeyId, NamespaceId, PermissionId, PersonId, RoleId,
@@ -6,11 +6,11 @@ use foundation::id::{
 use serde_json::Value;
 use store::StoredEntry;
 
-/// The act that brings things back to what they were before an entry.
+/// The operation that reverses an audit entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoAction {
     SetKey(KeyId),
-    /// So many credits more, or less where it is negative: what was used meanwhile stays used.
+    /// Adds credits, or removes them if the number is negative. Credits that were used since stay used.
     AddCredits(KeyId, i64),
     DeleteKey(KeyId),
     RestoreKey(KeyId),
@@ -20,11 +20,11 @@ pub enum UndoAction {
     TakeRole(KeyId, RoleId),
     DeletePermission(PermissionId),
     RestorePermission(PermissionId),
-    /// Its name and its description.
+    /// Restores the name and the description.
     SetRole(RoleId),
     DeleteRole(RoleId),
     RestoreRole(RoleId),
-    /// The role, and the slug of the permission.
+    /// The role and the slug of the permission.
     GiveToRole(RoleId, String),
     TakeFromRole(RoleId, String),
     SetIdentity(IdentityId),
@@ -37,7 +37,7 @@ pub enum UndoAction {
     DeleteNamespace(NamespaceId),
     RestoreNamespace(NamespaceId),
     SetOverride(NamespaceId),
-    /// The namespace, and the identifier.
+    /// The namespace and the identifier.
     DeleteOverride(NamespaceId, String),
     SetMemberRole(PersonId),
     RemoveMember(PersonId),
@@ -46,37 +46,38 @@ pub enum UndoAction {
     RestoreRootKey(KeyId),
 }
 
-/// Why an entry cannot be undone.
+/// The reason why an entry cannot be undone.
 pub type UndoRefusal = &'static str;
 
-const UNTOLD: UndoRefusal = "the entry does not tell what was there before";
+const UNTOLD: UndoRefusal = "the entry does not contain the previous state";
 
-/// The targets of an entry, as it names them.
+/// The targets of an entry.
 struct Targets(Vec<Value>);
 
 impl Targets {
-    fn id(&self, place: usize) -> Result<&str, UndoRefusal> {
-        self.0.get(place).and_then(|target| target["id"].as_str()).ok_or(UNTOLD)
+    fn id(&self, index: usize) -> Result<&str, UndoRefusal> {
+        self.0.get(index).and_then(|target| target["id"].as_str()).ok_or(UNTOLD)
     }
 
-    fn name(&self, place: usize) -> Result<&str, UndoRefusal> {
-        self.0.get(place).and_then(|target| target["name"].as_str()).ok_or(UNTOLD)
+    fn name(&self, index: usize) -> Result<&str, UndoRefusal> {
+        self.0.get(index).and_then(|target| target["name"].as_str()).ok_or(UNTOLD)
     }
 }
 
-/// How an entry can be undone.
+/// Returns the action that undoes an entry, or the reason why it cannot be undone.
 pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
     let targets = Targets(serde_json::from_str(&entry.targets).unwrap_or_default());
     let id = targets.id(0)?;
-    let knows = |action: UndoAction| if entry.before.is_some() { Ok(action) } else { Err(UNTOLD) };
+    let if_has_before =
+        |action: UndoAction| if entry.before.is_some() { Ok(action) } else { Err(UNTOLD) };
     Ok(match entry.event.as_str() {
         "key.create" | "key.restore" | "key.migrate" => UndoAction::DeleteKey(id.into()),
         "key.update" => match added(&targets, entry) {
             Some(added) => UndoAction::AddCredits(id.into(), added.checked_neg().ok_or(UNTOLD)?),
-            None => knows(UndoAction::SetKey(id.into()))?,
+            None => if_has_before(UndoAction::SetKey(id.into()))?,
         },
         "key.delete" if targets.0[0]["meta"]["permanent"] == true => {
-            return Err("the key was deleted for good");
+            return Err("the key was deleted permanently");
         }
         "key.delete" => UndoAction::RestoreKey(id.into()),
         "authorization.connect_permission_and_key" => {
@@ -92,10 +93,10 @@ pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
             UndoAction::GiveRole(id.into(), targets.id(1)?.into())
         }
         "permission.create" | "permission.restore" => UndoAction::DeletePermission(id.into()),
-        "permission.delete" => knows(UndoAction::RestorePermission(id.into()))?,
+        "permission.delete" => if_has_before(UndoAction::RestorePermission(id.into()))?,
         "role.create" | "role.restore" => UndoAction::DeleteRole(id.into()),
-        "role.update" => knows(UndoAction::SetRole(id.into()))?,
-        "role.delete" => knows(UndoAction::RestoreRole(id.into()))?,
+        "role.update" => if_has_before(UndoAction::SetRole(id.into()))?,
+        "role.delete" => if_has_before(UndoAction::RestoreRole(id.into()))?,
         "authorization.connect_role_and_permission" => {
             UndoAction::TakeFromRole(id.into(), targets.name(1)?.to_owned())
         }
@@ -103,46 +104,47 @@ pub fn plan_undo(entry: &StoredEntry) -> Result<UndoAction, UndoRefusal> {
             UndoAction::GiveToRole(id.into(), targets.name(1)?.to_owned())
         }
         "identity.create" | "identity.restore" => UndoAction::DeleteIdentity(id.into()),
-        "identity.update" => knows(UndoAction::SetIdentity(id.into()))?,
-        "identity.delete" => knows(UndoAction::RestoreIdentity(id.into()))?,
+        "identity.update" => if_has_before(UndoAction::SetIdentity(id.into()))?,
+        "identity.delete" => if_has_before(UndoAction::RestoreIdentity(id.into()))?,
         "ratelimit.create" | "ratelimit.update" | "ratelimit.delete" => {
-            return Err("it is part of a change of an identity: undo that");
+            return Err("it is part of a change to an identity; undo that change");
         }
         "api.create" | "api.restore" => UndoAction::DeleteApi(id.into()),
-        "api.update" => knows(UndoAction::SetApi(id.into()))?,
+        "api.update" => if_has_before(UndoAction::SetApi(id.into()))?,
         "api.delete" => UndoAction::RestoreApi(id.into()),
         "ratelimitNamespace.create" | "ratelimitNamespace.restore" => {
             UndoAction::DeleteNamespace(id.into())
         }
-        "ratelimitNamespace.update" => knows(UndoAction::SetNamespace(id.into()))?,
+        "ratelimitNamespace.update" => if_has_before(UndoAction::SetNamespace(id.into()))?,
         "ratelimitNamespace.delete" => UndoAction::RestoreNamespace(id.into()),
         "ratelimit.set_override" if entry.after.is_none() => return Err(UNTOLD),
         "ratelimit.set_override" if entry.before.is_none() => {
             UndoAction::DeleteOverride(id.into(), targets.name(1)?.to_owned())
         }
         "ratelimit.set_override" | "ratelimit.delete_override" => {
-            knows(UndoAction::SetOverride(id.into()))?
+            if_has_before(UndoAction::SetOverride(id.into()))?
         }
-        "member.setRole" => knows(UndoAction::SetMemberRole(id.into()))?,
+        "member.setRole" => if_has_before(UndoAction::SetMemberRole(id.into()))?,
         "member.join" => UndoAction::RemoveMember(id.into()),
-        "member.remove" => return Err("who was removed must be invited again"),
+        "member.remove" => return Err("a removed member must be invited again"),
         "member.invite" => UndoAction::WithdrawInvitation(id.into()),
-        "member.withdrawInvitation" => return Err("a link that was taken back is gone"),
+        "member.withdrawInvitation" => return Err("a withdrawn invitation cannot be restored"),
         "rootKey.create" | "rootKey.restore" => UndoAction::RevokeRootKey(id.into()),
         "rootKey.revoke" => UndoAction::RestoreRootKey(id.into()),
         "key.reroll" | "rootKey.reroll" => {
-            return Err("the new key is in use by now: delete or revoke one of the two instead");
+            return Err("the new key may be in use; delete or revoke one of the two instead");
         }
-        _ => return Err("there is nothing in it that could be brought back"),
+        _ => return Err("the entry has nothing to restore"),
     })
 }
 
-/// How many credits an entry added, where it added some or took some: with them the rest is not set back.
+/// Returns the number of credits that an entry added, negative if it removed credits. `None`: the entry set the credits
+/// or did not change them. An undo by a difference does not restore the other fields.
 fn added(targets: &Targets, entry: &StoredEntry) -> Option<i64> {
-    let told = targets.0.first()?.pointer("/meta/credits")?;
-    let is_relative = !told["increment"].is_null() || !told["decrement"].is_null();
-    let credits = |kept: &Option<String>| {
-        serde_json::from_str::<Value>(kept.as_deref()?).ok()?["credits"].as_i64()
+    let meta = targets.0.first()?.pointer("/meta/credits")?;
+    let is_relative = !meta["increment"].is_null() || !meta["decrement"].is_null();
+    let credits = |snapshot: &Option<String>| {
+        serde_json::from_str::<Value>(snapshot.as_deref()?).ok()?["credits"].as_i64()
     };
     if is_relative { credits(&entry.after)?.checked_sub(credits(&entry.before)?) } else { None }
 }
@@ -173,39 +175,41 @@ mod tests {
     }
 
     #[test]
-    fn credits_that_were_added_are_taken_and_those_that_were_set_are_set_back() {
-        let of = |credits: &str| format!(r#"[{{"id":"key_1","meta":{{"credits":{credits}}}}}]"#);
+    fn plan_undo_adds_difference_when_credits_were_relative_and_restores_key_when_set() {
+        let targets =
+            |credits: &str| format!(r#"[{{"id":"key_1","meta":{{"credits":{credits}}}}}]"#);
         let (before, after) = (Some(r#"{"credits":5}"#), Some(r#"{"credits":15}"#));
 
-        let added = plan_undo(&entry("key.update", &of(r#"{"increment":10}"#), before, after));
-        let taken = plan_undo(&entry("key.update", &of(r#"{"decrement":99}"#), after, before));
-        let set = plan_undo(&entry("key.update", &of(r#"{"set":15}"#), before, after));
+        let added = plan_undo(&entry("key.update", &targets(r#"{"increment":10}"#), before, after));
+        let removed =
+            plan_undo(&entry("key.update", &targets(r#"{"decrement":99}"#), after, before));
+        let set = plan_undo(&entry("key.update", &targets(r#"{"set":15}"#), before, after));
 
         assert_eq!(added, Ok(UndoAction::AddCredits("key_1".into(), -10)));
-        // As far as there were any.
-        assert_eq!(taken, Ok(UndoAction::AddCredits("key_1".into(), 10)));
+        // The decrement removed only the 10 credits that existed.
+        assert_eq!(removed, Ok(UndoAction::AddCredits("key_1".into(), 10)));
         assert_eq!(set, Ok(UndoAction::SetKey("key_1".into())));
     }
 
     #[test]
-    fn an_override_that_took_the_place_of_another_one_gives_it_back() {
+    fn plan_undo_restores_previous_override_when_one_was_replaced() {
         let targets = r#"[{"id":"rlns_1"},{"id":"rlor_1","name":"a*"}]"#;
         let (one, other) = (Some(r#"{"limit":1}"#), Some(r#"{"limit":2}"#));
         let event = "ratelimit.set_override";
 
-        let new = plan_undo(&entry(event, targets, None, one));
-        let put = plan_undo(&entry(event, targets, other, one));
+        let created = plan_undo(&entry(event, targets, None, one));
+        let replaced = plan_undo(&entry(event, targets, other, one));
 
-        assert_eq!(new, Ok(UndoAction::DeleteOverride("rlns_1".into(), "a*".into())));
-        assert_eq!(put, Ok(UndoAction::SetOverride("rlns_1".into())));
+        assert_eq!(created, Ok(UndoAction::DeleteOverride("rlns_1".into(), "a*".into())));
+        assert_eq!(replaced, Ok(UndoAction::SetOverride("rlns_1".into())));
         assert_eq!(plan_undo(&entry(event, targets, None, None)), Err(UNTOLD));
     }
 
     #[test]
-    fn what_is_gone_for_good_is_not_brought_back_and_says_why() {
+    fn plan_undo_is_refused_when_state_is_lost() {
         let target = r#"[{"id":"key_1","meta":{"permanent":true}}]"#;
-        let why = plan_undo(&entry("key.delete", target, Some("{}"), None));
-        assert_eq!(why, Err("the key was deleted for good"));
+        let refusal = plan_undo(&entry("key.delete", target, Some("{}"), None));
+        assert_eq!(refusal, Err("the key was deleted permanently"));
         for (event, targets) in [
             ("key.update", r#"[{"id":"key_1"}]"#),
             ("role.delete", r#"[{"id":"role_1"}]"#),

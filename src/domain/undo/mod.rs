@@ -1,5 +1,6 @@
-//! Undoing what the audit log tells of, by the same functions as everything else: with the same rights, and with an
-//! entry of its own that says what it undid. What is undone once is not undone again; that can itself be undone.
+//! Undo of audit entries. An undo runs the same functions as any other operation, requires the same permissions and
+//! writes its own audit entry with a reference to the undone one. An entry can be undone once; the undo itself can be
+//! undone.
 
 mod action;
 
@@ -20,23 +21,23 @@ use super::rbac::{self, MissingPolicy, PickBy, RoleChange, Selector};
 use super::{apis, root_keys, users};
 use crate::app::App;
 
-/// Undoes an entry. What was done, and to what.
+/// Undoes an entry and returns the action that was applied.
 pub async fn undo(app: &App, caller: &Caller, id: &AuditId) -> Result<UndoAction> {
     let (entry, _) = audit::get_with_group(app, caller, id).await?;
     if entry.undone_by.is_some() {
         return Err(Error::Refused(Refusal::UndoneAlready));
     }
-    let way = plan_undo(&entry).map_err(|why| Error::Refused(Refusal::NotUndone(why)))?;
+    let action = plan_undo(&entry).map_err(|reason| Error::Refused(Refusal::NotUndone(reason)))?;
     let caller = Caller { undoes: Some(id.clone()), idempotency_key: None, ..caller.clone() };
     let before = entry.before.unwrap_or_default();
-    // Boxed: every act is in it.
-    Box::pin(apply_undo(app, &caller, &way, &before)).await?;
-    Ok(way)
+    // Boxed: the future contains those of all operations.
+    Box::pin(apply_undo(app, &caller, &action, &before)).await?;
+    Ok(action)
 }
 
-#[expect(clippy::too_many_lines, reason = "a few for each way")]
-async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) -> Result<()> {
-    match way {
+#[expect(clippy::too_many_lines, reason = "a few lines for each action")]
+async fn apply_undo(app: &App, caller: &Caller, action: &UndoAction, before: &str) -> Result<()> {
+    match action {
         UndoAction::SetKey(id) => {
             keys::update(app, caller, id, keys::change_from_snapshot(&fields(before)?)?).await
         }
@@ -50,14 +51,14 @@ async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) 
         UndoAction::DeleteKey(id) => keys::delete(app, caller, id, Deletion::Soft).await,
         UndoAction::RestoreKey(id) => keys::restore(app, caller, id).await,
         UndoAction::GivePermission(key, permission) => {
-            let picks = one(permission.as_str());
-            keys::permissions::add(app, caller, key, picks, AssignmentAccess::KeyToo)
+            let selectors = one(permission.as_str());
+            keys::permissions::add(app, caller, key, selectors, AssignmentAccess::KeyToo)
                 .await
                 .map(drop)
         }
         UndoAction::TakePermission(key, permission) => {
-            let picks = one(permission.as_str());
-            keys::permissions::remove(app, caller, key, picks, AssignmentAccess::KeyToo)
+            let selectors = one(permission.as_str());
+            keys::permissions::remove(app, caller, key, selectors, AssignmentAccess::KeyToo)
                 .await
                 .map(drop)
         }
@@ -67,8 +68,10 @@ async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) 
                 .map(drop)
         }
         UndoAction::TakeRole(key, role) => {
-            let picks = one(role.as_str());
-            keys::roles::remove(app, caller, key, picks, AssignmentAccess::KeyToo).await.map(drop)
+            let selectors = one(role.as_str());
+            keys::roles::remove(app, caller, key, selectors, AssignmentAccess::KeyToo)
+                .await
+                .map(drop)
         }
         UndoAction::DeletePermission(id) => rbac::delete_permission(app, caller, id.as_str()).await,
         UndoAction::RestorePermission(id) => {
@@ -89,15 +92,15 @@ async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) 
         }
         UndoAction::TakeFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
-                slugs.retain(|known| known != slug);
+                slugs.retain(|other| other != slug);
                 slugs
             };
             set_role(app, caller, role, without).await
         }
         UndoAction::SetIdentity(id) => {
             let change = identities::change_from_snapshot(&fields(before)?)?;
-            let called = IdentityRef::Id(id.to_string());
-            identities::update(app, caller, &called, change).await.map(drop)
+            let reference = IdentityRef::Id(id.to_string());
+            identities::update(app, caller, &reference, change).await.map(drop)
         }
         UndoAction::DeleteIdentity(id) => {
             identities::delete(app, caller, &IdentityRef::Id(id.to_string())).await
@@ -117,8 +120,8 @@ async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) 
         UndoAction::DeleteNamespace(id) => namespaces::delete_by(app, caller, id).await.map(drop),
         UndoAction::RestoreNamespace(id) => namespaces::restore(app, caller, id).await.map(drop),
         UndoAction::SetOverride(namespace) => {
-            let state: OverrideState = audit::parse_snapshot(before)?;
-            overrides::set(app, caller, state.into_new_override(namespace.to_string()))
+            let snapshot: OverrideState = audit::parse_snapshot(before)?;
+            overrides::set(app, caller, snapshot.into_new_override(namespace.to_string()))
                 .await
                 .map(drop)
         }
@@ -136,19 +139,20 @@ async fn apply_undo(app: &App, caller: &Caller, way: &UndoAction, before: &str) 
     }
 }
 
-/// A field of what an entry keeps that is one of some words.
-fn word<T: FromStr>(kept: &str, field: &str) -> Result<T> {
-    let value = fields(kept)?.swap_remove(field);
-    let word: Option<String> = value.map(|value| audit::read(&value)).transpose()?;
-    let word = word.and_then(|word| word.parse().ok());
-    word.ok_or_else(|| Error::Internal(format!("an entry keeps no {field}")))
+/// Returns a field of a snapshot whose text parses to a value of `T`.
+fn word<T: FromStr>(snapshot: &str, field: &str) -> Result<T> {
+    let value = fields(snapshot)?.swap_remove(field);
+    let text: Option<String> = value.map(|value| audit::read(&value)).transpose()?;
+    let parsed = text.and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| Error::Internal(format!("the audit entry has no valid {field}")))
 }
 
-/// One that is there, by its id.
+/// Returns the selector of an existing permission or role, by id.
 fn one(id: &str) -> Vec<Selector> {
     vec![Selector { by: PickBy::Id(id.to_owned()), missing: MissingPolicy::Refused }]
 }
 
+/// Applies `change` to the permission slugs of a role.
 async fn set_role(
     app: &App,
     caller: &Caller,

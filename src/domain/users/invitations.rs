@@ -1,5 +1,5 @@
-//! Links that make somebody a member, once: for the first person, from an operator, from an owner. Of a link there is
-//! only the hash of its token.
+//! Invitations: single-use links that make a user a member. They are created for the first user, by an operator or by
+//! an owner. Only the hash of the token is stored.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result, Subject};
@@ -17,15 +17,15 @@ use super::sign_in::{SignedIn, attempt, require_passwords_enabled};
 use super::{email, target};
 use crate::app::App;
 
-/// Random bytes in the token of a link.
+/// The number of random bytes of an invitation token.
 const TOKEN_BYTES: u8 = 32;
-/// How long a link of the server lasts, and one of a member.
+/// The lifetime of an invitation from the server or an operator, and of one from a member.
 const SET_UP_MS: i64 = 24 * 60 * 60_000;
 const INVITATION_MS: i64 = 3 * 24 * 60 * 60_000;
-/// How many members a workspace may have.
+/// The maximum number of members of a workspace.
 const MEMBERS_MAX: i64 = 10_000;
 
-/// A link as it is made.
+/// The fields of an invitation to create.
 pub struct NewLink<'a> {
     pub workspace: &'a WorkspaceId,
     pub kind: InvitationKind,
@@ -33,37 +33,37 @@ pub struct NewLink<'a> {
     pub invited_by: Option<&'a str>,
 }
 
-/// Writes a link; its token, which nothing keeps.
+/// Inserts an invitation and returns it with its token. Only the hash of the token is stored.
 pub async fn add(
     tx: &mut Tx,
-    link: &NewLink<'_>,
+    new: &NewLink<'_>,
     now: Timestamp,
 ) -> Result<(Invitation, Plaintext)> {
     let token = Plaintext::random(None, TOKEN_BYTES);
-    let lasts_ms = match link.kind {
+    let lifetime_ms = match new.kind {
         InvitationKind::First | InvitationKind::Operator => SET_UP_MS,
         InvitationKind::Member => INVITATION_MS,
     };
     let invitation = Invitation {
         id: InvitationId::random(),
-        workspace_id: link.workspace.clone(),
+        workspace_id: new.workspace.clone(),
         workspace_name: String::new(),
-        kind: link.kind,
-        role: link.role,
-        invited_by: link.invited_by.map(str::to_owned),
+        kind: new.kind,
+        role: new.role,
+        invited_by: new.invited_by.map(str::to_owned),
         created_at: now,
-        expires_at: now.plus_ms(lasts_ms),
+        expires_at: now.plus_ms(lifetime_ms),
     };
-    let added = tx.insert_invitation(&invitation, &token.hash().base64()).await;
-    added.map_err(|e| match e.is_foreign_key_violation() {
-        true => Error::not_found(Subject::Workspace(link.workspace.clone())),
+    let inserted = tx.insert_invitation(&invitation, &token.hash().base64()).await;
+    inserted.map_err(|e| match e.is_foreign_key_violation() {
+        true => Error::not_found(Subject::Workspace(new.workspace.clone())),
         false => e,
     })?;
     Ok((invitation, token))
 }
 
-/// A link for the first person, where there is none yet. Each start makes one, and all are good until one is used. The
-/// store is not open to requests yet.
+/// Creates the invitation for the first user, if no user exists. Each start creates one; all are valid until one is
+/// used. The store is passed because `app.store` is not ready yet.
 pub async fn at_start(app: &App, store: &Store) -> Result<Option<Plaintext>> {
     let now = app.clock.now();
     let mut tx = store.begin().await?;
@@ -73,14 +73,14 @@ pub async fn at_start(app: &App, store: &Store) -> Result<Option<Plaintext>> {
     prune(&mut tx, now).await?;
     let workspace = default_workspace();
     let (kind, role) = (InvitationKind::First, MemberRole::Owner);
-    let link = NewLink { workspace: &workspace, kind, role, invited_by: None };
-    let (_, token) = add(&mut tx, &link, now).await?;
+    let new = NewLink { workspace: &workspace, kind, role, invited_by: None };
+    let (_, token) = add(&mut tx, &new, now).await?;
     app.commit_in(store, tx).await?;
     Ok(Some(token))
 }
 
-/// A link that makes an owner. The caller is somebody with a shell on the server, who may do anything: who opens it
-/// with an e-mail that is known gives that a new password.
+/// Creates an invitation for an owner, for an operator. No permission is checked: an operator has access to the server
+/// itself. If the link is opened with the e-mail of an existing user, it sets a new password for that user.
 pub async fn operator_link(app: &App, workspace: &WorkspaceId) -> Result<Plaintext> {
     let now = app.clock.now();
     let (kind, role) = (InvitationKind::Operator, MemberRole::Owner);
@@ -94,30 +94,31 @@ pub async fn operator_link(app: &App, workspace: &WorkspaceId) -> Result<Plainte
     Ok(token)
 }
 
-/// The link of a token, if it is good.
+/// Returns the invitation of a token if it exists and has not expired.
 pub async fn find_invitation(app: &App, token: &str) -> Result<Option<Invitation>> {
     let found = app.store.read().await?.invitation(&KeyHash::of(token).base64()).await?;
-    Ok(found.filter(|link| link.expires_at >= app.clock.now()))
+    Ok(found.filter(|invitation| invitation.expires_at >= app.clock.now()))
 }
 
-/// Whether who opens a link may choose a password: with those of the server always, for they are an operator's way in.
-pub fn takes_password(app: &App, link: &Invitation) -> bool {
-    link.kind != InvitationKind::Member || require_passwords_enabled(app).is_ok()
+/// Reports whether an invitation can be accepted with a password. Those from the server and from operators always can,
+/// so that an operator can always sign in.
+pub fn takes_password(app: &App, invitation: &Invitation) -> bool {
+    invitation.kind != InvitationKind::Member || require_passwords_enabled(app).is_ok()
 }
 
-/// What came of opening a link.
+/// The result of [`accept`].
 #[derive(Debug)]
 pub enum AcceptResult {
-    /// The person, who is new or not, belongs to the workspace and is signed in.
+    /// The user, new or existing, is a member of the workspace and is signed in.
     In(SignedIn, WorkspaceId),
-    /// The e-mail is known, and its password is another one.
+    /// A user with this e-mail exists and has another password.
     WrongPassword,
-    /// The link has been used, is too old, or never was.
+    /// The invitation has been used, has expired, or does not exist.
     NoLink,
 }
 
-/// Makes a member of who has the link. A new e-mail gets the password; a known one must have it, unless the link is an
-/// operator's, which sets it.
+/// Accepts an invitation. A new user is created with the password. An existing user must have the password, unless the
+/// invitation is an operator's: then it becomes the new password.
 pub async fn accept(
     app: &App,
     token: &str,
@@ -125,18 +126,20 @@ pub async fn accept(
     password: &str,
     origin: &ClientInfo,
 ) -> Result<AcceptResult> {
-    let Some(link) = find_invitation(app, token).await? else { return Ok(AcceptResult::NoLink) };
-    if !takes_password(app, &link) {
+    let Some(invitation) = find_invitation(app, token).await? else {
+        return Ok(AcceptResult::NoLink);
+    };
+    if !takes_password(app, &invitation) {
         require_passwords_enabled(app)?;
     }
     let given = email(given)?;
-    let known = app.store.read().await?.person_of(&given).await?;
-    let keeps_password = known.is_some() && link.kind != InvitationKind::Operator;
+    let existing = app.store.read().await?.person_of(&given).await?;
+    let keeps_password = existing.is_some() && invitation.kind != InvitationKind::Operator;
     if !keeps_password {
         passwords::check(password, &given)?;
     }
     attempt(app, &given, origin).await?;
-    let hash = match known {
+    let hash = match existing {
         Some((_, hash)) if keeps_password => {
             if !app.password_hasher.verify(hash, password).await? {
                 return Ok(AcceptResult::WrongPassword);
@@ -148,7 +151,8 @@ pub async fn accept(
     join(app, token, &given, hash, origin).await
 }
 
-/// `hash`: of the password that the person gets; absent for one whose password stays.
+/// Redeems the invitation and creates the session. `hash`: the hash of the new password; absent if the existing
+/// password stays.
 async fn join(
     app: &App,
     token: &str,
@@ -158,72 +162,78 @@ async fn join(
 ) -> Result<AcceptResult> {
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let Some(link) = redeem(&mut tx, token, now).await? else { return Ok(AcceptResult::NoLink) };
-    let person = match (tx.person_of(given).await?, hash) {
-        (Some((person, _)), None) => person,
-        (Some((person, _)), Some(hash)) => {
-            tx.set_password(&person.id, Some(&hash)).await?;
-            tx.end_other_sessions(&person.id, None).await?;
-            person
+    let Some(invitation) = redeem(&mut tx, token, now).await? else {
+        return Ok(AcceptResult::NoLink);
+    };
+    let user = match (tx.person_of(given).await?, hash) {
+        (Some((user, _)), None) => user,
+        (Some((user, _)), Some(hash)) => {
+            tx.set_password(&user.id, Some(&hash)).await?;
+            tx.end_other_sessions(&user.id, None).await?;
+            user
         }
         (None, Some(hash)) => {
-            let person = User { id: PersonId::random(), email: given.to_owned(), created_at: now };
-            tx.insert_person(&person, Some(&hash)).await?;
-            person
+            let user = User { id: PersonId::random(), email: given.to_owned(), created_at: now };
+            tx.insert_person(&user, Some(&hash)).await?;
+            user
         }
-        // Removed at this very moment.
+        // The user was deleted in the meantime.
         (None, None) => return Ok(AcceptResult::WrongPassword),
     };
-    add_member(&mut tx, &link, &person, origin, now).await?;
-    let token = begin(&mut tx, &person, origin, now).await?;
+    add_member(&mut tx, &invitation, &user, origin, now).await?;
+    let token = begin(&mut tx, &user, origin, now).await?;
     app.commit(tx).await?;
-    Ok(AcceptResult::In(SignedIn { person, token }, link.workspace_id))
+    Ok(AcceptResult::In(SignedIn { person: user, token }, invitation.workspace_id))
 }
 
-/// Uses up a link, and holds the members of its workspace until the transaction ends. `None`: it is not good.
+/// Deletes an invitation and returns it. Locks the members of its workspace until the transaction ends. `None`: the
+/// invitation is not valid.
 pub async fn redeem(tx: &mut Tx, token: &str, now: Timestamp) -> Result<Option<Invitation>> {
     let stored = KeyHash::of(token).base64();
-    let Some(link) = tx.invitation(&stored).await?.filter(|link| link.expires_at >= now) else {
+    let Some(invitation) =
+        tx.invitation(&stored).await?.filter(|invitation| invitation.expires_at >= now)
+    else {
         return Ok(None);
     };
-    // One at a time: of two that use one link, or two links for the first person, one is later.
-    tx.lock_members(&link.workspace_id).await?;
-    let is_late = link.kind == InvitationKind::First && tx.has_users().await?;
-    let is_there = tx.delete_invitation(&link.workspace_id, &link.id).await?;
-    Ok(Some(link).filter(|_| is_there && !is_late))
+    // Serialized: if two requests use one invitation, or two invitations for the first user, only one succeeds.
+    tx.lock_members(&invitation.workspace_id).await?;
+    let is_superseded = invitation.kind == InvitationKind::First && tx.has_users().await?;
+    let is_deleted = tx.delete_invitation(&invitation.workspace_id, &invitation.id).await?;
+    Ok(Some(invitation).filter(|_| is_deleted && !is_superseded))
 }
 
-/// Makes a member of who has used up a link.
+/// Adds the user of a redeemed invitation to its workspace.
 pub async fn add_member(
     tx: &mut Tx,
-    link: &Invitation,
-    person: &User,
+    invitation: &Invitation,
+    user: &User,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<()> {
     tx.delete_first_invitations().await?;
-    let is_new = join_as(tx, &link.workspace_id, link.role, person, origin, now).await?;
-    if !is_new && link.kind == InvitationKind::Operator {
-        tx.set_member_role(&link.workspace_id, &person.id, link.role).await?;
+    let is_new = join_as(tx, &invitation.workspace_id, invitation.role, user, origin, now).await?;
+    if !is_new && invitation.kind == InvitationKind::Operator {
+        tx.set_member_role(&invitation.workspace_id, &user.id, invitation.role).await?;
     }
     Ok(())
 }
 
-/// Makes a member of somebody, where there is room; whether the person was none. The members are held.
+/// Adds a user to a workspace unless it has the maximum number of members. Returns whether the user was not a member
+/// yet. The members must be locked.
 pub async fn join_as(
     tx: &mut Tx,
     workspace: &WorkspaceId,
     role: MemberRole,
-    person: &User,
+    user: &User,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<bool> {
     if tx.count_members(workspace).await? >= MEMBERS_MAX {
         return Err(Error::Refused(Refusal::TooManyMembers(MEMBERS_MAX)));
     }
-    let is_new = tx.insert_member(workspace, &person.id, role, now).await?;
-    let mut entries = AuditBatch::new(Actor::Person(person, origin), workspace, now);
-    entries.add("member.join", &[target(person)]);
+    let is_new = tx.insert_member(workspace, &user.id, role, now).await?;
+    let mut entries = AuditBatch::new(Actor::Person(user, origin), workspace, now);
+    entries.add("member.join", &[target(user)]);
     entries.write(tx).await?;
     Ok(is_new)
 }

@@ -1,4 +1,4 @@
-//! Members of a workspace: who belongs to it, and what they may do.
+//! Members of a workspace and their roles.
 
 use foundation::error::{Error, Refusal, Result, Subject};
 use foundation::id::{InvitationId, PersonId};
@@ -15,21 +15,21 @@ use super::invitations::{NewLink, add};
 use super::target;
 use crate::app::App;
 
-/// A page of the members of the workspace, by e-mail.
+/// Lists a page of the members of the workspace, sorted by e-mail.
 pub async fn members(app: &App, caller: &Caller, paging: &Paging) -> Result<Page<Member>> {
     caller.require(Action::ReadMember)?;
     let found = app.store.read().await?.members(caller.workspace(), &paging.listing()).await?;
     Ok(Page::new(found, paging, |member| &member.person.id))
 }
 
-/// A member of the workspace.
+/// Returns a member of the workspace.
 pub async fn member(app: &App, caller: &Caller, id: &PersonId) -> Result<Member> {
     caller.require(Action::ReadMember)?;
     let found = app.store.read().await?.member(caller.workspace(), id).await?;
     found.ok_or_else(|| Error::not_found(Subject::Member(id.clone())))
 }
 
-/// The links of the workspace that wait for somebody, the latest first.
+/// Lists the pending invitations of the workspace, the latest first.
 pub async fn invitations(app: &App, caller: &Caller) -> Result<Vec<Invitation>> {
     caller.require(Action::ReadMember)?;
     let now = app.clock.now();
@@ -38,7 +38,7 @@ pub async fn invitations(app: &App, caller: &Caller) -> Result<Vec<Invitation>> 
     Ok(found)
 }
 
-/// Makes a link for a new member; its token, which is shown once.
+/// Creates an invitation for a new member. Returns it and its token, which is shown once.
 pub async fn invite(
     app: &App,
     caller: &Caller,
@@ -47,13 +47,13 @@ pub async fn invite(
     caller.require(Action::ManageMembers)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    let link = NewLink {
+    let new = NewLink {
         workspace: caller.workspace(),
         kind: InvitationKind::Member,
         role,
-        invited_by: caller.authority.value.person().map(|person| person.email.as_str()),
+        invited_by: caller.authority.value.person().map(|user| user.email.as_str()),
     };
-    let (invitation, token) = add(&mut tx, &link, now).await?;
+    let (invitation, token) = add(&mut tx, &new, now).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
     entries.add("member.invite", &[invited(&invitation)]);
     entries.write(&mut tx).await?;
@@ -61,12 +61,13 @@ pub async fn invite(
     Ok((invitation, token))
 }
 
+/// Returns an invitation as an audit target.
 pub fn invited(invitation: &Invitation) -> Target<'_> {
     let role = json!({ "role": invitation.role.as_str() });
     Target::new("invitation", invitation.id.as_str()).with_meta(role)
 }
 
-/// Takes a link back.
+/// Withdraws an invitation.
 pub async fn withdraw(app: &App, caller: &Caller, id: &InvitationId) -> Result<()> {
     caller.require(Action::ManageMembers)?;
     let now = app.clock.now();
@@ -80,7 +81,7 @@ pub async fn withdraw(app: &App, caller: &Caller, id: &InvitationId) -> Result<(
     app.commit(tx).await
 }
 
-/// Gives a member another role. There is always an owner.
+/// Changes the role of a member. Fails if the workspace would lose its last owner.
 pub async fn set_role(app: &App, caller: &Caller, id: &PersonId, role: MemberRole) -> Result<()> {
     caller.require(Action::ManageMembers)?;
     let now = app.clock.now();
@@ -88,14 +89,14 @@ pub async fn set_role(app: &App, caller: &Caller, id: &PersonId, role: MemberRol
     let member = replaceable(&mut tx, caller, id, Some(role)).await?;
     tx.set_member_role(caller.workspace(), id, role).await?;
     let mut entries = AuditBatch::for_caller(caller, now);
-    let told = json!({ "role": role.as_str(), "before": member.role.as_str() });
+    let meta = json!({ "role": role.as_str(), "before": member.role.as_str() });
     let change = FieldChanges::updated(&state(member.role), &state(role))?;
-    entries.add_change("member.setRole", &[target(&member.person).with_meta(told)], change);
+    entries.add_change("member.setRole", &[target(&member.person).with_meta(meta)], change);
     entries.write(&mut tx).await?;
     app.commit(tx).await
 }
 
-/// Removes a member; a person who belongs to nothing any more is forgotten. There is always an owner.
+/// Removes a member. A user without a workspace is deleted. Fails if the workspace would lose its last owner.
 pub async fn remove(app: &App, caller: &Caller, id: &PersonId) -> Result<()> {
     caller.require(Action::ManageMembers)?;
     let now = app.clock.now();
@@ -110,12 +111,13 @@ pub async fn remove(app: &App, caller: &Caller, id: &PersonId) -> Result<()> {
     app.commit(tx).await
 }
 
-/// A member as the audit log keeps it.
+/// Returns the audit snapshot of a member.
 fn state(role: MemberRole) -> Value {
     json!({ "role": role.as_str() })
 }
 
-/// The member, held, if there would be an owner still when it becomes `role`, or nothing.
+/// Returns the member, locked, if the workspace would still have an owner after the member gets `role`, or is removed
+/// (`None`).
 async fn replaceable(
     tx: &mut Tx,
     caller: &Caller,

@@ -1,8 +1,8 @@
-//! People: who uses the dashboard. They sign in with an e-mail and a password, or by single sign-on, belong to
-//! workspaces, and may do there what their role says. The first of them comes by a link that the log shows.
+//! Users of the dashboard. They sign in with an e-mail and a password or by single sign-on, and are members of
+//! workspaces with a role. The first user is created by an invitation link that the server prints when it starts.
 //!
-//! A person's rights in a workspace are [`Grants`] as a root key's are, so every function of the domain is guarded
-//! for both alike.
+//! The permissions of a user in a workspace are [`Grants`], like those of a root key, so every function of the domain
+//! checks both in the same way.
 
 mod invitations;
 mod members;
@@ -35,12 +35,12 @@ use super::caller::{Cached, Caller, ClientInfo, Principal};
 use super::permission::{Action, Grants};
 use crate::app::App;
 
-/// The longest e-mail address there is.
+/// The maximum length of an e-mail address, in bytes.
 pub const EMAIL_MAX: usize = 254;
-/// The kind of thing that a person is in the audit log.
+/// The target type of a user in the audit log.
 const USER: &str = "user";
 
-/// What a role allows, in every place alike.
+/// Returns the permissions of a role. The role is the same for all interfaces and workspaces.
 pub fn grants(role: MemberRole) -> Grants {
     let all = Action::ALL.iter().chain(Action::OF_PEOPLE).copied();
     match role {
@@ -54,20 +54,21 @@ fn only_reads(action: Action) -> bool {
     action.action().starts_with("read_") || action == Action::ListOverrides
 }
 
-/// A person who acts in a workspace. What somebody does not belong to does not exist.
+/// Returns the caller for a user in a workspace. A workspace of which the user is not a member is reported as not
+/// found.
 pub async fn caller(
     app: &App,
-    known: &AuthenticatedSession,
+    current: &AuthenticatedSession,
     workspace: &WorkspaceId,
     origin: ClientInfo,
 ) -> Result<(Caller, Membership)> {
-    let person = &known.person;
-    let found = app.store.read().await?.membership(workspace, &person.id).await?;
+    let user = &current.person;
+    let found = app.store.read().await?.membership(workspace, &user.id).await?;
     let found = found.ok_or_else(|| Error::not_found(Subject::Workspace(workspace.clone())))?;
     if !found.workspace_enabled {
         return Err(Error::WorkspaceDisabled);
     }
-    let authority = Principal::of_person(person.clone(), workspace.clone(), grants(found.role));
+    let authority = Principal::of_person(user.clone(), workspace.clone(), grants(found.role));
     let authority = Arc::new(Cached::new(authority, app.freshness.read_version(), []));
     let request = RequestId::new(app.clock.now());
     let caller = Caller {
@@ -81,12 +82,12 @@ pub async fn caller(
     Ok((caller, found))
 }
 
-/// The workspaces that a person belongs to, by name.
-pub async fn memberships(app: &App, person: &User) -> Result<Vec<Membership>> {
-    app.store.read().await?.memberships_of(&person.id).await
+/// Lists the memberships of a user, sorted by workspace name.
+pub async fn memberships(app: &App, user: &User) -> Result<Vec<Membership>> {
+    app.store.read().await?.memberships_of(&user.id).await
 }
 
-/// How many things a workspace has, each counted up to a bound.
+/// The numbers of resources of a workspace, each counted up to a bound.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub apis: i64,
@@ -94,10 +95,10 @@ pub struct Sizes {
     pub identities: i64,
 }
 
-/// Further than this nothing is counted for a page.
+/// The bound up to which resources are counted for a dashboard page.
 pub const SIZE_MAX: i64 = 10_000;
 
-/// How much there is in the workspace.
+/// Counts the resources of the workspace, each up to [`SIZE_MAX`] plus one.
 pub async fn sizes(app: &App, caller: &Caller) -> Result<Sizes> {
     for action in [Action::ReadApi, Action::ReadKey, Action::ReadIdentity] {
         caller.require(action)?;
@@ -107,38 +108,38 @@ pub async fn sizes(app: &App, caller: &Caller) -> Result<Sizes> {
     Ok(Sizes { apis, keys, identities })
 }
 
-/// An e-mail address as it is kept. The error says what is wrong with it.
+/// Validates an e-mail address and returns it in its stored form: trimmed and in lower case.
 fn email(text: &str) -> Result<String> {
     let email = text.trim().to_lowercase();
     let parts = email.split_once('@');
-    let is_whole = parts.is_some_and(|(name, host)| {
+    let is_complete = parts.is_some_and(|(name, host)| {
         !name.is_empty() && !host.is_empty() && !host.contains('@') && email.len() <= EMAIL_MAX
     });
-    if is_whole && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
+    if is_complete && !email.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Ok(email);
     }
-    Err(Error::invalid("email", "give an e-mail address, such as ada@example.com"))
+    Err(Error::invalid("email", "enter an e-mail address, such as ada@example.com"))
 }
 
-/// Records what a person does that belongs to no single workspace, in every one of theirs.
+/// Records an action that belongs to no single workspace in the audit log of every workspace of the user.
 async fn record_everywhere(
     tx: &mut Tx,
-    person: &User,
+    user: &User,
     origin: &ClientInfo,
     now: Timestamp,
     event: &'static str,
 ) -> Result<()> {
-    for membership in tx.memberships_of(&person.id).await? {
+    for membership in tx.memberships_of(&user.id).await? {
         let mut entries =
-            AuditBatch::new(Actor::Person(person, origin), &membership.workspace_id, now);
-        entries.add(event, &[target(person)]);
+            AuditBatch::new(Actor::Person(user, origin), &membership.workspace_id, now);
+        entries.add(event, &[target(user)]);
         entries.write(tx).await?;
     }
     Ok(())
 }
 
-fn target(person: &User) -> Target<'_> {
-    Target::new(USER, person.id.as_str()).named(Some(&person.email))
+fn target(user: &User) -> Target<'_> {
+    Target::new(USER, user.id.as_str()).named(Some(&user.email))
 }
 
 #[cfg(test)]
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_may_all_an_admin_all_but_manage_members_and_a_viewer_only_look() {
+    fn owner_may_do_all_and_admin_all_but_manage_members_and_viewer_only_read() {
         for action in Action::ALL.iter().chain(Action::OF_PEOPLE) {
             assert!(grants(MemberRole::Owner).allow(*action));
             let admin_may = *action != Action::ManageMembers;
@@ -161,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn an_email_is_kept_in_lower_case_and_must_have_two_sides() {
+    fn email_is_lower_cased_and_rejected_when_incomplete() {
         assert_eq!(email(" Ada@Example.COM ").expect("an e-mail"), "ada@example.com");
-        for wrong in ["", "ada", "@", "ada@", "@example.com", "a@b@c", "a b@example.com"] {
-            assert!(email(wrong).is_err(), "{wrong}");
+        for invalid in ["", "ada", "@", "ada@", "@example.com", "a@b@c", "a b@example.com"] {
+            assert!(email(invalid).is_err(), "{invalid}");
         }
     }
 }

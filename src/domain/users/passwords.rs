@@ -1,4 +1,4 @@
-//! Passwords: hashed with argon2id, a few at a time, away from the threads that answer requests.
+//! Password hashing with argon2id, with bounded concurrency and off the threads that serve requests.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -9,18 +9,18 @@ use foundation::error::{Error, Result};
 use foundation::secret::salt;
 use tokio::sync::Semaphore;
 
-/// The bounds of a password, in characters.
+/// The minimum and maximum lengths of a password, in characters.
 pub const PASSWORD_MIN: usize = 12;
 pub const PASSWORD_MAX: usize = 128;
-/// How long somebody waits for a turn before being told to come back.
+/// How long a request waits for a permit to hash before it fails with 429.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
-/// A hash of nobody's password, with the parameters of all others: whoever signs in with an e-mail that nobody has
-/// waits as long as with one that somebody has.
+/// A hash that no password has, with the same parameters and length as all others: a sign-in with an unknown e-mail
+/// takes as long as one with a known e-mail.
 const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdCBvZiBub2JvZHkhIQ\
     $bm9ib2R5J3MgaGFzaDogbm90aGluZyBjb21lcyB0byE";
 
-/// Who may hash at this moment. A hash takes a core for tens of milliseconds: three quarters of the cores are left to
-/// everything else, and of two, one.
+/// Hashes and verifies passwords with bounded concurrency. A hash occupies a core for tens of milliseconds, so at most
+/// a quarter of the cores, and at least one, hash at the same time.
 #[derive(Debug)]
 pub struct PasswordHasher(Arc<Semaphore>);
 
@@ -32,7 +32,8 @@ impl Default for PasswordHasher {
 }
 
 impl PasswordHasher {
-    /// The hash of a password, as it is kept. The parameters are those that OWASP names for argon2id: 19 MiB, two passes.
+    /// Returns the hash of a password in its stored form. The parameters are those that OWASP recommends for argon2id:
+    /// 19 MiB, two passes.
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
         let hash = move || {
@@ -40,39 +41,37 @@ impl PasswordHasher {
             hash.map(|hash| hash.to_string())
         };
         let hashed = self.in_turn(hash).await?;
-        hashed.map_err(|e| Error::Internal(format!("cannot hash a password: {e}")))
+        hashed.map_err(|e| Error::Internal(format!("failed to hash a password: {e}")))
     }
 
-    /// Whether this is the password of the hash; of nobody's, where there is none.
+    /// Reports whether the password has this hash. Without a hash, verifies against a dummy hash and returns false.
     pub async fn verify(&self, hash: Option<String>, password: &str) -> Result<bool> {
         let password = password.to_owned();
-        let is_somebody = hash.is_some();
+        let has_hash = hash.is_some();
         let hash = hash.unwrap_or_else(|| DUMMY_HASH.to_owned());
         let verify =
             move || Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok();
-        Ok(self.in_turn(verify).await? && is_somebody)
+        Ok(self.in_turn(verify).await? && has_hash)
     }
 
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let turn = tokio::time::timeout(TURN_TIMEOUT, self.0.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else {
-            return Err(Error::TooManyRequests(
-                "many people sign in at this moment; try again in a moment",
-            ));
+        let permit = tokio::time::timeout(TURN_TIMEOUT, self.0.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Err(Error::TooManyRequests("too many users are signing in"));
         };
-        let done = tokio::task::spawn_blocking(move || {
-            let done = work();
-            drop(turn);
-            done
+        let task = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(permit);
+            result
         });
-        done.await.map_err(|e| Error::Internal(format!("cannot hash a password: {e}")))
+        task.await.map_err(|e| Error::Internal(format!("failed to hash a password: {e}")))
     }
 }
 
-/// Whether somebody may have this password.
+/// Validates a new password: its length, and that it is not the e-mail address.
 pub fn check(password: &str, email: &str) -> Result<()> {
     let length = password.chars().count();
     if !(PASSWORD_MIN..=PASSWORD_MAX).contains(&length) {
@@ -90,31 +89,31 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_password_is_known_by_its_hash_and_nobody_has_one() {
-        let passwords = PasswordHasher::default();
+    async fn verify_accepts_only_the_hashed_password_and_rejects_when_hash_is_missing() {
+        let hasher = PasswordHasher::default();
 
-        let hash = passwords.hash("correct horse battery").await.expect("a hash");
+        let hash = hasher.hash("correct horse battery").await.expect("a hash");
 
-        let verify = |hash: Option<&String>, password| passwords.verify(hash.cloned(), password);
-        assert!(verify(Some(&hash), "correct horse battery").await.expect("an answer"));
-        assert!(!verify(Some(&hash), "correct horse battery!").await.expect("an answer"));
-        assert!(!verify(None, "correct horse battery").await.expect("an answer"));
-        assert_ne!(hash, passwords.hash("correct horse battery").await.expect("a hash"));
+        let verify = |hash: Option<&String>, password| hasher.verify(hash.cloned(), password);
+        assert!(verify(Some(&hash), "correct horse battery").await.expect("a result"));
+        assert!(!verify(Some(&hash), "correct horse battery!").await.expect("a result"));
+        assert!(!verify(None, "correct horse battery").await.expect("a result"));
+        assert_ne!(hash, hasher.hash("correct horse battery").await.expect("a hash"));
     }
 
     #[test]
-    fn nobodys_hash_costs_as_much_as_any_other() {
-        let made = Argon2::default().hash_password_with_salt(b"a", &[7; 16]).expect("a hash");
+    fn dummy_hash_has_same_parameters_and_length_as_other_hashes() {
+        let hash = Argon2::default().hash_password_with_salt(b"a", &[7; 16]).expect("a hash");
         let parameters =
             |hash: &str| hash.split('$').take(4).map(str::to_owned).collect::<Vec<_>>();
 
-        assert_eq!(parameters(DUMMY_HASH), parameters(&made.to_string()));
-        assert_eq!(DUMMY_HASH.len(), made.to_string().len());
+        assert_eq!(parameters(DUMMY_HASH), parameters(&hash.to_string()));
+        assert_eq!(DUMMY_HASH.len(), hash.to_string().len());
         assert!(argon2::password_hash::phc::PasswordHash::new(DUMMY_HASH).is_ok());
     }
 
     #[test]
-    fn a_password_has_12_to_128_characters_and_is_not_the_email() {
+    fn password_is_rejected_when_length_is_out_of_bounds_or_equal_to_email() {
         let check = |password: &str| check(password, "ada@example.com");
 
         assert!(check(&"ü".repeat(12)).is_ok() && check(&"x".repeat(128)).is_ok());

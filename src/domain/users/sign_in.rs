@@ -1,4 +1,4 @@
-//! Signing in: one answer and one cost for whatever is wrong, and not too many attempts.
+//! Sign-in with a password. Every failure has the same response and takes the same time, and attempts are limited.
 
 use foundation::clock::Timestamp;
 use foundation::config::OIDC_ONLY;
@@ -14,20 +14,20 @@ use super::sessions::{begin, prune};
 use super::{email, record_everywhere};
 use crate::app::App;
 
-/// How many attempts an e-mail and an address have in each quarter of an hour. A person who is kept out by others
-/// comes in by a link of the command line.
+/// The maximum numbers of attempts per e-mail and per client address in 15 minutes. A user who is locked out by the
+/// attempts of others can sign in with an operator's link.
 const OF_AN_EMAIL: i64 = 10;
 const OF_AN_ADDRESS: i64 = 50;
 const QUARTER_MS: i64 = 15 * 60_000;
 
-/// A person who has signed in, and the token of the new session.
+/// A user who has signed in, and the token of the new session.
 #[derive(Debug)]
 pub struct SignedIn {
     pub person: User,
     pub token: Plaintext,
 }
 
-/// Begins a session for who knows the password. `None`: nobody has that e-mail, or its password is another one.
+/// Creates a session if the password is correct. `None`: the e-mail is unknown or the password is wrong.
 pub async fn sign_in(
     app: &App,
     given: &str,
@@ -38,31 +38,31 @@ pub async fn sign_in(
     let given = email(given).unwrap_or_default();
     attempt(app, &given, origin).await?;
     let found = app.store.read().await?.person_of(&given).await?;
-    let (person, hash) = found.map_or((None, None), |(person, hash)| (Some(person), hash));
-    let is_right = app.password_hasher.verify(hash, password).await?;
-    let Some(person) = person.filter(|_| is_right) else { return Ok(None) };
+    let (user, hash) = found.map_or((None, None), |(user, hash)| (Some(user), hash));
+    let is_correct = app.password_hasher.verify(hash, password).await?;
+    let Some(user) = user.filter(|_| is_correct) else { return Ok(None) };
 
     let now = app.clock.now();
     let tx = app.store.begin().await?;
-    Ok(Some(create_session(app, tx, person, origin, now).await?))
+    Ok(Some(create_session(app, tx, user, origin, now).await?))
 }
 
-/// Begins a session for somebody whom the transaction found, and commits it.
+/// Creates a session for a user that the transaction has read, and commits the transaction.
 pub async fn create_session(
     app: &App,
     mut tx: Tx,
-    person: User,
+    user: User,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<SignedIn> {
     prune(&mut tx, now).await?;
-    let token = begin(&mut tx, &person, origin, now).await?;
-    record_everywhere(&mut tx, &person, origin, now, "user.login").await?;
+    let token = begin(&mut tx, &user, origin, now).await?;
+    record_everywhere(&mut tx, &user, origin, now, "user.login").await?;
     app.commit(tx).await?;
-    Ok(SignedIn { person, token })
+    Ok(SignedIn { person: user, token })
 }
 
-/// An error where single sign-on is the only way in. The links of an operator are another one, always.
+/// Returns an error if single sign-on is the only sign-in method. Operators' links work in any case.
 pub fn require_passwords_enabled(app: &App) -> Result<()> {
     match app.settings.oidc.as_ref().is_some_and(|oidc| oidc.is_only) {
         true => Err(Error::OperationDisabled(OIDC_ONLY)),
@@ -70,14 +70,14 @@ pub fn require_passwords_enabled(app: &App) -> Result<()> {
     }
 }
 
-/// Counts an attempt to show the password of an e-mail; an error where there have been too many.
+/// Counts a password attempt for an e-mail and returns an error if there were too many for it or from the address.
 pub async fn attempt(app: &App, email: &str, origin: &ClientInfo) -> Result<()> {
-    let of_email = window(app, &format!("email {email}"), OF_AN_EMAIL);
-    count(app, [of_email].into_iter().chain(of_address(app, origin)).collect()).await
+    let by_email = window(app, &format!("email {email}"), OF_AN_EMAIL);
+    count(app, [by_email].into_iter().chain(of_address(app, origin)).collect()).await
 }
 
-/// Counts an attempt to come in by what an issuer says; an error where there have been too many from an address. There
-/// is no password to guess, and nobody's e-mail is known yet.
+/// Counts a single sign-on attempt and returns an error if there were too many from the address. There is no password
+/// to guess, and the e-mail is not known yet.
 pub async fn attempt_from(app: &App, origin: &ClientInfo) -> Result<()> {
     count(app, of_address(app, origin).into_iter().collect()).await
 }
@@ -97,8 +97,6 @@ async fn count(app: &App, windows: Vec<Window>) -> Result<()> {
     }
     match admission::consume_exact(app, windows, OutagePolicy::Local).await?.taken {
         true => Ok(()),
-        false => {
-            Err(Error::TooManyRequests("too many attempts to sign in; try again in a quarter hour"))
-        }
+        false => Err(Error::TooManyRequests("too many sign-in attempts within 15 minutes")),
     }
 }

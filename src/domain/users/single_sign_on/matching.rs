@@ -1,4 +1,4 @@
-//! Who may come in by what an issuer says of them, and as whom.
+//! The rules that match verified claims to a user, or reject the sign-in.
 
 use foundation::config::OidcSettings;
 use foundation::model::{Invitation, InvitationKind, User};
@@ -7,105 +7,106 @@ use thiserror::Error as ThisError;
 use super::super::email;
 use super::Told;
 
-/// Why somebody does not come in, as a sentence for them.
+/// The reason why a sign-in is rejected, as a sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum SsoRejection {
     #[error(
-        "This sign-in was not begun in this browser, took longer than ten minutes, or has been used. Begin again \
+        "This sign-in was not started in this browser, took longer than ten minutes, or was already used. Start again \
         at {0}/dashboard/login."
     )]
     NotBegun(String),
-    #[error("The sign-in was not finished: {0:?} is what {1} says.")]
+    #[error("The sign-in was not completed: {1} returned the error {0:?}.")]
     Denied(String, String),
     #[error(
-        "{0} tells no e-mail address of you. It must be allowed to tell it, and you must have one."
+        "{0} did not provide your e-mail address. Your account there needs one, and must share it."
     )]
     NoEmail(String),
-    #[error(
-        "{1} does not say that the e-mail address {0} is really yours. Verify it there, then sign in again."
-    )]
+    #[error("{1} has not verified the e-mail address {0}. Verify it there, then sign in again.")]
     Unverified(String, String),
-    #[error("People with an address at {0} are not let in here.")]
+    #[error("E-mail addresses at {0} are not allowed to sign in here.")]
     Domain(String),
     #[error("{0} has no account here. An owner of a workspace can invite you.")]
     NotInvited(String),
     #[error(
-        "Nobody is here yet. The first to come is who opens the link that the server prints at its start."
+        "No user exists yet. The link that the server prints when it starts creates the first user."
     )]
     TooEarly,
     #[error(
-        "{0} has an account here already, which this sign-in does not belong to. Sign in to it as you always did, and \
-        link the two under Account; or ask for a link that somebody with a shell on the server can make."
+        "{0} already has an account here, which is not linked to this sign-in. Sign in to it as before and link the \
+        two under Account, or ask an operator of the server for a link."
     )]
     Unlinked(String),
-    #[error("The link that you came with has been used, has ended, or never was.")]
+    #[error("The invitation has been used, has expired, or does not exist.")]
     NoLink,
-    #[error("Somebody else here has this sign-in already.")]
+    #[error("This sign-in is already linked to another account.")]
     LinkedElsewhere,
 }
 
-/// A person who has the e-mail that the issuer tells.
+/// An existing user with the e-mail of the claims.
 #[derive(Debug, Clone)]
 pub struct EmailMatch {
     pub person: User,
-    /// Whether the issuer calls that person something already, and so means somebody else now.
+    /// Whether the issuer is already linked to that user under another `sub`, so that the claims are about someone
+    /// else.
     pub is_linked: bool,
 }
 
-/// How somebody comes in.
+/// The user to whom claims belong.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SsoMatch {
-    /// The issuer's word for them is known.
+    /// The user is linked to issuer and `sub`.
     Known(User),
-    /// By the e-mail, believed for good: whoever had the account by its password has it no more.
+    /// The user has the e-mail of the claims, which is trusted: the account is linked and loses its password, so its
+    /// previous holder loses access.
     Taken(User),
-    /// For the first time, with this e-mail.
+    /// The user is new, with this e-mail.
     New(String),
 }
 
-/// Who may come in, and as whom.
+/// Matches claims to a user, or rejects them.
 pub fn entry(
     oidc: &OidcSettings,
-    told: &Told,
-    by_login: Option<User>,
-    by_email: Option<EmailMatch>,
-    link: Option<&Invitation>,
+    claims: &Told,
+    linked_user: Option<User>,
+    email_match: Option<EmailMatch>,
+    invitation: Option<&Invitation>,
 ) -> Result<SsoMatch, SsoRejection> {
-    let verified = told.email.as_deref().filter(|_| told.is_email_verified);
-    // There are letters that become others' when they are made small.
+    let verified = claims.email.as_deref().filter(|_| claims.is_email_verified);
+    // Some non-ASCII letters become ASCII letters in lower case, which would make the address equal to another one.
     let verified = verified.filter(|text| text.to_lowercase() == text.to_ascii_lowercase());
     let verified = verified.map(email).and_then(Result::ok);
-    if let Some(person) = by_login {
-        check_domain(oidc, verified.as_deref().unwrap_or(&person.email))?;
-        return Ok(SsoMatch::Known(person));
+    if let Some(user) = linked_user {
+        check_domain(oidc, verified.as_deref().unwrap_or(&user.email))?;
+        return Ok(SsoMatch::Known(user));
     }
     let Some(email) = verified else {
-        return Err(match &told.email {
-            Some(email) if !told.is_email_verified => {
+        return Err(match &claims.email {
+            Some(email) if !claims.is_email_verified => {
                 SsoRejection::Unverified(email.chars().take(254).collect(), oidc.name.clone())
             }
             Some(_) | None => SsoRejection::NoEmail(oidc.name.clone()),
         });
     };
     check_domain(oidc, &email)?;
-    let is_operators = link.is_some_and(|link| link.kind == InvitationKind::Operator);
-    match by_email {
-        // Who has an operator's link could as well give the account a new password.
-        Some(namesake) if is_operators => Ok(SsoMatch::Taken(namesake.person)),
-        // Where the issuer alone decides who anybody is, it decides that too; but a name that it gives to somebody
-        // else than before is not the same person.
-        Some(namesake) if oidc.is_only && !namesake.is_linked => {
-            Ok(SsoMatch::Taken(namesake.person))
-        }
+    let is_from_operator =
+        invitation.is_some_and(|invitation| invitation.kind == InvitationKind::Operator);
+    match email_match {
+        // The holder of an operator's link could also give the account a new password.
+        Some(found) if is_from_operator => Ok(SsoMatch::Taken(found.person)),
+        // If the provider is the only authority on identities, its e-mail is trusted; but not if the issuer is already
+        // linked to that user under another `sub`: then the address has changed its owner.
+        Some(found) if oidc.is_only && !found.is_linked => Ok(SsoMatch::Taken(found.person)),
         Some(_) => Err(SsoRejection::Unlinked(email)),
-        None if link.is_some() || oidc.default_role.is_some() => Ok(SsoMatch::New(email)),
+        None if invitation.is_some() || oidc.default_role.is_some() => Ok(SsoMatch::New(email)),
         None => Err(SsoRejection::NotInvited(email)),
     }
 }
 
 fn check_domain(oidc: &OidcSettings, email: &str) -> Result<(), SsoRejection> {
     let domain = email.rsplit_once('@').map_or("", |(_, domain)| domain);
-    match oidc.allowed_domains.is_empty() || oidc.allowed_domains.iter().any(|one| one == domain) {
+    match oidc.allowed_domains.is_empty()
+        || oidc.allowed_domains.iter().any(|allowed| allowed == domain)
+    {
         true => Ok(()),
         false => Err(SsoRejection::Domain(domain.to_owned())),
     }
@@ -134,20 +135,20 @@ mod tests {
         }
     }
 
-    fn told(email: &str, is_email_verified: bool) -> Told {
+    fn claims(email: &str, is_email_verified: bool) -> Told {
         let email = Some(email.to_owned()).filter(|email| !email.is_empty());
         Told { issuer: oidc().issuer, subject: "subject".into(), email, is_email_verified }
     }
 
-    fn person(email: &str) -> User {
+    fn user(email: &str) -> User {
         User { id: PersonId::from(email), email: email.into(), created_at: Timestamp(0) }
     }
 
-    fn namesake(email: &str, is_linked: bool) -> EmailMatch {
-        EmailMatch { person: person(email), is_linked }
+    fn email_match(email: &str, is_linked: bool) -> EmailMatch {
+        EmailMatch { person: user(email), is_linked }
     }
 
-    fn link(kind: InvitationKind) -> Invitation {
+    fn invitation(kind: InvitationKind) -> Invitation {
         Invitation {
             id: InvitationId::random(),
             workspace_id: default_workspace(),
@@ -163,87 +164,88 @@ mod tests {
     const ADA: &str = "ada@example.com";
 
     #[test]
-    fn who_is_new_comes_in_by_an_invitation_or_where_all_do_and_with_a_verified_email_alone() {
+    fn new_user_is_matched_when_invited_or_default_role_is_set_and_email_is_verified() {
         let open = OidcSettings { default_role: Some(MemberRole::Viewer), ..oidc() };
-        let member = link(InvitationKind::Member);
+        let member = invitation(InvitationKind::Member);
         let unverified = SsoRejection::Unverified(ADA.into(), "the issuer".into());
         let no_email = SsoRejection::NoEmail("the issuer".into());
         let new = || Ok(SsoMatch::New(ADA.to_owned()));
-        for (oidc, told, link, wanted) in [
-            (oidc(), told(ADA, true), None, Err(SsoRejection::NotInvited(ADA.into()))),
-            (oidc(), told(ADA, true), Some(&member), new()),
-            (open.clone(), told(ADA, true), None, new()),
-            (open.clone(), told(" ADA@Example.com", true), None, new()),
-            (open.clone(), told(ADA, false), None, Err(unverified.clone())),
-            (oidc(), told(ADA, false), Some(&member), Err(unverified)),
-            (open.clone(), told("", true), None, Err(no_email.clone())),
-            (open.clone(), told("no address", true), Some(&member), Err(no_email.clone())),
-            (open, told("\u{212a}ay@example.com", true), None, Err(no_email)),
+        for (oidc, claims, invitation, expected) in [
+            (oidc(), claims(ADA, true), None, Err(SsoRejection::NotInvited(ADA.into()))),
+            (oidc(), claims(ADA, true), Some(&member), new()),
+            (open.clone(), claims(ADA, true), None, new()),
+            (open.clone(), claims(" ADA@Example.com", true), None, new()),
+            (open.clone(), claims(ADA, false), None, Err(unverified.clone())),
+            (oidc(), claims(ADA, false), Some(&member), Err(unverified)),
+            (open.clone(), claims("", true), None, Err(no_email.clone())),
+            (open.clone(), claims("no address", true), Some(&member), Err(no_email.clone())),
+            (open, claims("\u{212a}ay@example.com", true), None, Err(no_email)),
         ] {
-            assert_eq!(entry(&oidc, &told, None, None, link), wanted);
+            assert_eq!(entry(&oidc, &claims, None, None, invitation), expected);
         }
     }
 
     #[test]
-    fn who_is_linked_comes_in_whatever_the_email_says_now() {
-        let known = || Some(person(ADA));
-        for told in [told(ADA, true), told("", false), told("new@example.com", false)] {
-            let other = Some(namesake("new@example.com", false));
+    fn linked_user_is_matched_when_email_has_changed() {
+        let linked_user = || Some(user(ADA));
+        for claims in [claims(ADA, true), claims("", false), claims("new@example.com", false)] {
+            let other = Some(email_match("new@example.com", false));
             assert_eq!(
-                entry(&oidc(), &told, known(), other, None),
-                Ok(SsoMatch::Known(person(ADA)))
+                entry(&oidc(), &claims, linked_user(), other, None),
+                Ok(SsoMatch::Known(user(ADA)))
             );
         }
     }
 
     #[test]
-    fn an_account_with_the_email_is_not_taken_unless_nothing_but_the_issuer_counts() {
+    fn account_with_same_email_is_matched_only_when_provider_or_operator_is_trusted() {
         let only = OidcSettings { is_only: true, ..oidc() };
-        let member = link(InvitationKind::Member);
-        let operator = link(InvitationKind::Operator);
-        let taken = || Ok(SsoMatch::Taken(person(ADA)));
+        let member = invitation(InvitationKind::Member);
+        let operator = invitation(InvitationKind::Operator);
+        let taken = || Ok(SsoMatch::Taken(user(ADA)));
         let unlinked = || Err(SsoRejection::Unlinked(ADA.into()));
-        for (oidc, is_linked, link, wanted) in [
+        for (oidc, is_linked, invitation, expected) in [
             (oidc(), false, None, unlinked()),
             (oidc(), false, Some(&member), unlinked()),
             (oidc(), false, Some(&operator), taken()),
             (oidc(), true, Some(&operator), taken()),
             (only.clone(), false, None, taken()),
             (only.clone(), false, Some(&member), taken()),
-            // The issuer has given the address to somebody else.
+            // The provider has given the address to another user.
             (only, true, None, unlinked()),
         ] {
-            let found = entry(&oidc, &told(ADA, true), None, Some(namesake(ADA, is_linked)), link);
-            assert_eq!(found, wanted);
+            let email_match = Some(email_match(ADA, is_linked));
+            let found = entry(&oidc, &claims(ADA, true), None, email_match, invitation);
+            assert_eq!(found, expected);
         }
         let unverified = entry(
             &OidcSettings { is_only: true, ..oidc() },
-            &told(ADA, false),
+            &claims(ADA, false),
             None,
-            Some(namesake(ADA, false)),
+            Some(email_match(ADA, false)),
             Some(&operator),
         );
         assert_eq!(unverified, Err(SsoRejection::Unverified(ADA.into(), "the issuer".into())));
     }
 
     #[test]
-    fn only_people_of_the_domains_come_in_by_the_whole_domain() {
-        let of = OidcSettings {
+    fn sign_in_is_rejected_when_domain_is_not_allowed() {
+        let oidc = OidcSettings {
             allowed_domains: vec!["example.com".into(), "example.org".into()],
             default_role: Some(MemberRole::Viewer),
             ..oidc()
         };
-        let comes_in = |email: &str| entry(&of, &told(email, true), None, None, None).is_ok();
+        let is_allowed = |email: &str| entry(&oidc, &claims(email, true), None, None, None).is_ok();
 
-        assert!(comes_in(ADA) && comes_in("ada@EXAMPLE.org"));
+        assert!(is_allowed(ADA) && is_allowed("ada@EXAMPLE.org"));
         for email in ["ada@evil-example.com", "ada@example.com.evil", "ada@sub.example.com"] {
-            assert!(!comes_in(email), "{email}");
+            assert!(!is_allowed(email), "{email}");
         }
-        let left = entry(&of, &told("ada@else.com", true), Some(person(ADA)), None, None);
-        assert_eq!(left, Err(SsoRejection::Domain("else.com".into())));
-        // What is not verified is not believed either way.
-        assert!(entry(&of, &told("x@else.com", false), Some(person(ADA)), None, None).is_ok());
-        let none = entry(&of, &told(ADA, false), Some(person("x@else.com")), None, None);
-        assert_eq!(none, Err(SsoRejection::Domain("else.com".into())));
+        let moved = entry(&oidc, &claims("ada@else.com", true), Some(user(ADA)), None, None);
+        assert_eq!(moved, Err(SsoRejection::Domain("else.com".into())));
+        // An unverified address is ignored: the stored address decides.
+        assert!(entry(&oidc, &claims("x@else.com", false), Some(user(ADA)), None, None).is_ok());
+        let stored = entry(&oidc, &claims(ADA, false), Some(user("x@else.com")), None, None);
+        assert_eq!(stored, Err(SsoRejection::Domain("else.com".into())));
     }
 }

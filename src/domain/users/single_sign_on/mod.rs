@@ -1,8 +1,8 @@
-//! Single sign-on: who comes in by what an issuer says of them.
+//! Single sign-on: users sign in through an OpenID Connect provider.
 //!
-//! A person is known by what the issuer calls them, and by nothing else. An e-mail is believed once, where somebody is
-//! new here. That somebody has an account already with the e-mail that the issuer tells proves nothing: there are
-//! issuers that let anybody claim one. See docs/decisions/0013.
+//! A user is identified by issuer and `sub`, and by nothing else. The e-mail is trusted once, for a new account. That
+//! an account with the e-mail of the claims exists proves nothing: there are providers that let users claim any
+//! address. See docs/decisions/0013.
 
 mod matching;
 
@@ -25,40 +25,41 @@ use matching::{EmailMatch, SsoMatch, entry};
 pub use oidc::{AuthorizationRequest, Told};
 use store::Tx;
 
-/// The path to which the issuer sends people back.
+/// The path to which the provider redirects users.
 pub const CALLBACK: &str = "/dashboard/login/oidc/callback";
 
-/// What somebody goes to the issuer for.
+/// The purpose of an authorization request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
     SignIn,
-    /// To become a member by the link of this token.
+    /// Accept the invitation with this token.
     Join(String),
-    /// To be known by the issuer's word from now on.
+    /// Link the account of the signed-in user to the provider.
     Link,
 }
 
-/// What the issuer sends back with somebody's browser.
+/// The query parameters with which the provider redirects the browser to the callback.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
     pub state: &'a str,
     pub code: &'a str,
-    /// Empty: there is a code.
+    /// Empty if there is a code.
     pub error: &'a str,
-    /// Who answers; empty where the issuer does not say so.
+    /// The issuer identifier of the response (`iss`); empty if the provider does not send it.
     pub issuer: &'a str,
 }
 
-/// What came of it.
+/// The result of [`handle_callback`].
 #[derive(Debug)]
 pub enum SsoResult {
-    /// Signed in; to a workspace that they have just joined.
+    /// The user is signed in. With the workspace that the user has just joined by an invitation.
     In(SignedIn, Option<WorkspaceId>),
-    /// Who was signed in is known by the issuer's word from now on.
+    /// The account of the signed-in user is linked to the provider.
     Linked,
     Refused(SsoRejection),
 }
 
+/// Returns the provider and its settings, or [`Error::NoSuchPath`] if single sign-on is not configured.
 fn configured(app: &App) -> Result<(&OidcClient, &OidcSettings)> {
     app.oidc.as_ref().zip(app.settings.oidc.as_ref()).ok_or(Error::NoSuchPath)
 }
@@ -67,168 +68,171 @@ fn callback(app: &App) -> String {
     format!("{}{CALLBACK}", app.settings.public_url)
 }
 
-/// Where the browser is sent. Nothing is changed.
-pub async fn sign_in_url(app: &App, trip: &AuthorizationRequest) -> Result<String> {
-    let (issuer, _) = configured(app)?;
-    issuer.authorization_url(trip, &callback(app)).await
+/// Returns the URL of the provider to which the browser is redirected. Changes nothing.
+pub async fn sign_in_url(app: &App, request: &AuthorizationRequest) -> Result<String> {
+    let (provider, _) = configured(app)?;
+    provider.authorization_url(request, &callback(app)).await
 }
 
-/// Hears the issuer's answer. `trip`: what the browser has kept of its way there, if it has.
+/// Handles the callback of the provider. `request`: the authorization request and its purpose, from the cookie of the
+/// browser, if it has one.
 pub async fn handle_callback(
     app: &App,
-    trip: Option<(AuthorizationRequest, Purpose)>,
-    answer: Answer<'_>,
-    known: Option<&AuthenticatedSession>,
+    request: Option<(AuthorizationRequest, Purpose)>,
+    params: Answer<'_>,
+    current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
-    let (issuer, oidc) = configured(app)?;
+    let (provider, oidc) = configured(app)?;
     let not_begun = || SsoResult::Refused(SsoRejection::NotBegun(app.settings.public_url.clone()));
-    let is_of_issuer = answer.issuer.is_empty() || answer.issuer == oidc.issuer;
-    let trip = trip.filter(|(trip, _)| is_of_issuer && trip.is_answered_by(answer.state));
-    let Some((trip, purpose)) = trip else { return Ok(not_begun()) };
+    let is_of_issuer = params.issuer.is_empty() || params.issuer == oidc.issuer;
+    let request =
+        request.filter(|(request, _)| is_of_issuer && request.is_answered_by(params.state));
+    let Some((request, purpose)) = request else { return Ok(not_begun()) };
     attempt_from(app, origin).await?;
-    if answer.code.is_empty() {
-        let error = answer.error.chars().take(100).collect();
+    if params.code.is_empty() {
+        let error = params.error.chars().take(100).collect();
         return Ok(SsoResult::Refused(SsoRejection::Denied(error, oidc.name.clone())));
     }
     let now = app.clock.now();
-    match issuer.exchange_code(answer.code, &trip, &callback(app), now).await? {
-        Some(told) => arrive(app, &told, &purpose, known, origin).await,
+    match provider.exchange_code(params.code, &request, &callback(app), now).await? {
+        Some(claims) => arrive(app, &claims, &purpose, current, origin).await,
         None => Ok(not_begun()),
     }
 }
 
-/// Lets in whom the issuer tells of, if they may come in.
+/// Signs in the user of verified claims, accepts the invitation, or links the account, if the policy allows it.
 pub async fn arrive(
     app: &App,
-    told: &Told,
+    claims: &Told,
     purpose: &Purpose,
-    known: Option<&AuthenticatedSession>,
+    current: Option<&AuthenticatedSession>,
     origin: &ClientInfo,
 ) -> Result<SsoResult> {
     let (_, oidc) = configured(app)?;
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    // One at a time: of two who come for the first time under one name, one is later.
+    // Serialized: if two requests create an account for the same claims, the second finds that of the first.
     tx.lock_members(&default_workspace()).await?;
-    let by_login = tx.person_by_login(&told.issuer, &told.subject).await?;
+    let linked_user = tx.person_by_login(&claims.issuer, &claims.subject).await?;
     if *purpose == Purpose::Link {
-        let known = known.ok_or(Error::NoSuchPath)?;
-        return link(app, tx, told, by_login, known, origin, now).await;
+        let current = current.ok_or(Error::NoSuchPath)?;
+        return link(app, tx, claims, linked_user, current, origin, now).await;
     }
-    let link = match purpose {
+    let invitation = match purpose {
         Purpose::Join(token) => match redeem(&mut tx, token, now).await? {
-            Some(link) => Some(link),
+            Some(invitation) => Some(invitation),
             None => return Ok(SsoResult::Refused(SsoRejection::NoLink)),
         },
         Purpose::SignIn | Purpose::Link => None,
     };
-    let by_email = match told.email.as_deref().map(email) {
-        Some(Ok(email)) => by_email(&mut tx, &email, &told.issuer).await?,
+    let email_match = match claims.email.as_deref().map(email) {
+        Some(Ok(email)) => by_email(&mut tx, &email, &claims.issuer).await?,
         Some(Err(_)) | None => None,
     };
-    let entry = match entry(oidc, told, by_login, by_email, link.as_ref()) {
-        // Else there would be people and no owner, whose link is only for the first.
-        Ok(SsoMatch::New(_)) if link.is_none() && !tx.has_users().await? => {
+    let matched = match entry(oidc, claims, linked_user, email_match, invitation.as_ref()) {
+        // Otherwise there would be users without an owner: the setup link is valid only for the first user.
+        Ok(SsoMatch::New(_)) if invitation.is_none() && !tx.has_users().await? => {
             return Ok(SsoResult::Refused(SsoRejection::TooEarly));
         }
-        Ok(entry) => entry,
-        Err(stranger) => return Ok(SsoResult::Refused(stranger)),
+        Ok(matched) => matched,
+        Err(rejection) => return Ok(SsoResult::Refused(rejection)),
     };
-    let person = settle(&mut tx, oidc, told, entry, link.is_some(), origin, now).await?;
-    if let Some(link) = &link {
-        add_member(&mut tx, link, &person, origin, now).await?;
+    let user = settle(&mut tx, oidc, claims, matched, invitation.is_some(), origin, now).await?;
+    if let Some(invitation) = &invitation {
+        add_member(&mut tx, invitation, &user, origin, now).await?;
     }
-    let signed_in = create_session(app, tx, person, origin, now).await?;
-    Ok(SsoResult::In(signed_in, link.map(|link| link.workspace_id)))
+    let signed_in = create_session(app, tx, user, origin, now).await?;
+    Ok(SsoResult::In(signed_in, invitation.map(|invitation| invitation.workspace_id)))
 }
 
+/// Returns the existing user with this e-mail and whether the issuer is already linked to that user.
 async fn by_email(tx: &mut Tx, email: &str, issuer: &str) -> Result<Option<EmailMatch>> {
-    let Some((person, _)) = tx.person_of(email).await? else { return Ok(None) };
-    let is_linked = tx.login_of(&person.id, issuer).await?.is_some();
-    Ok(Some(EmailMatch { person, is_linked }))
+    let Some((user, _)) = tx.person_of(email).await? else { return Ok(None) };
+    let is_linked = tx.login_of(&user.id, issuer).await?.is_some();
+    Ok(Some(EmailMatch { person: user, is_linked }))
 }
 
-/// Notes how somebody comes in, and makes those who are new.
+/// Returns the user of a match. Creates a new user, and links a user to the issuer who was not linked yet.
 async fn settle(
     tx: &mut Tx,
     oidc: &OidcSettings,
-    told: &Told,
-    entry: SsoMatch,
-    has_link: bool,
+    claims: &Told,
+    matched: SsoMatch,
+    has_invitation: bool,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<User> {
-    let person = match entry {
-        SsoMatch::Known(person) => return Ok(person),
-        SsoMatch::Taken(person) => {
-            tx.set_password(&person.id, None).await?;
-            tx.end_other_sessions(&person.id, None).await?;
-            record_everywhere(tx, &person, origin, now, "user.linkLogin").await?;
-            person
+    let user = match matched {
+        SsoMatch::Known(user) => return Ok(user),
+        SsoMatch::Taken(user) => {
+            tx.set_password(&user.id, None).await?;
+            tx.end_other_sessions(&user.id, None).await?;
+            record_everywhere(tx, &user, origin, now, "user.linkLogin").await?;
+            user
         }
         SsoMatch::New(email) => {
-            let person = User { id: PersonId::random(), email, created_at: now };
-            tx.insert_person(&person, None).await?;
-            if let (false, Some(role)) = (has_link, oidc.default_role) {
-                join_as(tx, &default_workspace(), role, &person, origin, now).await?;
+            let user = User { id: PersonId::random(), email, created_at: now };
+            tx.insert_person(&user, None).await?;
+            if let (false, Some(role)) = (has_invitation, oidc.default_role) {
+                join_as(tx, &default_workspace(), role, &user, origin, now).await?;
             }
-            person
+            user
         }
     };
-    tx.set_login(&person.id, &told.issuer, &told.subject, now).await?;
-    Ok(person)
+    tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
+    Ok(user)
 }
 
-/// Links the account of who is signed in. The e-mails may differ: both sides have been proven.
+/// Links the account of the signed-in user to the provider. The e-mails may differ: both sides are proven.
 async fn link(
     app: &App,
     mut tx: Tx,
-    told: &Told,
-    by_login: Option<User>,
-    known: &AuthenticatedSession,
+    claims: &Told,
+    linked_user: Option<User>,
+    current: &AuthenticatedSession,
     origin: &ClientInfo,
     now: Timestamp,
 ) -> Result<SsoResult> {
-    let person = &known.person;
-    if by_login.is_some_and(|other| other.id != person.id) {
+    let user = &current.person;
+    if linked_user.is_some_and(|other| other.id != user.id) {
         return Ok(SsoResult::Refused(SsoRejection::LinkedElsewhere));
     }
-    tx.set_login(&person.id, &told.issuer, &told.subject, now).await?;
-    record_everywhere(&mut tx, person, origin, now, "user.linkLogin").await?;
+    tx.set_login(&user.id, &claims.issuer, &claims.subject, now).await?;
+    record_everywhere(&mut tx, user, origin, now, "user.linkLogin").await?;
     app.commit(tx).await?;
     Ok(SsoResult::Linked)
 }
 
-/// How somebody can come in.
+/// The sign-in methods of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignInMethods {
     pub has_password: bool,
     pub is_linked: bool,
 }
 
-/// How a person can come in from now on.
-pub async fn ways_in(app: &App, person: &User) -> Result<SignInMethods> {
+/// Returns the sign-in methods of a user.
+pub async fn ways_in(app: &App, user: &User) -> Result<SignInMethods> {
     let mut reader = app.store.read().await?;
-    let found = reader.person(&person.id).await?;
+    let found = reader.person(&user.id).await?;
     let is_linked = match &app.settings.oidc {
-        Some(oidc) => reader.login_of(&person.id, &oidc.issuer).await?.is_some(),
+        Some(oidc) => reader.login_of(&user.id, &oidc.issuer).await?.is_some(),
         None => false,
     };
     let has_password = found.is_some_and(|(_, hash)| hash.is_some());
     Ok(SignInMethods { has_password, is_linked })
 }
 
-/// Lets a person come in by the password alone again.
-pub async fn unlink(app: &App, known: &AuthenticatedSession, origin: &ClientInfo) -> Result<()> {
+/// Unlinks the account of the user from the provider. Fails if single sign-on is the only sign-in method.
+pub async fn unlink(app: &App, current: &AuthenticatedSession, origin: &ClientInfo) -> Result<()> {
     let (_, oidc) = configured(app)?;
-    let person = &known.person;
-    if oidc.is_only || !ways_in(app, person).await?.has_password {
+    let user = &current.person;
+    if oidc.is_only || !ways_in(app, user).await?.has_password {
         return Err(Error::Refused(Refusal::OnlyWayIn));
     }
     let now = app.clock.now();
     let mut tx = app.store.begin().await?;
-    tx.delete_login(&person.id, &oidc.issuer).await?;
-    record_everywhere(&mut tx, person, origin, now, "user.unlinkLogin").await?;
+    tx.delete_login(&user.id, &oidc.issuer).await?;
+    record_everywhere(&mut tx, user, origin, now, "user.unlinkLogin").await?;
     app.commit(tx).await
 }
