@@ -1,9 +1,8 @@
-//! The bounds of a request, in its types.
+//! Types that define the bounds of request fields.
 //!
-//! A field's type says what may stand in it; reading it checks that, and its JSON schema tells it, so
-//! a bound is written once. Reading stops at the first fault; `decode` then asks the schema for all
-//! of them. Lengths are counted in characters. No text that is kept may contain NUL, which Postgres
-//! cannot keep.
+//! Deserializing a field checks the bounds of its type, and its JSON schema states the same bounds, so each bound is
+//! written once. Deserializing stops at the first error; `decode` then uses the schema to find all of them. Lengths
+//! are in characters. Stored text must not contain NUL, because PostgreSQL cannot store it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,14 +17,14 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::domain::keys::Patch;
 
-/// What characters a text may have.
+/// The set of characters that a text may contain.
 pub trait CharSet: Send + Sync + 'static {
-    /// As a JSON schema says it.
+    /// The set as a regular expression for the JSON schema. Empty if every text matches.
     const PATTERN: &'static str;
     fn has(c: char) -> bool;
 }
 
-/// Any character: for what is looked at and not kept.
+/// Allows every character. For text that is inspected but not stored.
 #[derive(Debug)]
 pub struct Unkept;
 
@@ -36,7 +35,7 @@ impl CharSet for Unkept {
     }
 }
 
-/// Anything but NUL.
+/// Allows every character except NUL.
 #[derive(Debug)]
 pub struct Anything;
 
@@ -47,7 +46,7 @@ impl CharSet for Anything {
     }
 }
 
-/// Anything but what changes how the text around it is shown: what people read as a name.
+/// Allows every character except those that change how the surrounding text is displayed. For names that users read.
 #[derive(Debug)]
 pub struct Printable;
 
@@ -59,7 +58,7 @@ impl CharSet for Printable {
     }
 }
 
-/// Letters, digits and `_`: ids and prefixes.
+/// Allows letters, digits and `_`. For ids and prefixes.
 #[derive(Debug)]
 pub struct Word;
 
@@ -70,7 +69,7 @@ impl CharSet for Word {
     }
 }
 
-/// Letters, digits, `_` and `-`: ids of roles.
+/// Allows letters, digits, `_` and `-`. For ids of roles.
 #[derive(Debug)]
 pub struct IdLetters;
 
@@ -81,7 +80,7 @@ impl CharSet for IdLetters {
     }
 }
 
-/// What a permission may be called.
+/// Allows the characters of permission slugs.
 #[derive(Debug)]
 pub struct SlugLetters;
 
@@ -92,7 +91,7 @@ impl CharSet for SlugLetters {
     }
 }
 
-/// What a customer's own name for a user may be.
+/// Allows the characters of external ids, which identify end users.
 #[derive(Debug)]
 pub struct ExternalLetters;
 
@@ -103,7 +102,7 @@ impl CharSet for ExternalLetters {
     }
 }
 
-/// A text of `MIN` to `MAX` characters of an alphabet.
+/// A text of `MIN` to `MAX` characters from the set `A`.
 pub struct Text<const MIN: usize, const MAX: usize, A = Anything>(String, PhantomData<A>);
 
 pub type Id = Text<3, 255, Word>;
@@ -150,14 +149,14 @@ impl<const MIN: usize, const MAX: usize, A: CharSet> JsonSchema for Text<MIN, MA
     }
 }
 
-/// The text of a key is a secret; that of the others is of no use in a log.
+/// Does not show the text: a key is a secret, and other texts are not useful in logs.
 impl<const MIN: usize, const MAX: usize, A> fmt::Debug for Text<MIN, MAX, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Text(…)")
     }
 }
 
-/// An IPv4 or an IPv6 address.
+/// An IPv4 or IPv6 address.
 #[derive(Debug, Clone, Copy)]
 pub struct Address(pub IpAddr);
 
@@ -185,40 +184,40 @@ impl JsonSchema for Address {
     }
 }
 
-/// A whole number from `MIN` to `MAX`. `15.0` is one.
+/// An integer from `MIN` to `MAX`. A float without a fraction, such as `15.0`, is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Int<const MIN: i64, const MAX: i64>(pub i64);
 
 impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Int<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
+        struct IntVisitor;
 
-        impl Visitor<'_> for Whole {
+        impl Visitor<'_> for IntVisitor {
             type Value = i64;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
+                f.write_str("an integer")
             }
             fn visit_i64<E>(self, number: i64) -> Result<i64, E> {
                 Ok(number)
             }
             fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<i64, E> {
-                i64::try_from(number).map_err(|_| E::custom("is past the 64-bit range"))
+                i64::try_from(number).map_err(|_| E::custom("exceeds the 64-bit range"))
             }
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_precision_loss,
-                reason = "only a float that is a whole number within the range is taken"
+                reason = "only a float that is an integer within the range is accepted"
             )]
             fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i64, E> {
                 let fits = number >= i64::MIN as f64 && number < i64::MAX as f64;
                 match number.fract() == 0.0 && fits {
                     true => Ok(number as i64),
-                    false => Err(E::custom("is not a whole number of the 64-bit range")),
+                    false => Err(E::custom("is not an integer in the 64-bit range")),
                 }
             }
         }
 
-        let number = deserializer.deserialize_any(Whole)?;
+        let number = deserializer.deserialize_any(IntVisitor)?;
         match (MIN..=MAX).contains(&number) {
             true => Ok(Self(number)),
             false => Err(D::Error::custom(format!("must be from {MIN} to {MAX}"))),
@@ -246,9 +245,9 @@ impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'
     for List<T, MIN, MAX>
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const MAX: usize>(PhantomData<T>);
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
             type Value = Vec<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
@@ -265,7 +264,7 @@ impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'
             }
         }
 
-        let items = deserializer.deserialize_seq(Items::<T, MAX>(PhantomData))?;
+        let items = deserializer.deserialize_seq(ListVisitor::<T, MAX>(PhantomData))?;
         match items.len() >= MIN {
             true => Ok(Self(items)),
             false => Err(D::Error::custom(format!("must have at least {MIN} items"))),
@@ -286,16 +285,16 @@ impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, M
     }
 }
 
-/// An object, read by the names of its fields. A derived reading would take a list as well, for the fields
-/// in their order.
+/// An object with named fields. A derived `Deserialize` alone would also accept a list with the fields in
+/// declaration order.
 #[derive(Debug)]
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
+        struct ObjectVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
             type Value = T;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -305,7 +304,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
         }
 
-        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
     }
 }
 
@@ -321,7 +320,7 @@ impl<T: JsonSchema> JsonSchema for Object<T> {
     }
 }
 
-/// A field that may be left out, but not be null. Stands with `#[serde(default)]`.
+/// A field that may be omitted but must not be null. Use with `#[serde(default)]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional<T>(pub Option<T>);
 
@@ -355,7 +354,7 @@ impl<T: JsonSchema> JsonSchema for Optional<T> {
     }
 }
 
-/// Left out: kept; null: cleared; a value: set. Stands with `#[serde(default)]`.
+/// An omitted field keeps the stored value, null clears it and a value replaces it. Use with `#[serde(default)]`.
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match Option::<T>::deserialize(deserializer)? {
@@ -377,15 +376,15 @@ impl<T: JsonSchema> JsonSchema for Patch<T> {
     }
 }
 
-/// A field that must be there and may be null.
+/// A field that is required and may be null.
 #[derive(Debug)]
 pub struct Nullable<T>(pub Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct There<T>(PhantomData<T>);
+        struct NullableVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for There<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for NullableVisitor<T> {
             type Value = Option<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value or null")
@@ -398,8 +397,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
             }
         }
 
-        // Not as an option: a field that is missing would be read as null.
-        deserializer.deserialize_newtype_struct("Nullable", There(PhantomData)).map(Self)
+        // Deserializing an `Option` would treat a missing field as null.
+        deserializer.deserialize_newtype_struct("Nullable", NullableVisitor(PhantomData)).map(Self)
     }
 }
 

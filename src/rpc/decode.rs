@@ -1,7 +1,7 @@
-//! From bytes to a request, or to every fault that is in them.
+//! Decoding of a request body to its type, or to the list of all its field errors.
 //!
-//! A body that is right is read once, straight into its type. One that is not is read again, as JSON,
-//! and held against the schema of the type, which finds all faults, where reading stops at the first.
+//! A valid body is parsed once, directly into its type. An invalid body is parsed again, as JSON, and validated
+//! against the schema of the type, because parsing stops at the first error and the schema finds all of them.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -15,14 +15,14 @@ use super::bounds::Object;
 use super::{Operation, Version, schema};
 use crate::request::body;
 
-/// How deeply a body may be nested.
+/// The maximum nesting depth of a body.
 const DEPTH_MAX: usize = 64;
-/// More faults than anybody wants to read.
+/// The maximum number of field errors in one reply.
 const FAULTS_MAX: usize = 100;
-/// Where a fault stands that is not in a field.
+/// The location of an error that is not in a field.
 pub const BODY: &str = body::LOCATION;
 
-/// Reads a request.
+/// Decodes a request body.
 pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     if body.is_empty() {
         let message = V::NO_JSON.unwrap_or("the body is empty");
@@ -38,23 +38,23 @@ pub fn decode<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     read.or_else(|_| explain::<V, O>(body))
 }
 
-/// Every fault of a body that could not be read, or the request after all: of two fields with one
-/// name the last counts, which the first reading does not know.
+/// Returns all field errors of a body that could not be decoded. Returns the request if the body is valid after all:
+/// if a field name occurs twice, the last one applies, which the first parser does not support.
 fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(e) => {
-            let told = || format!("the body is not JSON: {}", plain(&e.to_string()));
+            let message = || format!("the body is not JSON: {}", plain(&e.to_string()));
             return fault(
-                &V::NO_JSON.map_or_else(told, str::to_owned),
+                &V::NO_JSON.map_or_else(message, str::to_owned),
                 Some("send the request as JSON, encoded in UTF-8"),
             );
         }
     };
-    let faults: Vec<_> =
+    let errors: Vec<_> =
         validator::<O>().iter_errors(&value).take(FAULTS_MAX).map(|e| V::fault(&e)).collect();
-    if !faults.is_empty() {
-        return Err(Error::Invalid(faults));
+    if !errors.is_empty() {
+        return Err(Error::Invalid(errors));
     }
     serde_path_to_error::deserialize(&value).map_err(|e| {
         let path = e.path().to_string();
@@ -63,7 +63,7 @@ fn explain<V: Version, O: Operation>(body: &[u8]) -> Result<O> {
     })
 }
 
-/// `/ratelimits/0/duration` as `ratelimits[0].duration`.
+/// Converts a JSON pointer to a field path: `/ratelimits/0/duration` becomes `ratelimits[0].duration`.
 pub fn field(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
@@ -79,21 +79,22 @@ pub fn field(pointer: &str) -> String {
     path
 }
 
-/// `keys[0].name` as the place of the field in the schema: `/properties/keys/items/properties/name`.
+/// Converts a field path to its location in the schema: `keys[0].name` becomes
+/// `/properties/keys/items/properties/name`.
 fn schema_location(path: &str) -> String {
-    let mut place = String::new();
+    let mut location = String::new();
     for part in path.split('.') {
         let (name, items) =
             part.split_once('[').map_or((part, None), |(name, at)| (name, Some(at)));
         if !name.is_empty() {
-            place.extend(["/properties/", name]);
+            location.extend(["/properties/", name]);
         }
-        place.push_str(&"/items".repeat(items.map_or(0, |at| at.matches(']').count())));
+        location.push_str(&"/items".repeat(items.map_or(0, |at| at.matches(']').count())));
     }
-    place
+    location
 }
 
-/// What serde says without `at line 1 column 20`, which nobody counts.
+/// Removes the position, such as `at line 1 column 20`, from a serde message. It does not help a caller.
 fn plain(message: &str) -> &str {
     message.split(" at line ").next().unwrap_or(message)
 }
@@ -102,31 +103,31 @@ fn fault<T>(message: &str, fix: Option<&'static str>) -> Result<T> {
     Err(Error::Invalid(vec![FieldError { location: BODY.into(), message: message.into(), fix }]))
 }
 
-/// The schema of an operation's request; made when the first request needs it.
+/// Returns the schema of an operation's request. It is generated on first use and then cached.
 pub fn schema_of<O: Operation>() -> Arc<Value> {
-    static KNOWN: SchemaCache<Value> = LazyLock::new(Mutex::default);
-    known::<O, _>(&KNOWN, || schema::<O>().to_value())
+    static SCHEMAS: SchemaCache<Value> = LazyLock::new(Mutex::default);
+    known::<O, _>(&SCHEMAS, || schema::<O>().to_value())
 }
 
-/// The validator of an operation, likewise.
+/// Returns the validator of an operation's request. It is built on first use and then cached.
 fn validator<O: Operation>() -> Arc<Validator> {
-    static KNOWN: SchemaCache<Validator> = LazyLock::new(Mutex::default);
+    static VALIDATORS: SchemaCache<Validator> = LazyLock::new(Mutex::default);
     let make = |schema: &Value| jsonschema::validator_for(schema);
-    known::<O, _>(&KNOWN, || make(&schema_of::<O>()).expect("our own schemas are valid"))
+    known::<O, _>(&VALIDATORS, || make(&schema_of::<O>()).expect("operation schemas are valid"))
 }
 
-/// What is known of operations.
+/// Caches one value per operation type.
 type SchemaCache<T> = LazyLock<Mutex<HashMap<TypeId, Arc<T>>>>;
 
-fn known<O: Operation, T>(known: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
+fn known<O: Operation, T>(cache: &SchemaCache<T>, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.entry(TypeId::of::<O>()).or_insert_with(|| Arc::new(make())).clone()
 }
 
-/// Whether brackets nest deeper than allowed. Looked at before anything is parsed, so that no parser
-/// has to be trusted with it.
+/// Returns whether brackets nest deeper than [`DEPTH_MAX`]. This is checked before parsing, so that the server does
+/// not depend on a parser's own depth limit.
 fn is_too_deep(body: &[u8]) -> bool {
-    // Nearly every body is done with here, many bytes at a time.
+    // Fast path for nearly every body; the compiler vectorizes it.
     if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= DEPTH_MAX {
         return false;
     }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_may_nest_64_levels_and_no_more() {
+    fn body_is_too_deep_when_nesting_exceeds_64_levels() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
 
         assert!(!is_too_deep(deep(64).as_bytes()));
@@ -162,21 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn brackets_within_texts_are_no_nesting() {
+    fn body_depth_ignores_brackets_when_inside_strings() {
         let text = format!("{{\"a\":\"{}\\\"{}\"}}", "[".repeat(100), "{".repeat(100));
 
         assert!(!is_too_deep(text.as_bytes()));
     }
 
     #[test]
-    fn a_pointer_reads_as_a_path() {
+    fn json_pointer_is_converted_to_field_path() {
         assert_eq!(field("/ratelimits/0/duration"), "ratelimits[0].duration");
         assert_eq!(field("/name"), "name");
         assert_eq!(field(""), "");
     }
 
     #[test]
-    fn a_path_has_its_place_in_the_schema() {
+    fn field_path_is_converted_to_schema_location() {
         assert_eq!(schema_location("ipAddress"), "/properties/ipAddress");
         assert_eq!(schema_location("keys[0].meta"), "/properties/keys/items/properties/meta");
         assert_eq!(schema_location("[3].a[0][1]"), "/items/properties/a/items/items");

@@ -1,5 +1,5 @@
-//! What the examples of the documentation speak of. The tests plant exactly these, so that each
-//! published example is proven to be accepted.
+//! Ids and names in the examples of the documentation. The tests create exactly these resources, which proves that
+//! each published example is accepted.
 
 pub const API: &str = "api_3XkTzQ9vLm2RwY7sNbC5dF";
 pub const KEY_ID: &str = "key_8HnVpR4tJx6WqK2mZcB9gL";

@@ -1,8 +1,8 @@
-//! Operations as they are called over HTTP.
+//! HTTP operations of both API versions.
 //!
-//! One operation, one file. Its request type is the operation: the doc comment is its documentation,
-//! the types of its fields are its validation and its schema, its row in the table is its route, its
-//! permission and its entry in the OpenAPI document. `run` translates and calls the domain.
+//! Each operation has one file. Its request type is the operation: the doc comment is its API documentation,
+//! the field types define its validation and its schema, and its entry in the operation table defines its
+//! route, its permission and its entry in the OpenAPI document. `run` translates and calls the domain.
 
 pub mod bounds;
 mod decode;
@@ -42,7 +42,7 @@ use crate::app::App;
 use crate::domain::caller::Caller;
 use crate::domain::permission::Action;
 
-/// What an operation's file brings along with.
+/// Re-exports the names that every operation's file uses.
 pub mod prelude {
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};
@@ -61,14 +61,14 @@ pub mod prelude {
     pub use foundation::model::Meta;
 }
 
-/// What the root key of a request must hold.
+/// The permissions that the root key of a request must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessRule {
-    /// No root key: anybody may ask.
+    /// No root key is required.
     Nothing,
-    /// These permissions; without one, 403 names it.
+    /// All of these permissions are required. If one is missing, the response is 403 and names it.
     Permission(&'static [Action]),
-    /// These permissions; without one, what was asked about does not exist.
+    /// All of these permissions are required. If one is missing, the resource is reported as not found.
     HiddenUnlessPermitted(&'static [Action]),
 }
 
@@ -81,12 +81,12 @@ impl AccessRule {
     }
 }
 
-/// How an operation is asked.
+/// The HTTP method of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// With its request in the query.
+    /// The request is in the query string.
     Get,
-    /// With its request in the body, as JSON.
+    /// The request is in the body, as JSON.
     Post,
 }
 
@@ -99,25 +99,26 @@ impl Verb {
     }
 }
 
-/// How a version of the interface words what goes in and out; what an operation does is none of its business.
+/// The wire format of one API version: it parses requests and renders replies. It does not affect what an operation
+/// does.
 pub trait Version: 'static {
-    /// What every path begins with.
+    /// The prefix of every path.
     const PREFIX: &'static str;
-    /// Whether answers tell how long they took.
+    /// Whether responses have a header with the time they took.
     const TELLS_LATENCY: bool = false;
-    /// What is told of a body that is no JSON. Absent: what is wrong with it.
+    /// The fixed message for a body that is not JSON. If `None`, the message describes the problem.
     const NO_JSON: Option<&'static str> = None;
 
-    /// Whether the answer is to be written for people, by the query of its request.
+    /// Returns whether the query string of the request asks for indented JSON.
     fn is_pretty(_: Option<&str>) -> bool {
         false
     }
-    /// The root key of a request.
+    /// Returns the root key of a request.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]>;
-    /// What is wrong with a request, in the words of the version.
+    /// Converts a schema violation to a field error in the wording of the version.
     fn fault(e: &ValidationError<'_>) -> FieldError;
-    /// A fault that no schema tells, in the words of the version.
-    fn sentence(path: &str, fault: &str) -> String;
+    /// Formats a field error that no schema reports, in the wording of the version.
+    fn sentence(path: &str, message: &str) -> String;
     fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body>;
     fn failure(
         docs_url: &str,
@@ -125,88 +126,88 @@ pub trait Version: 'static {
         error: &Error,
         media_type: HeaderValue,
     ) -> Response<Body>;
-    /// Adds the headers that every answer has.
+    /// Adds the headers that every response has.
     fn finish(_: &mut Response<Body>, _: &RequestId, _: Option<Duration>) {}
-    /// The schema of what a row answers with.
+    /// Returns the schema of an operation's successful response.
     fn success_schema(row: &OperationEntry) -> Value;
-    /// The schema of errors.
+    /// Returns the schema of error responses.
     fn failure_schema() -> Value;
 }
 
 /// An operation. The implementing type is its request.
 pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
-    /// As it is called: `keys.createKey`.
+    /// The public name, such as `keys.createKey`.
     const NAME: &'static str;
     const VERB: Verb = Verb::Post;
-    /// The status of an answer that is no error.
+    /// The status of a successful response.
     const STATUS: u16 = 200;
     const NEEDS: AccessRule;
-    /// Whether it changes something, and so leaves an audit entry.
+    /// Whether the operation changes data and therefore writes an audit entry.
     const WRITES: bool = false;
-    /// Whether it may leave one: an operation that makes what is missing does at times.
+    /// Whether the operation may write an audit entry: an operation that creates missing resources sometimes does.
     const MAY_WRITE: bool = Self::WRITES;
-    /// Whether its body is a list and not an object.
+    /// Whether the body is a list instead of an object.
     const IS_LIST: bool = false;
-    /// Whether an `Idempotency-Key` makes it safe to repeat.
+    /// Whether the operation supports `Idempotency-Key`, which makes a retry safe.
     const REPEATABLE: bool = false;
-    /// Whether a caller may ask that it leaves no event.
+    /// Whether a caller may disable the analytics event of a request.
     const MAY_GO_UNRECORDED: bool = false;
-    /// The largest body that it takes.
+    /// The maximum size of the body.
     const BODY_MAX_BYTES: usize = 1024 * 1024;
-    /// How long it may take.
+    /// The maximum time that the operation may take.
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Whether its errors are sent as `application/problem+json`, which the official clients expect of some.
+    /// Whether errors are sent as `application/problem+json`, which the official clients expect of some operations.
     const ERRORS_ARE_PROBLEMS: bool = false;
-    /// The statuses that it may answer with besides those that any may, and why.
+    /// The error statuses that are specific to this operation, and their reasons.
     const ERRORS: &'static [(u16, &'static str)] = &[];
     type Reply: Reply + JsonSchema + Send;
 
-    /// A request that is accepted: shown in the documentation, sent by the tests.
+    /// Returns a valid request. The documentation shows it and the tests send it.
     fn example() -> Value;
 
     fn run(self, app: &App, caller: &Caller) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
 
-/// An answer that is being made.
+/// A future that resolves to the response.
 pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-/// An operation as the table knows it.
+/// The entry of one operation in the operation table.
 pub struct OperationEntry {
     pub name: &'static str,
     pub verb: Verb,
     pub status: u16,
     pub needs: AccessRule,
     pub writes: bool,
-    /// Whether an `Idempotency-Key` makes it safe to repeat.
+    /// Whether the operation supports `Idempotency-Key`, which makes a retry safe.
     pub repeatable: bool,
     pub body_max_bytes: usize,
     pub request: fn() -> Schema,
     pub reply: fn() -> Schema,
     pub shape: Shape,
     pub errors_are_problems: bool,
-    /// Statuses of its own, and why they are answered.
+    /// The error statuses that are specific to this operation, and their reasons.
     pub errors: &'static [(u16, &'static str)],
     pub example: fn() -> Value,
-    /// Answers one request.
+    /// Handles one request.
     pub call: fn(Arc<Endpoint>, Request<Body>) -> Answer,
 }
 
-/// What all requests of one operation share.
+/// The state that all requests of one operation share.
 pub struct Endpoint {
     pub app: Arc<App>,
     pub requests: Requests,
 }
 
-/// All operations of a version.
+/// The table of all operations of one API version.
 pub struct OperationTable {
-    /// What every path begins with: `/v2/`.
+    /// The prefix of every path, such as `/v2/`.
     pub prefix: &'static str,
     pub rows: Vec<OperationEntry>,
     success: fn(&OperationEntry) -> Value,
     failure: fn() -> Value,
 }
 
-/// A table of a version that is being filled.
+/// Builds the operation table of one API version.
 struct TableBuilder<V>(Vec<OperationEntry>, PhantomData<V>);
 
 impl<V: Version> TableBuilder<V> {
@@ -241,9 +242,9 @@ impl<V: Version> TableBuilder<V> {
     }
 }
 
-/// An error about a path, in the words of the version that the path belongs to.
+/// Renders an error about a path in the format of the API version that the path belongs to.
 pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
-    fn worded<V: Version>(app: &App, error: &Error) -> Response<Body> {
+    fn render<V: Version>(app: &App, error: &Error) -> Response<Body> {
         let request_id = RequestId::new(app.clock.now());
         let mut response = V::failure(&app.settings.docs_url, &request_id, error, reply::JSON);
         V::finish(&mut response, &request_id, None);
@@ -251,24 +252,26 @@ pub fn failure(app: &App, path: &str, error: &Error) -> Response<Body> {
     }
 
     match path.starts_with(v1::V1::PREFIX) {
-        true => worded::<v1::V1>(app, error),
-        false => worded::<v2::V2>(app, error),
+        true => render::<v1::V1>(app, error),
+        false => render::<v2::V2>(app, error),
     }
 }
 
-/// The answer to a browser that asks whether it may ask; version 1 lets any page.
+/// Returns the response to a CORS preflight request, or `None` for any other request. Only version 1 allows
+/// cross-origin requests, from every origin.
 pub fn preflight(app: &App, request: &Request<Body>) -> Option<Response<Body>> {
-    let is_asked =
+    let is_preflight =
         *request.method() == Method::OPTIONS && request.uri().path().starts_with(v1::V1::PREFIX);
-    is_asked.then(|| v1::preflight(app, request.headers()))
+    is_preflight.then(|| v1::preflight(app, request.headers()))
 }
 
-/// The JSON schema of a type, without references, so that a fault's place in it reads like a path.
+/// Generates the JSON schema of a request type. It is inlined, without references, so that the location of a field
+/// error in it reads like a path.
 fn schema<T: JsonSchema>() -> Schema {
     settings().into_generator().into_root_schema_for::<T>()
 }
 
-/// As [`schema`], of what is written and not read: what may be left out is not required.
+/// Generates the JSON schema of a reply type, in which fields that may be omitted are not required.
 fn reply_schema<T: JsonSchema>() -> Schema {
     settings().for_serialize().into_generator().into_root_schema_for::<T>()
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, from the table of operations.
+//! Generation of the OpenAPI 3.1 document from the operation table.
 
 use aide::openapi::{
     Components, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter,
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 
 use super::{AccessRule, OperationEntry, OperationTable, Verb};
 
-/// The statuses that any operation may answer with besides 200.
+/// The error statuses that every operation may return.
 const ERRORS: [(u16, &str); 10] = [
-    (400, "The request is not valid; `errors` lists every fault."),
+    (400, "The request is invalid; `errors` lists every field error."),
     (401, "The root key is missing, malformed, unknown, revoked or expired."),
-    (403, "The root key lacks a permission, which `detail` names."),
-    (404, "Something that the request names does not exist."),
-    (409, "Something of this name exists already."),
-    (410, "Something that the request names has been deleted."),
-    (412, "The state of things does not allow it."),
-    (413, "The body is too large."),
-    (500, "Something failed in the server."),
-    (503, "A server behind this one cannot be reached."),
+    (403, "The root key lacks a permission; `detail` names it."),
+    (404, "A resource that the request names does not exist."),
+    (409, "A resource with this name already exists."),
+    (410, "A resource that the request names has been deleted."),
+    (412, "The current state does not allow the operation."),
+    (413, "The request body is too large."),
+    (500, "An internal server error occurred."),
+    (503, "A dependency of the server is unavailable."),
 ];
 
-/// The document of a table. `server` is where it is served.
+/// Builds the document of an operation table. `server` is the base URL of the API.
 pub fn document(table: &OperationTable, server: &str) -> OpenApi {
     let paths = table.rows.iter().map(|row| {
         let path = format!("{}{}", table.prefix, row.name);
@@ -38,13 +38,13 @@ pub fn document(table: &OperationTable, server: &str) -> OpenApi {
     let bearer = SecurityScheme::Http {
         scheme: "bearer".into(),
         bearer_format: Some("root key".into()),
-        description: Some("A root key. Each operation tells the permission that it needs.".into()),
+        description: Some("A root key. Each operation lists its required permissions.".into()),
         extensions: IndexMap::default(),
     };
     OpenApi {
         info: Info {
             title: "Keyward".into(),
-            description: Some("Issues API keys, verifies them and counts.".into()),
+            description: Some("Issues API keys, verifies them and counts their use.".into()),
             version: env!("CARGO_PKG_VERSION").into(),
             contact: None::<Contact>,
             license: Some(License {
@@ -83,7 +83,7 @@ fn operation(table: &OperationTable, row: &OperationEntry) -> Operation {
         description: Some(format!("{description}\n\n{}", needs(row)).trim().to_owned()),
         parameters: parameters(&request, row),
         request_body: if row.verb == Verb::Post { Some(body(request, row)) } else { None },
-        // Anybody may ask.
+        // An empty requirement overrides the root key that the document requires by default.
         security: if row.needs == AccessRule::Nothing {
             vec![IndexMap::default()]
         } else {
@@ -107,7 +107,7 @@ fn body(request: Value, row: &OperationEntry) -> ReferenceOr<RequestBody> {
     })
 }
 
-/// What stands beside a body, or for it.
+/// Builds the parameters: the query fields of a GET operation, or the headers of a POST operation.
 fn parameters(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     match row.verb {
         Verb::Get => query(request, row),
@@ -120,8 +120,8 @@ fn idempotency_key() -> ReferenceOr<Parameter> {
     let data = ParameterData {
         name: "Idempotency-Key".into(),
         description: Some(
-            "Your own name for this request. The same request under the same name is done once, and \
-            gets the same answer for a day."
+            "Your unique key for this request. The same request with the same key runs once and \
+            receives the same reply for 24 hours."
                 .into(),
         ),
         required: false,
@@ -137,7 +137,7 @@ fn idempotency_key() -> ReferenceOr<Parameter> {
     ReferenceOr::Item(Parameter::Header { parameter_data: data, style: HeaderStyle::Simple })
 }
 
-/// The fields of a request as parameters of its query.
+/// Converts the fields of a request to query parameters.
 fn query(request: &Value, row: &OperationEntry) -> Vec<ReferenceOr<Parameter>> {
     let (example, required) = ((row.example)(), &request["required"]);
     let fields = request["properties"].as_object().into_iter().flatten();
@@ -173,17 +173,17 @@ fn needs(row: &OperationEntry) -> String {
         several => format!("the permissions {}", several.join(" and ")),
     };
     match row.needs {
-        AccessRule::Nothing => "Needs no root key.".to_owned(),
-        AccessRule::Permission(_) => format!("Needs {permissions}."),
+        AccessRule::Nothing => "Requires no root key.".to_owned(),
+        AccessRule::Permission(_) => format!("Requires {permissions}."),
         AccessRule::HiddenUnlessPermitted(_) => {
-            format!("Needs {permissions}; without it, what is asked about does not exist.")
+            format!("Requires {permissions}; otherwise, the resource is reported as not found.")
         }
     }
 }
 
 fn responses(table: &OperationTable, row: &OperationEntry) -> Responses {
-    let done = response("Done.", "application/json", (table.success)(row));
-    let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), done)]);
+    let success = response("Success.", "application/json", (table.success)(row));
+    let mut responses = IndexMap::from_iter([(StatusCode::Code(row.status), success)]);
     for (status, text) in ERRORS.iter().chain(row.errors) {
         let error = json!({ "$ref": "#/components/schemas/Error" });
         let is_problem = row.errors_are_problems || *status == 429;
@@ -202,7 +202,7 @@ fn response(text: &str, media_type: &str, body: Value) -> ReferenceOr<Response> 
     })
 }
 
-/// A schema within the document: what only a document of its own says is left out.
+/// Prepares a schema for embedding: removes the fields that only a standalone schema document has.
 pub fn bare(mut schema: Value) -> Value {
     take_text(&mut schema, "$schema");
     take_text(&mut schema, "title");
@@ -210,11 +210,11 @@ pub fn bare(mut schema: Value) -> Value {
 }
 
 fn take_text(schema: &mut Value, name: &str) -> String {
-    let taken = schema.as_object_mut().and_then(|object| object.remove(name));
-    taken.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    let removed = schema.as_object_mut().and_then(|object| object.remove(name));
+    removed.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// The document's types carry a schema as any JSON.
+/// Converts a JSON schema to the type of the OpenAPI document.
 fn schema(schema: Value) -> SchemaObject {
     serde_json::from_value(schema).expect("a schema is an object or a boolean")
 }

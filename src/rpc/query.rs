@@ -1,4 +1,4 @@
-//! A request that comes in a query: read as if it had come as JSON.
+//! Conversion of a query string to the JSON request that it represents.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::Operation;
 use super::decode::schema_of;
 
-/// The JSON that a query stands for. What a field is to be tells how its text is read; text that is none of that
-/// stays text, for the schema to refuse.
+/// Converts a query string to JSON. The schema type of each field determines how its text is parsed. Text that does not
+/// parse stays a string, which the schema then rejects.
 pub fn body<O: Operation>(query: &str) -> Bytes {
     let schema = schema_of::<O>();
     let fields = &schema["properties"];
@@ -15,14 +15,14 @@ pub fn body<O: Operation>(query: &str) -> Bytes {
     for (name, text) in form_urlencoded::parse(query.as_bytes()) {
         let field = &fields[name.as_ref()];
         if field["type"] == "array" {
-            // Repeated, or joined by commas: clients do either.
+            // Clients repeat the field or join the items with commas.
             let items = text.split(',').filter(|item| !item.is_empty());
             let items = items.map(|item| value(&field["items"], item));
             if let Value::Array(list) = body.entry(name).or_insert_with(|| json!([])) {
                 list.extend(items);
             }
         } else {
-            // Of two the last counts, as everywhere.
+            // If a field is repeated, the last value applies, as in JSON bodies.
             body.insert(name.into_owned(), value(field, &text));
         }
     }
@@ -31,8 +31,8 @@ pub fn body<O: Operation>(query: &str) -> Bytes {
 
 fn value(field: &Value, text: &str) -> Value {
     let is = |name: &str| match &field["type"] {
-        Value::Array(types) => types.iter().any(|known| known == name),
-        known => known == name,
+        Value::Array(types) => types.iter().any(|kind| kind == name),
+        kind => kind == name,
     };
     let number = |text: &str| match text.is_empty() {
         true => Some(json!(0)),

@@ -1,4 +1,4 @@
-//! Replies: what operations answer with, before a version words it.
+//! Replies of operations, independent of the API version that renders them.
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
@@ -11,53 +11,53 @@ use serde::Serialize;
 
 use crate::domain::page::Page;
 
-/// A typical reply fits into this.
+/// The initial buffer size; a typical reply fits.
 const REPLY_BYTES: usize = 512;
-/// What nearly everything is sent as.
+/// The media type of nearly all responses.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// What some errors are sent as.
+/// The media type of some errors.
 pub const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// How long a client should wait when something behind the server is away.
+/// The time that a client should wait before a retry when a dependency of the server is unavailable.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// What stands in a reply beside its meta.
+/// The content of a reply besides its meta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Nothing,
     Data,
-    /// A page of a list, and whether the list goes on.
+    /// One page of a list, and whether more pages follow.
     Page,
 }
 
-/// What an operation answers with.
+/// The reply of an operation.
 pub trait Reply {
     const SHAPE: Shape = Shape::Data;
 
-    /// Writes it as JSON.
+    /// Writes the reply as JSON.
     fn write(&self, into: &mut Vec<u8>) -> serde_json::Result<()>;
 
-    /// As [`Reply::write`], of a reply that tells its request.
+    /// Writes the reply as JSON, including the request id if the reply contains it.
     fn write_for(&self, _: &RequestId, into: &mut Vec<u8>) -> serde_json::Result<()> {
         self.write(into)
     }
 
-    /// Whether it was decided without the counters that all replicas share.
+    /// Returns whether limits were decided without the counters that all replicas share.
     fn is_degraded(&self) -> bool {
         false
     }
 
-    /// The limit that refused, where one did.
+    /// Returns the name of the rate limit that rejected the request, if one did.
     fn refused_by(&self) -> Option<&str> {
         None
     }
 
-    /// What stands beside a page.
+    /// Returns the pagination of a page.
     fn pagination(&self) -> Option<Pagination<'_>> {
         None
     }
 }
 
-/// What was counted, and whether without the counters that all replicas share.
+/// A reply with limit decisions, and whether they were made without the counters that all replicas share.
 #[derive(Debug)]
 pub struct DegradableReply<T> {
     pub data: T,
@@ -83,7 +83,7 @@ impl<T: JsonSchema> JsonSchema for DegradableReply<T> {
     }
 }
 
-/// An answer that is nothing but a yes.
+/// A reply without data.
 #[derive(Debug, JsonSchema)]
 pub struct EmptyReply;
 
@@ -101,12 +101,12 @@ impl<T: Serialize> Reply for T {
     }
 }
 
-/// Whether a list goes on.
+/// Whether more pages follow, and their cursor.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pagination<'a> {
     has_more: bool,
-    /// Send it to get the next page; left out on the last one.
+    /// The cursor to send for the next page; omitted on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<&'a str>,
 }
@@ -133,31 +133,31 @@ impl<T: JsonSchema> JsonSchema for Page<T> {
     }
 }
 
-/// An error, worded, with the headers that its kind needs.
-pub fn failure<T: Reply>(status: u16, code: Code, worded: &T) -> Response<Body> {
+/// Builds an error response from a rendered body, with the headers that its code requires.
+pub fn failure<T: Reply>(status: u16, code: Code, body: &T) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(status, worded);
+    let mut response = json(status, body);
     if code == Code::ServiceUnavailable {
         response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
     if code == Code::RequestTimeout {
-        // The rest of the body would be taken for the next request.
+        // The unread rest of the body would be parsed as the next request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// The same answer with a line for each of its values.
+/// Returns the same response with its JSON indented.
 pub async fn pretty(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
-    // It is in memory, and never breaks off.
+    // The body is in memory, so collecting it does not fail.
     let json = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     Response::from_parts(head, Body::from(indented(&json)))
 }
 
-/// JSON on several lines, its values as they are written and in their order.
+/// Indents JSON. Values keep their notation and their order.
 fn indented(json: &[u8]) -> Vec<u8> {
-    fn line(into: &mut Vec<u8>, depth: usize) {
+    fn push_line(into: &mut Vec<u8>, depth: usize) {
         into.push(b'\n');
         into.resize(into.len() + 2 * depth, b' ');
     }
@@ -176,16 +176,16 @@ fn indented(json: &[u8]) -> Vec<u8> {
         }
         let closes = matches!(byte, b'}' | b']');
         depth -= usize::from(closes && depth > 0);
-        // What is empty stays on its line.
+        // Empty lists and objects stay on one line.
         if opened != closes {
-            line(&mut into, depth);
+            push_line(&mut into, depth);
         }
         into.push(*byte);
         opened = matches!(byte, b'{' | b'[');
         depth += usize::from(opened);
         in_text = *byte == b'"';
         match byte {
-            b',' => line(&mut into, depth),
+            b',' => push_line(&mut into, depth),
             b':' => into.push(b' '),
             _ => {}
         }
@@ -193,12 +193,12 @@ fn indented(json: &[u8]) -> Vec<u8> {
     into
 }
 
-/// Any JSON.
+/// Builds a JSON response.
 pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut body = Vec::with_capacity(REPLY_BYTES);
-    // Writing into memory fails only for maps whose keys are no texts, which replies do not have.
+    // Writing to memory fails only for maps with non-string keys, and replies have none.
     if let Err(e) = value.write(&mut body) {
-        tracing::error!(error = %e, "cannot write a reply: {e}");
+        tracing::error!(error = %e, "failed to write a reply: {e}");
         return Response::builder()
             .status(StatusCode::INTERNAL_SERVER_ERROR)
             .body(Body::empty())
@@ -207,7 +207,7 @@ pub fn json<T: Reply>(status: StatusCode, value: &T) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
-    // It may hold a key, or what only its caller may know.
+    // The response may contain a key or other data that only its caller may see.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_spread_over_lines_as_they_are_written_and_in_their_order() {
-        let told = indented(br#"{"b":{ },"a":[1.50,[],{"c":"{\"x\": [1,2]}\\"}]}"#);
+    fn indented_json_keeps_notation_and_order_of_values() {
+        let indented = indented(br#"{"b":{ },"a":[1.50,[],{"c":"{\"x\": [1,2]}\\"}]}"#);
 
         let lines = [
             "{",
@@ -234,16 +234,16 @@ mod tests {
             "  ]",
             "}",
         ];
-        assert_eq!(String::from_utf8_lossy(&told), lines.join("\n"));
+        assert_eq!(String::from_utf8_lossy(&indented), lines.join("\n"));
     }
 
     #[test]
-    fn it_is_written_as_everybody_does() {
+    fn indented_json_equals_pretty_output_of_serde_json() {
         for value in [json!({}), json!([]), json!(null), json!({ "a": [{ "b": "c, d" }, "", -1] })]
         {
-            let told = indented(value.to_string().as_bytes());
+            let indented = indented(value.to_string().as_bytes());
 
-            assert_eq!(told, serde_json::to_vec_pretty::<Value>(&value).expect("JSON"));
+            assert_eq!(indented, serde_json::to_vec_pretty::<Value>(&value).expect("JSON"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What operations of both versions take or give back.
+//! Schema types that operations of both versions share.
 
 use foundation::id::{KeyId, PermissionId};
 use foundation::model;
@@ -10,17 +10,17 @@ use crate::rpc::prelude::*;
 
 pub type Positive = Int<1, { i64::MAX }>;
 pub type Unsigned = Int<0, { i64::MAX }>;
-/// The shortest window, in milliseconds.
+/// The shortest rate limit window in milliseconds.
 pub const DURATION_MIN_MS: i64 = 1000;
 
-/// The texts of a list.
+/// Converts a list of bounded texts to strings.
 pub fn texts<const MIN: usize, const MAX: usize, A, const LEAST: usize, const MOST: usize>(
     list: List<Text<MIN, MAX, A>, LEAST, MOST>,
 ) -> Vec<String> {
     list.0.into_iter().map(Text::into_string).collect()
 }
 
-/// At 00:00 UTC, each day or once a month.
+/// The refill interval: at 00:00 UTC, every day or once a month.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -34,7 +34,7 @@ pub enum Interval {
 #[serde(rename_all = "camelCase")]
 pub struct IssuedReply {
     pub key_id: KeyId,
-    /// Shown this once.
+    /// The key itself. It is returned only once.
     pub key: Plaintext,
 }
 
@@ -44,16 +44,16 @@ impl From<IssuedKey> for IssuedReply {
     }
 }
 
-/// Nothing to tell.
+/// An empty object.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Empty {}
 
-/// An empty object is as good as none, and is left out.
+/// Returns the meta object, or `None` if it is empty: empty objects are omitted from replies.
 pub fn non_empty_meta(meta: Option<&Meta>) -> Option<Meta> {
     meta.filter(|meta| !meta.is_empty()).cloned()
 }
 
-/// Something a key may be allowed to do.
+/// A permission that keys and roles can have.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]

@@ -1,4 +1,4 @@
-//! The one straight line that every request walks: authenticate, read, decode, run, reply.
+//! The pipeline that handles every request: authenticate, read, decode, run, reply.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -23,28 +23,27 @@ use crate::domain::root_keys;
 use crate::request::body::{discard_body, read, within};
 use crate::request::{address, user_agent};
 
-/// With `disabled`, a request leaves no event where it may ask for that.
+/// The header that, with the value `disabled`, suppresses the analytics event if the operation allows it.
 const METRICS: &str = "x-unkey-metrics";
-/// By which a client names a request that it may send again.
+/// The header with the client's idempotency key, under which it may safely resend a request.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-/// Answers one request of an operation.
+/// Handles one request of an operation.
 pub async fn serve<V: Version, O: Operation>(
     endpoint: Arc<Endpoint>,
     request: Request<Body>,
 ) -> Response<Body> {
     let app = &*endpoint.app;
-    let watch = V::TELLS_LATENCY.then(Stopwatch::new);
+    let stopwatch = V::TELLS_LATENCY.then(Stopwatch::new);
     let request_id = RequestId::new(app.clock.now());
     traces::request_id(&request_id);
-    // A panic is our fault and ends this request, not those that share its connection.
+    // A panic is a server error. It must end only this request, not the others on the same connection.
     let (head, body) = request.into_parts();
     let answer = pin!(answer::<V, O>(app, request_id, &head, body));
-    let answered = AssertUnwindSafe(answer).catch_unwind().await;
-    let answered =
-        answered.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
-    let mut response = match answered {
+    let result = AssertUnwindSafe(answer).catch_unwind().await;
+    let result = result.unwrap_or_else(|_| Err(Error::Internal("the operation panicked".into())));
+    let mut response = match result {
         Ok(data) => V::success(&request_id, &data),
         Err(error) => {
             traces::outcome(error.code().name());
@@ -64,7 +63,7 @@ pub async fn serve<V: Version, O: Operation>(
     if O::STATUS != 200 && response.status() == StatusCode::OK {
         *response.status_mut() = StatusCode::from_u16(O::STATUS).unwrap_or(StatusCode::OK);
     }
-    V::finish(&mut response, &request_id, watch.map(|since| since.elapsed()));
+    V::finish(&mut response, &request_id, stopwatch.map(|since| since.elapsed()));
     endpoint.requests.count(response.status().as_u16());
     response
 }
@@ -75,23 +74,23 @@ async fn answer<V: Version, O: Operation>(
     head: &Parts,
     body: Body,
 ) -> Result<O::Reply> {
-    let (bearer, authority) = match O::NEEDS {
+    let (bearer, principal) = match O::NEEDS {
         AccessRule::Nothing => (&[][..], app.anonymous.clone()),
         AccessRule::Permission(_) | AccessRule::HiddenUnlessPermitted(_) => {
             match authenticated::<V>(app, head).await {
-                Ok(known) => known,
-                Err(unknown) => {
+                Ok(authenticated) => authenticated,
+                Err(error) => {
                     discard_body(body).await;
-                    return Err(unknown);
+                    return Err(error);
                 }
             }
         }
     };
-    traces::workspace(&authority.value.workspace_id);
+    traces::workspace(&principal.value.workspace_id);
     let trusted = app.settings.trusted_proxies.as_ref();
     let address = address::of_client(trusted, &head.headers);
     let user_agent = if O::MAY_WRITE { user_agent(&head.headers) } else { None };
-    let origin = ClientInfo { address, user_agent };
+    let client = ClientInfo { address, user_agent };
     let body = match O::VERB {
         Verb::Get => query::body::<O>(head.uri.query().unwrap_or_default()),
         Verb::Post => {
@@ -100,21 +99,21 @@ async fn answer<V: Version, O: Operation>(
         }
     };
     let request: O = decode::<V, O>(&body)?;
-    let once = match O::REPEATABLE {
+    let idempotency_key = match O::REPEATABLE {
         true => once(&head.headers, bearer, O::NAME, &body)?,
         false => None,
     };
     let is_unrecorded =
         O::MAY_GO_UNRECORDED && head.headers.get(METRICS).is_some_and(|value| value == "disabled");
     let caller = Caller {
-        authority,
-        origin,
-        idempotency_key: once,
+        authority: principal,
+        origin: client,
+        idempotency_key,
         request: request_id,
         is_unrecorded,
         undoes: None,
     };
-    // Counters have a limit of their own, so this is the database's.
+    // Redis calls have their own, shorter deadline, so this timeout means that the database was too slow.
     within(O::TIMEOUT, pin!(request.run(app, &caller)))
         .await
         .unwrap_or(Err(Error::StoreTimeout(O::TIMEOUT.as_secs())))
@@ -128,7 +127,7 @@ async fn authenticated<'a, V: Version>(
     Ok((bearer, root_keys::authenticate(app, bearer).await?))
 }
 
-/// How a request is told from others, where its sender says so.
+/// Parses the `Idempotency-Key` header. Returns `None` if the request has none.
 fn once(
     headers: &HeaderMap,
     bearer: &[u8],
@@ -138,9 +137,9 @@ fn once(
     let Some(name) = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::as_bytes) else {
         return Ok(None);
     };
-    let is_name = (1..=IDEMPOTENCY_KEY_MAX).contains(&name.len())
+    let is_valid = (1..=IDEMPOTENCY_KEY_MAX).contains(&name.len())
         && name.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-    if !is_name {
+    if !is_valid {
         let message = format!(
             "the Idempotency-Key header must have 1 to {IDEMPOTENCY_KEY_MAX} printable ASCII characters"
         );

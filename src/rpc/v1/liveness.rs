@@ -1,11 +1,11 @@
 use crate::domain::health;
 use crate::rpc::prelude::*;
 
-/// Ask whether the server is there.
+/// Check whether the server is running.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Liveness {}
 
-/// That it is, and how the servers behind it are.
+/// The status of the server and of its dependencies.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Alive {
     status: &'static str,
@@ -31,9 +31,9 @@ impl Operation for Liveness {
     }
 
     async fn run(self, app: &App, _: &Caller) -> Result<Alive> {
-        let known = health::known(app);
-        let word = |there: bool| if there { "ok" } else { "away" };
-        let (ratelimit, usagelimit) = (word(known.counters), word(known.database));
+        let health = health::known(app);
+        let word = |is_reachable: bool| if is_reachable { "ok" } else { "away" };
+        let (ratelimit, usagelimit) = (word(health.counters), word(health.database));
         let services = Services { metrics: "ok", logger: "ok", ratelimit, usagelimit };
         Ok(Alive { status: "ok", services })
     }

@@ -1,7 +1,7 @@
-//! Version 1, as programs written years ago speak it: every module, every row.
+//! Version 1 of the API, for existing clients: all modules and the operation table.
 //!
-//! It is a translation of the wire and decides nothing: what an operation does stands in the domain, which
-//! version 2 calls too.
+//! This module only translates the wire format. The behavior of an operation is in the domain, which version 2 calls
+//! too.
 
 mod liveness;
 mod schemas;

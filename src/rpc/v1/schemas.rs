@@ -1,4 +1,4 @@
-//! What several operations of version 1 take or give back.
+//! Schema types that several operations of version 1 share.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -12,35 +12,35 @@ use crate::domain::rbac::{MissingPolicy, PickBy, Selector};
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Interval, Positive, non_empty_meta};
 
-/// The limit that `ratelimit` means.
+/// The name of the rate limit that the field `ratelimit` refers to.
 pub const DEFAULT: &str = "default";
-/// How a request names something: an id or a name.
+/// An id or a name by which a request refers to a resource.
 pub type Name = Text<1, 512>;
-/// The customer's own name for a user.
+/// The caller's own id for a user.
 pub type OwnerId = Text<1, 256>;
 pub type PageLimit = Int<1, 100>;
 pub type Anything = Int<{ i64::MIN }, { i64::MAX }>;
 
-/// The page that a request for a list asks for: its cursor is the last id that has been seen.
+/// Converts a limit and a cursor to paging. The cursor is the last id of the previous page.
 pub fn paging(limit: Optional<PageLimit>, cursor: Optional<Text<0, 1024>>) -> Paging {
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok()).unwrap_or(100);
     let last = cursor.0.map_or_else(String::new, Text::into_string);
     Paging::after(&last, limit)
 }
 
-/// The one user that two names mean; the first counts.
+/// Returns the external id of the user. `external_id` takes precedence over the deprecated `owner_id`.
 pub fn user(external_id: Optional<OwnerId>, owner_id: Optional<OwnerId>) -> Option<String> {
     external_id.0.or(owner_id.0).map(Text::into_string)
 }
 
-/// When uses come back.
+/// The schedule on which credits are refilled.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refill {
     pub interval: Interval,
-    /// What the uses are set to.
+    /// The number of credits after each refill.
     pub amount: Positive,
-    /// The day of the month, for `monthly`; the first where nothing is said.
+    /// The day of the month for `monthly`. Default: 1.
     #[serde(default)]
     pub refill_day: Optional<Int<1, 31>>,
 }
@@ -53,7 +53,7 @@ impl Refill {
                 day: day.and_then(|day| u8::try_from(day.0).ok()).unwrap_or(1),
             },
             (Interval::Daily, Some(_)) => {
-                let message = "refill: refillDay goes with the interval monthly only";
+                let message = "refill: refillDay is allowed only with the interval monthly";
                 return Err(Error::invalid("refill", message));
             }
         };
@@ -61,7 +61,7 @@ impl Refill {
     }
 }
 
-/// The uses of a new key.
+/// Validates the credits of a new key. `None` means unlimited.
 pub fn credits(
     remaining: Option<i64>,
     refill: Optional<Object<Refill>>,
@@ -71,12 +71,12 @@ pub fn credits(
         (Some(balance), refill) => Ok(Some(NewCredits { balance, refill })),
         (None, None) => Ok(None),
         (None, Some(_)) => {
-            Err(Error::invalid("refill", "refill: needs remaining: the key is unlimited"))
+            Err(Error::invalid("refill", "refill: requires remaining; the key is unlimited"))
         }
     }
 }
 
-/// How answers are made, for programs that say so: they are exact in any case.
+/// The legacy form of `async`: `fast` means true. It is stored and returned; verification is exact in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -85,24 +85,24 @@ pub enum Kind {
     Consistent,
 }
 
-/// The limit of a key.
+/// The rate limit of a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ratelimit<const SHORTEST_MS: i64> {
     #[serde(default)]
     pub r#async: Optional<bool>,
-    /// As `async`, in an older word.
+    /// The older form of `async`.
     #[serde(default)]
     pub r#type: Optional<Kind>,
-    /// What may be taken in one window.
+    /// The maximum total cost per window.
     pub limit: Positive,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     #[serde(default)]
     pub duration: Optional<Int<SHORTEST_MS, { i64::MAX }>>,
-    /// Older than `limit`, which counts.
+    /// The older form of `limit`, which takes precedence.
     #[serde(default)]
     pub refill_rate: Optional<Positive>,
-    /// As `duration`, in an older word.
+    /// The older form of `duration`.
     #[serde(default)]
     pub refill_interval: Optional<Positive>,
 }
@@ -128,39 +128,39 @@ impl<const SHORTEST_MS: i64> Ratelimit<SHORTEST_MS> {
 #[serde(rename_all = "camelCase")]
 pub struct KeyReply {
     id: KeyId,
-    /// The leading characters of the key.
+    /// The first characters of the key.
     start: String,
     workspace_id: WorkspaceId,
     api_id: ApiId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Deprecated for `identity.externalId`.
+    /// Deprecated: use `identity.externalId`.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
-    /// Unix milliseconds.
+    /// The creation time in Unix milliseconds.
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
-    /// Unix milliseconds; left out: never.
+    /// The expiry time in Unix milliseconds; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
-    /// Uses left; left out: unlimited.
+    /// The remaining credits; omitted if unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
-    /// When uses come back; of an unlimited key, when they would.
+    /// The refill schedule. An unlimited key keeps its schedule, without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     refill: Option<RefillReply>,
-    /// The limit named `default`.
+    /// The rate limit named `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratelimit: Option<RatelimitReply>,
-    /// Names.
+    /// Role names.
     roles: Vec<String>,
-    /// Slugs, the key's own and those of its roles.
+    /// Slugs of the key's direct permissions and of the permissions of its roles.
     permissions: Vec<String>,
     enabled: bool,
-    /// The key itself, where it is recoverable and was asked for.
+    /// The key itself, if it is recoverable and the request asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     plaintext: Option<Plaintext>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,9 +174,10 @@ pub struct KeyReply {
 struct RefillReply {
     interval: Interval,
     amount: i64,
-    /// Null: each day.
+    /// The day of the month for `monthly`; null for `daily`.
     refill_day: Option<u8>,
-    /// Unix milliseconds; of a new key, when it was made. Left out from a change of the key until the next refill.
+    /// The time of the last refill in Unix milliseconds; for a new key, its creation time. Omitted from an update of
+    /// the key until the next refill.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_refill_at: Option<Timestamp>,
 }
@@ -187,13 +188,13 @@ struct RatelimitReply {
     r#async: bool,
     r#type: Kind,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
     refill_rate: i64,
     refill_interval: i64,
 }
 
-/// Whose key it is.
+/// The identity that owns a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyIdentity {
@@ -209,7 +210,7 @@ impl From<&model::Identity> for KeyIdentity {
     }
 }
 
-/// An object, and an empty one where there is none: a client rejects null.
+/// Returns the meta object, or an empty object if there is none: a client rejects null.
 pub fn or_empty(meta: Option<&Meta>) -> Option<Meta> {
     meta.cloned().or_else(|| Meta::stored("{}".to_owned()))
 }
@@ -259,38 +260,38 @@ impl From<FoundKey> for KeyReply {
     }
 }
 
-/// A permission or a role as a request names it.
+/// A reference to a permission or a role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Item {
-    /// Counts where a name is given too.
+    /// The id. It takes precedence over a name.
     #[serde(default)]
     pub id: Optional<Text<3, 256>>,
     #[serde(default)]
     pub name: Optional<Name>,
-    /// As `name`, of a permission.
+    /// The same as `name`, for permissions.
     #[serde(default)]
     pub slug: Optional<Name>,
-    /// Whether to make it where it is missing, when the root key may.
+    /// Whether to create it if it does not exist and the root key has the permission to create it.
     #[serde(default)]
     pub create: Optional<bool>,
 }
 
-/// The items of the field `list`. `missing` is what is done about one that does not exist and is not to be made;
-/// where such are ignored, none is ever made.
+/// Converts the items of the field `list` to selectors. `missing` applies to items that do not exist and are not to be
+/// created. If missing items are ignored, none is ever created.
 pub fn picks<const MIN: usize, const MAX: usize>(
     list: &str,
     items: List<Object<Item>, MIN, MAX>,
     missing: MissingPolicy,
 ) -> Result<Vec<Selector>> {
-    let pick = |(at, Object(item)): (usize, Object<Item>)| {
+    let to_selector = |(at, Object(item)): (usize, Object<Item>)| {
         let name = item.name.0.or(item.slug.0);
         let by = match (item.id.0, name) {
             (Some(id), _) => PickBy::Id(id.into_string()),
             (None, Some(name)) => PickBy::Name(name.into_string()),
             (None, None) => {
                 let field = format!("{list}.{at}");
-                let message = format!("{field}: needs an id or a name");
+                let message = format!("{field}: requires an id or a name");
                 return Err(Error::invalid(field, message));
             }
         };
@@ -300,10 +301,10 @@ pub fn picks<const MIN: usize, const MAX: usize>(
         };
         Ok(Selector { by, missing })
     };
-    items.0.into_iter().enumerate().map(pick).collect()
+    items.0.into_iter().enumerate().map(to_selector).collect()
 }
 
-/// One that a key was given.
+/// A permission or role that the key has.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]

@@ -1,5 +1,5 @@
-//! How version 1 words its answers: what was asked for and nothing around it, errors with one flat code, and
-//! a few headers of its own.
+//! The wire format of version 1: replies without an envelope, errors with one flat code, and a few headers that only
+//! version 1 has.
 
 use std::time::Duration;
 
@@ -23,16 +23,17 @@ use crate::app::App;
 const REQUEST_ID: HeaderName = HeaderName::from_static("unkey-request-id");
 const LATENCY: HeaderName = HeaderName::from_static("unkey-latency");
 const VERSION: HeaderName = HeaderName::from_static("unkey-version");
-/// Which limit refused a verification.
+/// The response header with the name of the rate limit that rejected a verification.
 pub const TRIGGERED: HeaderName = HeaderName::from_static("unkey-ratelimit-triggered");
-/// There and `true` where limits were decided without the counters that all replicas share.
+/// The response header that is `true` if limits were decided without the counters that all replicas share, and absent
+/// otherwise.
 const DEGRADED: HeaderName = HeaderName::from_static("keyward-degraded");
 const TRUE: HeaderValue = HeaderValue::from_static("true");
 const ANYBODY: HeaderValue = HeaderValue::from_static("*");
 const METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,PUT,POST,DELETE,PATCH");
 const KEYWARD_VERSION: HeaderValue = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
 
-/// How many characters of a value that is none are told back.
+/// The maximum number of characters of an invalid enum value that an error message repeats.
 const ECHO_MAX: usize = 64;
 
 /// Version 1.
@@ -44,14 +45,14 @@ impl Version for V1 {
     const TELLS_LATENCY: bool = true;
     const NO_JSON: Option<&'static str> = Some("Malformed JSON in request body");
 
-    /// `?pretty`, whatever it is set to.
+    /// Returns whether the query string has the parameter `pretty`, with any value.
     fn is_pretty(query: Option<&str>) -> bool {
         query.is_some_and(|query| {
             form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "pretty")
         })
     }
 
-    /// The scheme may be left out, as it always could be.
+    /// Returns the root key. The scheme `Bearer` may be omitted, because version 1 has always allowed this.
     fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
         let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
         let header = header.filter(|value| !value.is_empty());
@@ -72,8 +73,8 @@ impl Version for V1 {
         FieldError { location: path.clone(), message: format!("{path}: {}", wrong(e)), fix: None }
     }
 
-    fn sentence(path: &str, fault: &str) -> String {
-        format!("{path}: {fault}")
+    fn sentence(path: &str, message: &str) -> String {
+        format!("{path}: {message}")
     }
 
     fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
@@ -103,15 +104,15 @@ impl Version for V1 {
         reply::failure(status, error.code(), &Failure { error: problem })
     }
 
-    fn finish(response: &mut Response<Body>, request_id: &RequestId, took: Option<Duration>) {
+    fn finish(response: &mut Response<Body>, request_id: &RequestId, elapsed: Option<Duration>) {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANYBODY);
         headers.insert(VERSION, KEYWARD_VERSION);
         if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
             headers.insert(REQUEST_ID, id);
         }
-        let Some(took) = took else { return };
-        let text = format!("service={:.3}ms", took.as_secs_f64() * 1000.0);
+        let Some(elapsed) = elapsed else { return };
+        let text = format!("service={:.3}ms", elapsed.as_secs_f64() * 1000.0);
         if let Ok(text) = HeaderValue::from_str(&text) {
             headers.insert(LATENCY, text);
         }
@@ -141,20 +142,20 @@ impl Version for V1 {
     }
 }
 
-/// 204, and every page of a browser may ask whatever it likes.
-pub fn preflight(app: &App, asked: &HeaderMap) -> Response<Body> {
+/// Returns a 204 preflight response that allows every origin and all requested headers.
+pub fn preflight(app: &App, request_headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-    if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+    if let Some(names) = request_headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
     V1::finish(&mut response, &RequestId::new(app.clock.now()), None);
     response
 }
 
-/// A reply without anything around it.
+/// A reply without an envelope.
 struct Bare<'a, T> {
     request_id: &'a RequestId,
     data: &'a T,
@@ -186,15 +187,15 @@ struct Problem<'a> {
     request_id: &'a str,
 }
 
-/// How version 1 calls an error.
+/// Returns the status and the version 1 code of an error.
 fn code(error: &Error) -> (u16, &'static str) {
     let code = error.code();
     let name = match code {
-        // It is the request that names a limit which is not there.
+        // The request names a rate limit that does not exist, so the request is invalid.
         _ if matches!(error, Error::Refused(Refusal::UnknownRatelimit { .. })) => {
             return (400, "BAD_REQUEST");
         }
-        // What has been deleted is not there.
+        // Version 1 does not distinguish deleted namespaces from missing ones.
         Code::RatelimitNamespaceGone => return (404, "NOT_FOUND"),
         Code::InvalidInput
         | Code::KeyMalformed
@@ -241,20 +242,20 @@ fn code(error: &Error) -> (u16, &'static str) {
     (code.status(), name)
 }
 
-/// What is told of an error: of several faults the first.
+/// Returns the message of an error. If there are several field errors, only the first is reported.
 fn message(error: &Error) -> String {
     if let Error::Refused(Refusal::UnknownRatelimit { name, key: Some(key), identity }) = error {
-        // Its programs are told of whom there is no such limit.
+        // Version 1 clients receive the ids of the key and the identity that lack the limit.
         let identity = identity.as_ref().map(|id| format!(", nor has identity {id}"));
         return format!(
-            "key {key} has no ratelimit named {name}{}; give limit and duration to check one ad hoc",
+            "key {key} has no ratelimit named {name}{}; send limit and duration for an ad-hoc limit",
             identity.unwrap_or_default()
         );
     }
-    error.faults().first().map_or_else(|| error.detail(), |fault| fault.message.clone())
+    error.faults().first().map_or_else(|| error.detail(), |field_error| field_error.message.clone())
 }
 
-/// What is wrong with a field, in the words that programs of version 1 know.
+/// Describes a schema violation in the wording that version 1 clients expect.
 fn wrong(e: &ValidationError<'_>) -> String {
     let schema = e.schema_path().as_str();
     match e.kind() {
@@ -292,17 +293,17 @@ fn wrong(e: &ValidationError<'_>) -> String {
             format!("Invalid enum value. Expected {}, received {received}", options.join(" | "))
         }
         ValidationErrorKind::Type { kind } => {
-            let wanted = match kind {
-                TypeKind::Single(wanted) => wanted.to_string(),
+            let expected = match kind {
+                TypeKind::Single(expected) => expected.to_string(),
                 TypeKind::Multiple(several) => {
-                    let first = several.iter().find(|wanted| *wanted != JsonType::Null);
-                    first.map_or_else(String::new, |wanted| wanted.to_string())
+                    let first = several.iter().find(|expected| *expected != JsonType::Null);
+                    first.map_or_else(String::new, |expected| expected.to_string())
                 }
             };
-            match (wanted.as_str(), received(e.instance())) {
+            match (expected.as_str(), received(e.instance())) {
                 ("integer", "number") => "Expected integer, received float".to_owned(),
                 ("integer", received) => format!("Expected number, received {received}"),
-                (wanted, received) => format!("Expected {wanted}, received {received}"),
+                (expected, received) => format!("Expected {expected}, received {received}"),
             }
         }
         ValidationErrorKind::Pattern { pattern } => format!("must match {pattern}"),

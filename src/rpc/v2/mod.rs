@@ -1,4 +1,4 @@
-//! Version 2: every module, every row.
+//! Version 2 of the API: all modules and the operation table.
 
 pub mod schemas;
 mod wire;
@@ -66,17 +66,17 @@ use crate::app::App;
 use crate::domain::caller::Caller;
 pub use wire::V2;
 
-/// Does what an operation does, for somebody who is known already: within the same bounds, with the same faults.
+/// Runs an operation for an already authenticated caller, with the same bounds and field errors as over HTTP.
 pub async fn call<O: Operation>(
     app: &App,
     caller: &Caller,
     request: &(impl Serialize + Sync),
 ) -> Result<O::Reply> {
-    // Boxed, and its type with it: what awaits it is long enough by itself.
+    // Boxed, which also erases the type, because the futures of its callers are large already.
     read::<O>(request)?.run(app, caller).boxed().await
 }
 
-/// A request of an operation as it would be read, within its bounds, and not done.
+/// Parses and validates the request of an operation without running it.
 pub fn read<O: Operation>(request: &impl Serialize) -> Result<O> {
     let bytes = serde_json::to_vec(request).map_err(|e| Error::Internal(e.to_string()))?;
     decode::<V2, O>(&bytes)

@@ -1,4 +1,4 @@
-//! What several operations of version 2 take or give back.
+//! Schema types that several operations of version 2 share.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -14,30 +14,30 @@ use crate::rpc::schemas::{
     DURATION_MIN_MS, Interval, PermissionReply, Positive, Unsigned, non_empty_meta,
 };
 
-/// The moment up to which keys may expire: the year 2100.
+/// An expiry time in Unix milliseconds, at most the start of the year 2100.
 pub type Expires = Int<0, 4_102_444_800_000>;
-/// An id or a name of a namespace, or an identifier in it.
+/// A namespace id or name, or an identifier in a namespace.
 pub type LimitedName = Text<1, 512>;
-/// Where a page of a list begins: what the reply before told as `pagination.cursor`.
+/// The start of a page: the `pagination.cursor` of the previous page.
 pub type Cursor = Text<0, 1024>;
-/// What a list is searched for.
+/// The text that a list is searched for.
 pub type Search = Text<0, 256>;
 pub type RoleName = Text<1, 128>;
-/// An id or an external id.
+/// An identity id or an external id.
 pub type IdentityName = Text<1, 255>;
-/// How many a page of a list may have.
+/// The maximum number of items per page.
 pub type PageLimit = Int<1, 100>;
-/// What a request that carries the meta of an identity may hold beside it, in bytes.
+/// The maximum size of a request with identity meta, excluding the meta, in bytes.
 pub const BESIDE_META_MAX_BYTES: usize = 64 * 1024;
 
-/// The page that a request for a list asks for.
+/// Converts a limit and a cursor to paging.
 pub fn paging(limit: Optional<PageLimit>, default: usize, cursor: Optional<Cursor>) -> Paging {
     let from = cursor.0.map_or_else(String::new, Text::into_string);
     let limit = limit.0.and_then(|limit| usize::try_from(limit.0).ok());
     Paging { from, limit: limit.unwrap_or(default), search: String::new() }
 }
 
-/// As [`paging`], of a list that can be searched.
+/// Converts a limit, a cursor and a search text to paging. The default limit is 100.
 pub fn searched(
     limit: Optional<PageLimit>,
     cursor: Optional<Cursor>,
@@ -47,17 +47,17 @@ pub fn searched(
     Paging { search, ..paging(limit, 100, cursor) }
 }
 
-/// A named limit.
+/// A named rate limit.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ratelimit {
-    /// By which verification names it.
+    /// The name by which a verification refers to the limit.
     pub name: Text<3, 128, Printable>,
-    /// What may be taken in one window.
+    /// The maximum total cost per window.
     pub limit: Positive,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
-    /// Whether every verification checks it, asked for or not. Left out: no.
+    /// Whether every verification checks the limit, even if it does not name it. Default: false.
     #[serde(default)]
     pub auto_apply: Optional<bool>,
 }
@@ -74,18 +74,18 @@ impl From<Ratelimit> for NewRatelimit {
     }
 }
 
-/// Uses, and when they come back.
+/// Credits and their refill schedule.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Credits {
-    /// Uses left. Null: unlimited.
+    /// The remaining credits. Null: unlimited.
     pub remaining: Nullable<Unsigned>,
     #[serde(default)]
     pub refill: Optional<Object<Refill>>,
 }
 
 impl Credits {
-    /// `None`: unlimited.
+    /// Validates the credits. Returns `None` if they are unlimited.
     pub fn check(self) -> Result<Option<NewCredits>> {
         let refill = self.refill.0.map(|Object(refill)| refill.check()).transpose()?;
         match (self.remaining.0, refill) {
@@ -93,20 +93,20 @@ impl Credits {
             (None, None) => Ok(None),
             (None, Some(_)) => Err(Error::invalid(
                 "/properties/credits/properties/refill",
-                "credits.refill needs a number in credits.remaining: null means unlimited",
+                "credits.refill requires a number in credits.remaining; null means unlimited",
             )),
         }
     }
 }
 
-/// When uses come back.
+/// The schedule on which credits are refilled.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Refill {
     pub interval: Interval,
-    /// What the uses are set to.
+    /// The number of credits after each refill.
     pub amount: Positive,
-    /// The day of the month, for `monthly`; the last one where the month has fewer.
+    /// The day of the month for `monthly`; the last day if the month is shorter.
     #[serde(default)]
     pub refill_day: Optional<Int<1, 31>>,
 }
@@ -120,11 +120,12 @@ impl Refill {
                 RefillInterval::Monthly { day: u8::try_from(day.0).unwrap_or(31) }
             }
             (Interval::Daily, Some(_)) => {
-                let message = "credits.refill.refillDay goes with the interval monthly only";
+                let message = "credits.refill.refillDay is allowed only with the interval monthly";
                 return Err(Error::invalid(at, message));
             }
             (Interval::Monthly, None) => {
-                let message = "credits.refill.refillDay is missing: monthly needs a day, 1 to 31";
+                let message =
+                    "credits.refill.refillDay is missing: monthly requires a day, 1 to 31";
                 return Err(Error::invalid(at, message));
             }
         };
@@ -132,7 +133,7 @@ impl Refill {
     }
 }
 
-/// A named limit.
+/// A named rate limit.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
@@ -140,7 +141,7 @@ pub struct RatelimitReply {
     id: RatelimitId,
     name: String,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
     auto_apply: bool,
 }
@@ -157,7 +158,7 @@ impl From<&model::Ratelimit> for RatelimitReply {
     }
 }
 
-/// Uses left, and when they come back.
+/// The remaining credits and their refill schedule.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreditsReply {
@@ -166,20 +167,20 @@ pub struct CreditsReply {
     refill: Option<RefillReply>,
 }
 
-/// What a key has left.
+/// The credits of a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyCredits {
-    /// Null: unlimited.
+    /// The remaining credits; null if unlimited.
     remaining: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refill: Option<RefillReply>,
 }
 
 impl From<Option<(i64, Option<model::Refill>)>> for KeyCredits {
-    fn from(left: Option<(i64, Option<model::Refill>)>) -> Self {
-        let refill = left.and_then(|(_, refill)| refill).map(RefillReply::from);
-        Self { remaining: left.map(|(remaining, _)| remaining), refill }
+    fn from(credits: Option<(i64, Option<model::Refill>)>) -> Self {
+        let refill = credits.and_then(|(_, refill)| refill).map(RefillReply::from);
+        Self { remaining: credits.map(|(remaining, _)| remaining), refill }
     }
 }
 
@@ -202,7 +203,7 @@ impl From<model::Refill> for RefillReply {
     }
 }
 
-/// One of your own users.
+/// An identity, which represents one of your users.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityReply {
@@ -239,37 +240,37 @@ impl From<model::Identity> for IdentityReply {
 #[serde(rename_all = "camelCase")]
 pub struct KeyReply {
     key_id: KeyId,
-    /// The leading characters of the key.
+    /// The first characters of the key.
     start: String,
     enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
-    /// Unix milliseconds.
+    /// The creation time in Unix milliseconds.
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     updated_at: Option<Timestamp>,
-    /// When it last verified; late by up to a minute.
+    /// The time of the last successful verification in Unix milliseconds; updated with a delay of up to a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_used_at: Option<Timestamp>,
-    /// Unix milliseconds; left out: never.
+    /// The expiry time in Unix milliseconds; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
-    /// Slugs, the key's own and those of its roles.
+    /// Slugs of the key's direct permissions and of the permissions of its roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     permissions: Vec<String>,
-    /// Names.
+    /// Role names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     roles: Vec<String>,
-    /// Left out: unlimited.
+    /// The credits; omitted if unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<CreditsReply>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<IdentityReply>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ratelimits: Vec<RatelimitReply>,
-    /// The key itself, where it is recoverable and was asked for.
+    /// The key itself, if it is recoverable and the request asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     plaintext: Option<Plaintext>,
 }
@@ -323,41 +324,41 @@ impl From<model::Role> for RoleReply {
     }
 }
 
-/// A limit that stands in for the one given with a check.
+/// An override, which replaces the limit and duration of matching checks.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct OverrideReply {
     override_id: OverrideId,
-    /// An identifier, or a pattern in which `*` stands for any run of characters.
+    /// An identifier, or a pattern in which `*` matches any sequence of characters.
     identifier: String,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
-    /// Unix milliseconds; left out: never.
+    /// The expiry time in Unix milliseconds; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
 }
 
 impl From<model::Override> for OverrideReply {
-    fn from(known: model::Override) -> Self {
+    fn from(stored: model::Override) -> Self {
         Self {
-            override_id: known.id,
-            identifier: known.identifier,
-            limit: known.limit,
-            duration: known.duration_ms,
-            expires: known.expires_at,
+            override_id: stored.id,
+            identifier: stored.identifier,
+            limit: stored.limit,
+            duration: stored.duration_ms,
+            expires: stored.expires_at,
         }
     }
 }
 
-/// What may come of a query about events.
+/// The error statuses that are specific to analytics queries.
 pub const ASKING_ERRORS: [(u16, &str); 2] = [
-    (422, "The query took too long or too much memory, or its answer is too large."),
-    (429, "The workspace has asked too much within an hour."),
+    (422, "The query exceeded the time or memory limit, or its result is too large."),
+    (429, "The workspace exceeded its hourly query quota."),
 ];
 
-/// A row of an answer about events: the columns that the query selects, by their names.
+/// A row of an analytics result: the columns that the query selects, by name.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct EventRow(

@@ -1,4 +1,4 @@
-//! How version 2 words its answers: in an envelope, and errors with everything that is wrong.
+//! The wire format of version 2: replies in an envelope, and errors that list every field error.
 
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -29,8 +29,8 @@ impl Version for V2 {
         field_error_from_schema(e)
     }
 
-    fn sentence(path: &str, fault: &str) -> String {
-        format!("{path} {fault}")
+    fn sentence(path: &str, message: &str) -> String {
+        format!("{path} {message}")
     }
 
     fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
@@ -70,7 +70,7 @@ impl Version for V2 {
     }
 }
 
-/// The token of `Authorization: Bearer <token>`; the scheme is written so and not otherwise.
+/// Returns the token of `Authorization: Bearer <token>`. The scheme is case-sensitive.
 fn bearer(headers: &HeaderMap) -> Result<&[u8]> {
     let header = headers.get(AUTHORIZATION).ok_or(Error::Unauthenticated(Unknown::Missing))?;
     let token = header.as_bytes().strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii);
@@ -138,17 +138,17 @@ struct Item<'a> {
 }
 
 impl<'a> From<&'a FieldError> for Item<'a> {
-    fn from(fault: &'a FieldError) -> Self {
-        Self { location: &fault.location, message: &fault.message, fix: fault.fix }
+    fn from(error: &'a FieldError) -> Self {
+        Self { location: &error.location, message: &error.message, fix: error.fix }
     }
 }
 
-/// 200 with what was asked for.
+/// Builds a 200 response with the reply in an envelope.
 pub fn success<T: Reply>(request_id: &RequestId, data: &T) -> Response<Body> {
     reply::json(StatusCode::OK, &Success { request_id, data })
 }
 
-/// An error, with the address of the page that explains it.
+/// Builds an error response with the URL of the page that explains the error.
 pub fn failure(
     docs_url: &str,
     request_id: &RequestId,
@@ -156,14 +156,14 @@ pub fn failure(
     media_type: HeaderValue,
 ) -> Response<Body> {
     let code = error.code();
-    // The clients want the list with every fault of the request itself, be it empty.
-    let lists_faults = matches!(code.status(), 400 | 408 | 413);
+    // Clients require the list with every error about the request itself, even if it is empty.
+    let has_error_list = matches!(code.status(), 400 | 408 | 413);
     let problem = Problem {
         title: code.title(),
         detail: error.detail(),
         status: code.status(),
         r#type: format!("{docs_url}/errors/{}", code.name()),
-        errors: lists_faults.then(|| error.faults().iter().map(Item::from).collect()),
+        errors: has_error_list.then(|| error.faults().iter().map(Item::from).collect()),
     };
     let meta = Meta { request_id: request_id.as_str() };
     let mut response = reply::failure(code.status(), code, &Failure { meta, error: problem });
@@ -171,8 +171,8 @@ pub fn failure(
     response
 }
 
-/// A fault as the caller reads it: with its own name of the field, and without the value, which may
-/// be a secret.
+/// Converts a schema violation to a field error. The message names the field as the caller wrote it and does not
+/// contain the value, which may be a secret.
 fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
     let field = field(e.instance_path().as_str());
     let location = without_places(e.schema_path().as_str());
@@ -190,8 +190,7 @@ fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
     FieldError { location, message, fix: None }
 }
 
-/// The alternatives of a nullable field are an invention of the schema; the place reads on without
-/// them.
+/// Removes the `anyOf` part of a schema path: the alternatives of a nullable field exist only in the schema.
 fn without_places(path: &str) -> String {
     path.split("/anyOf").next().unwrap_or(path).to_owned()
 }
@@ -208,8 +207,8 @@ fn success_meta_schema() -> Value {
     let mut meta = meta_schema();
     meta["properties"]["degraded"] = json!({
         "type": "boolean",
-        "description": "There and true when limits were decided without the counters that all \
-            replicas share, because those were away.",
+        "description": "Present and true if limits were decided without the counters that all \
+            replicas share, because Redis was unreachable.",
     });
     meta
 }

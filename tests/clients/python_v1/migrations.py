@@ -88,6 +88,6 @@ async def queueing(kw, section):
 
     async def refused():
         fields = {"migration_id": "m", "api_id": kw.api_id, "keys": [{"name": "nothing"}]}
-        await kw.rejects("keys.0.hash: needs a hash or a plaintext", "migrations.enqueue", **fields)
+        await kw.rejects("keys.0.hash: requires a hash or a plaintext", "migrations.enqueue", **fields)
         await kw.raises(NOT_FOUND, "migrations.enqueue", "api_doesnotexist0000", **{**fields, "api_id": "api_doesnotexist0000", "keys": [{"hash": hash_of("a")}]})
     await kw.check(f"{section}: a key that is not there at all is refused, and an unknown api", refused)

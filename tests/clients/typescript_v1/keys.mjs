@@ -69,7 +69,7 @@ await section("createKey", async (check) => {
     assert.deepStrictEqual([await code(older.key), await code(older.key)], ["VALID", "RATE_LIMITED"]);
   });
   for (const [title, more, message] of [
-    ["no uses", { remaining: 0 }, "remaining: must not be 0; leave it out for an unlimited key, or send enabled: false"],
+    ["no uses", { remaining: 0 }, "remaining: must not be 0; omit it for an unlimited key, or send enabled: false"],
     ["15 bytes", { byteLength: 15 }, "byteLength: Number must be greater than or equal to 16"],
     ["a refill by the year", { remaining: 1, refill: { interval: "yearly", amount: 1 } }, undefined],
     ["a refill of an unlimited key", { refill: { interval: "daily", amount: 1 } }, undefined],

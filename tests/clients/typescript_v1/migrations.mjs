@@ -69,5 +69,5 @@ await section("migrations", async (check) => {
     assert.deepStrictEqual([await code(queued), (await getKey(known.keyId)).name], ["RATE_LIMITED", "known"]);
   });
   await check("enqueueKeys refuses a key that is not there at all", () =>
-    refusedWith("BAD_REQUEST", "keys.0.hash: needs a hash or a plaintext", enqueue({ name: "nothing" })));
+    refusedWith("BAD_REQUEST", "keys.0.hash: requires a hash or a plaintext", enqueue({ name: "nothing" })));
 });

@@ -245,7 +245,7 @@ wherever_events_are! {
             assert_eq!(error, "start must be before end");
         }
         let error = ask("start=1&groupBy=tag&groupBy=tags").await.error_v1(400, "BAD_REQUEST");
-        assert_eq!(error, "tag and tags in groupBy exclude each other");
+        assert_eq!(error, "groupBy must not contain both tag and tags");
         ask("groupBy=hour").await.error_v1(400, "BAD_REQUEST");
         ask("start=1&groupBy=year").await.error_v1(400, "BAD_REQUEST");
     }

@@ -125,11 +125,11 @@ both! {
             ),
             (
                 json!({ "op": "increment", "value": null }),
-                "value: a number is needed to increment or decrement",
+                "value: increment and decrement require a number",
             ),
             (
                 json!({ "op": "decrement", "value": null }),
-                "value: a number is needed to increment or decrement",
+                "value: increment and decrement require a number",
             ),
         ] {
             let mut request = request;

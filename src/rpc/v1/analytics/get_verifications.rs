@@ -9,44 +9,44 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Positive, Unsigned, texts};
 use crate::rpc::v1::schemas::{Name, OwnerId};
 
-/// Look at what verifications came to.
+/// Get verification counts.
 ///
-/// How many there were of an API, by outcome; by hour, day or month, by key, by identity, by tag. Slices of time in which
-/// nothing happened are told with zeros.
+/// Counts the verifications of an API by outcome, grouped by hour, day or month, by key, by identity or by tag. Periods
+/// without verifications are included with zeros.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetVerifications {
     pub api_id: Name,
-    /// Only those of this user's keys.
+    /// Counts only verifications of this user's keys.
     #[serde(default)]
     pub external_id: Optional<OwnerId>,
-    /// Only those of these keys.
+    /// Counts only verifications of these keys.
     #[serde(default)]
     pub key_id: Optional<List<Name, 0, 100>>,
-    /// Only those with all of these tags.
+    /// Counts only verifications with all of these tags.
     #[serde(default)]
     pub tag: Optional<List<Text<1, 128>, 0, 10>>,
-    /// From when on, in unix milliseconds.
+    /// The start of the period in Unix milliseconds.
     pub start: Unsigned,
-    /// Until when, in unix milliseconds. Left out: now.
+    /// The end of the period in Unix milliseconds. Default: now.
     #[serde(default)]
     pub end: Optional<Unsigned>,
-    /// What is told for itself. Of several units of time the largest counts.
+    /// The dimensions to group by. If there are several time units, the largest applies.
     #[serde(default)]
     pub group_by: Optional<List<GroupBy, 0, 7>>,
-    /// How many rows at most.
+    /// The maximum number of rows.
     #[serde(default)]
     pub limit: Optional<Positive>,
-    /// Left out: by time.
+    /// The field to sort by. Default: `time`.
     #[serde(default)]
     pub order_by: Optional<OrderBy>,
-    /// Left out: ascending.
+    /// The sort direction. Default: `asc`.
     #[serde(default)]
     pub order: Optional<Direction>,
 }
 
-/// What is told for itself: `tags` are those of a verification together, `tag` each of them; what has several counts
-/// for each.
+/// A dimension to group by. `tags` groups by the complete set of tags of a verification, `tag` by each single tag; a
+/// verification with several tags counts for each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -60,7 +60,7 @@ pub enum GroupBy {
     Hour,
 }
 
-/// What rows are sorted by.
+/// The field to sort rows by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
@@ -78,7 +78,7 @@ pub enum OrderBy {
     Total,
 }
 
-/// Which way.
+/// The sort direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -87,20 +87,20 @@ pub enum Direction {
     Desc,
 }
 
-/// How many verifications came to what.
+/// Verification counts by outcome.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sums {
-    /// The beginning of the hour, day or month (UTC), in unix milliseconds.
+    /// The start of the hour, day or month (UTC) in Unix milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<Timestamp>,
     valid: i64,
-    /// Always 0: such verifications are of no key.
+    /// Always 0: such verifications do not belong to a key.
     not_found: i64,
     forbidden: i64,
     usage_exceeded: i64,
     rate_limited: i64,
-    /// Always 0: nothing is answered with it.
+    /// Always 0: no verification has this outcome.
     unauthorized: i64,
     disabled: i64,
     insufficient_permissions: i64,
@@ -116,7 +116,7 @@ pub struct Sums {
     tags: Option<Vec<String>>,
 }
 
-/// Whose keys they were.
+/// The identity that owns the keys.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
@@ -137,12 +137,12 @@ impl Operation for GetVerifications {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Sums>> {
         let api = ApiId::from(self.api_id.as_str());
-        let asked = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
+        let group_by = self.group_by.0.as_ref().map_or(Vec::new(), |list| list.0.clone());
         let groups =
-            rollup_query::of_api(app, caller, &api, self.question(&asked, app.clock.now())?);
-        let is_by = |group| asked.contains(&group);
+            rollup_query::of_api(app, caller, &api, self.question(&group_by, app.clock.now())?);
+        let is_by = |group| group_by.contains(&group);
         let is_by_time = is_by(GroupBy::Hour) || is_by(GroupBy::Day) || is_by(GroupBy::Month);
-        let told = |group: Group| {
+        let to_reply = |group: Group| {
             let Group { time, key_id, identity_id, external_id, tags, counts } = group;
             let has_identity = is_by(GroupBy::Identity) && !identity_id.is_empty();
             Sums {
@@ -163,19 +163,19 @@ impl Operation for GetVerifications {
                 tags: is_by(GroupBy::Tags).then_some(tags),
             }
         };
-        Ok(groups.await?.into_iter().map(told).collect())
+        Ok(groups.await?.into_iter().map(to_reply).collect())
     }
 }
 
 impl GetVerifications {
-    fn question(self, asked: &[GroupBy], now: Timestamp) -> Result<RollupQuery> {
-        let is_by = |group| asked.contains(&group);
+    fn question(self, group_by: &[GroupBy], now: Timestamp) -> Result<RollupQuery> {
+        let is_by = |group| group_by.contains(&group);
         let (from, to) = (self.start.0, self.end.0.map_or(now.0, |end| end.0));
         if from >= to {
             return Err(Error::invalid("start", "start must be before end"));
         }
         if is_by(GroupBy::Tag) && is_by(GroupBy::Tags) {
-            return Err(Error::invalid("groupBy", "tag and tags in groupBy exclude each other"));
+            return Err(Error::invalid("groupBy", "groupBy must not contain both tag and tags"));
         }
         let units = [
             (GroupBy::Month, RollupUnit::Month),

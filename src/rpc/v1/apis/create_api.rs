@@ -7,7 +7,7 @@ use crate::rpc::prelude::*;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateApi {
-    /// Your name for it; several may have the same.
+    /// The name of the API. It need not be unique.
     pub name: Text<3, 255, Printable>,
 }
 

@@ -7,7 +7,7 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete an API.
 ///
-/// Its keys stop verifying at once.
+/// Its keys become invalid immediately.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteApi {

@@ -7,17 +7,17 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete all keys of an API.
 ///
-/// They stop verifying. Very many go in several steps: where the call is broken off, repeat it.
+/// The keys become invalid. A large number of keys is deleted in several steps: if the call is interrupted, repeat it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteKeys {
     pub api_id: Name,
-    /// Whether nothing is left of them, of those too that were deleted before.
+    /// Whether to erase the keys completely, including keys that were deleted before.
     #[serde(default)]
     pub permanent: Optional<bool>,
 }
 
-/// How many they were.
+/// The number of deleted keys.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deleted {

@@ -4,7 +4,7 @@ use crate::domain::apis;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Look at an API.
+/// Get an API.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetApi {

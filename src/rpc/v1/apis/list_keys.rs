@@ -6,27 +6,27 @@ use crate::rpc::v1::schemas::{KeyReply, Name, OwnerId, PageLimit, paging};
 
 /// List the keys of an API.
 ///
-/// By id, page by page; disabled and expired ones too.
+/// Returns pages sorted by id. Disabled and expired keys are included.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListKeys {
     pub api_id: Name,
-    /// How many a page may have. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// As the page before told it.
+    /// The `cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Text<0, 1024>>,
-    /// Deprecated for `externalId`, which counts.
+    /// Deprecated: use `externalId`, which takes precedence.
     #[serde(default)]
     pub owner_id: Optional<OwnerId>,
-    /// Only the keys of this user.
+    /// Returns only keys of this user.
     #[serde(default)]
     pub external_id: Optional<OwnerId>,
-    /// Whether to show the keys themselves, where they are recoverable.
+    /// Whether to return the keys themselves, if they are recoverable.
     #[serde(default)]
     pub decrypt: Optional<bool>,
-    /// Accepted and of no effect: a list is always read from the database.
+    /// Accepted but ignored: a list is always read from the database.
     #[serde(default)]
     #[expect(dead_code, reason = "a list is always read from the database")]
     pub revalidate_keys_cache: Optional<bool>,
@@ -37,9 +37,10 @@ pub struct ListKeys {
 #[serde(rename_all = "camelCase")]
 pub struct Keys {
     keys: Vec<KeyReply>,
-    /// How many keys the API has; with very many, how many it had a few minutes ago. 0 for an unknown `externalId`.
+    /// The number of keys of the API. If it is very large, the value may be a few minutes old. 0 for an unknown
+    /// `externalId`.
     total: i64,
-    /// Left out on the last page.
+    /// The cursor of the next page; omitted on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
@@ -59,18 +60,18 @@ impl Operation for ListKeys {
     async fn run(self, app: &App, caller: &Caller) -> Result<Keys> {
         let api_id = ApiId::from(self.api_id.into_string());
         let external_id = self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string()));
-        let of = external_id.or(self.owner_id.0.map(|id| KeyOwner::OwnerId(id.into_string())));
-        let wanted = WantedKeys {
+        let owner = external_id.or(self.owner_id.0.map(|id| KeyOwner::OwnerId(id.into_string())));
+        let filter = WantedKeys {
             api_id: api_id.clone(),
-            of: of.clone(),
+            of: owner.clone(),
             plaintexts: match self.decrypt.unwrap_or(false) {
                 true => DecryptMode::IfAvailable,
                 false => DecryptMode::None,
             },
             paging: paging(self.limit, self.cursor),
         };
-        let page = keys::list(app, caller, wanted).await?;
-        let total = keys::count(app, caller, &api_id, of.as_ref()).await?;
+        let page = keys::list(app, caller, filter).await?;
+        let total = keys::count(app, caller, &api_id, owner.as_ref()).await?;
         let cursor = page.last(|found| &found.view.stored().key.id);
         let keys = page.items.into_iter().map(KeyReply::from).collect();
         Ok(Keys { keys, total, cursor })

@@ -6,16 +6,16 @@ use crate::rpc::prelude::*;
 
 /// Create an identity.
 ///
-/// One of your own users, by your name for it. All keys that carry the identity share its limits.
+/// An identity represents one of your users, under your own id. All keys of an identity share its rate limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateIdentity {
-    /// Your name for the user; there is one identity of it.
+    /// Your id for the user. It is unique among identities.
     pub external_id: Text<3, 256>,
-    /// Your own JSON object; verification gives it back.
+    /// Custom JSON object; verification returns it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Limits that verification checks when it is asked to.
+    /// Rate limits that a verification checks when its request names them.
     #[serde(default)]
     pub ratelimits: Optional<SharedRatelimits>,
 }

@@ -5,7 +5,7 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete an identity.
 ///
-/// Its keys go on without its meta and its limits.
+/// Its keys stay valid, without the meta and the rate limits of the identity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteIdentity {

@@ -3,11 +3,11 @@ use crate::domain::identities;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Look at an identity.
+/// Get an identity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetIdentity {
-    /// Counts where `externalId` is given too.
+    /// The identity id. It takes precedence over `externalId`.
     #[serde(default)]
     pub identity_id: Optional<Name>,
     #[serde(default)]
@@ -25,7 +25,7 @@ impl Operation for GetIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        let called = called(self.identity_id, self.external_id)?;
-        Ok(identities::get(app, caller, &called).await?.into())
+        let identity = called(self.identity_id, self.external_id)?;
+        Ok(identities::get(app, caller, &identity).await?.into())
     }
 }

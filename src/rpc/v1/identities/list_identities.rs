@@ -8,18 +8,18 @@ use crate::rpc::v1::schemas::{PageLimit, paging};
 
 /// List identities.
 ///
-/// By id, page by page.
+/// Returns pages sorted by id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListIdentities {
-    /// Accepted and of no effect.
+    /// Accepted but ignored.
     #[serde(default)]
     #[expect(dead_code, reason = "identities have no environment")]
     pub environment: Optional<Text<0, 256>>,
-    /// How many a page may have. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// As the page before told it.
+    /// The `cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Text<0, 1024>>,
 }
@@ -29,14 +29,14 @@ pub struct ListIdentities {
 #[serde(rename_all = "camelCase")]
 pub struct Identities {
     identities: Vec<Listed>,
-    /// How many there are in all.
+    /// The total number of items on all pages.
     total: i64,
-    /// Left out on the last page.
+    /// The cursor of the next page; omitted on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
 
-/// One of your own users.
+/// An identity, which represents one of your users.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Listed {

@@ -1,4 +1,4 @@
-//! What operations on identities take or give back.
+//! Schema types of operations on identities.
 
 use foundation::error::{Error, Result};
 use foundation::id::IdentityId;
@@ -10,27 +10,27 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, Positive};
 use crate::rpc::v1::schemas::{Name, or_empty};
 
-/// A limit that all keys of an identity share.
+/// A rate limit that all keys of an identity share.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedRatelimit {
     pub name: Text<1, 128, Printable>,
     pub limit: Positive,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
 }
 
 pub type SharedRatelimits = List<Object<SharedRatelimit>, 0, 50>;
 
-/// Limits as they are asked for; verification checks them when it is asked to.
+/// Converts requested limits to new limits. A verification checks them when its request names them.
 pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
-    let mut shared: Vec<NewRatelimit> = Vec::with_capacity(limits.0.len());
+    let mut new_limits: Vec<NewRatelimit> = Vec::with_capacity(limits.0.len());
     for Object(limit) in limits.0 {
         let name = limit.name.into_string();
-        if shared.iter().any(|known| known.name == name) {
+        if new_limits.iter().any(|limit| limit.name == name) {
             return Err(Error::Doubled(name));
         }
-        shared.push(NewRatelimit {
+        new_limits.push(NewRatelimit {
             name,
             limit: limit.limit.0,
             duration_ms: limit.duration.0,
@@ -38,26 +38,26 @@ pub fn shared(limits: SharedRatelimits) -> Result<Vec<NewRatelimit>> {
             is_async: false,
         });
     }
-    Ok(shared)
+    Ok(new_limits)
 }
 
-/// What the meta of an identity may have, in characters as it is written.
+/// The maximum length of an identity's meta in characters of its JSON text.
 const IDENTITY_META_MAX: usize = 64_000;
 
-/// The meta of an identity.
+/// Validates the length of an identity's meta.
 pub fn identity_meta(meta: Optional<Meta>) -> Result<Option<Meta>> {
     let length = meta.0.as_ref().map_or(0, |meta| meta.as_str().chars().count());
     match length <= IDENTITY_META_MAX {
         true => Ok(meta.0),
         false => {
             let message =
-                format!("meta: has {length} characters: it may have at most {IDENTITY_META_MAX}");
+                format!("meta: has {length} characters; the maximum is {IDENTITY_META_MAX}");
             Err(Error::invalid("meta", message))
         }
     }
 }
 
-/// How a request names an identity; the id counts.
+/// Converts an id or an external id to an identity reference. The id takes precedence.
 pub fn called(id: Optional<Name>, external_id: Optional<Name>) -> Result<IdentityRef> {
     match (id.0, external_id.0) {
         (Some(id), _) => Ok(IdentityRef::Id(id.into_string())),
@@ -68,7 +68,7 @@ pub fn called(id: Optional<Name>, external_id: Optional<Name>) -> Result<Identit
     }
 }
 
-/// One of your own users.
+/// An identity, which represents one of your users.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityReply {
@@ -84,7 +84,7 @@ pub struct IdentityReply {
 pub struct SharedRatelimitReply {
     name: String,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
 }
 

@@ -3,25 +3,25 @@ use crate::domain::identities::{self, IdentityChange};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Change an identity.
+/// Update an identity.
 ///
-/// What is left out stays as it is. The reply tells the whole identity.
+/// Omitted fields keep their values. The reply contains the complete identity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateIdentity {
-    /// Counts where `externalId` is given too.
+    /// The identity id. It takes precedence over `externalId`.
     #[serde(default)]
     pub identity_id: Optional<Name>,
     #[serde(default)]
     pub external_id: Optional<Name>,
-    /// Accepted and of no effect.
+    /// Accepted but ignored.
     #[serde(default)]
     #[expect(dead_code, reason = "identities have no environment")]
     pub environment: Optional<Text<0, 256>>,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Replaces all limits; those of the same name keep their id and their count.
+    /// Replaces all rate limits. Limits with the same name keep their id and their count.
     #[serde(default)]
     pub ratelimits: Optional<SharedRatelimits>,
 }
@@ -41,9 +41,9 @@ impl Operation for UpdateIdentity {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
-        let called = called(self.identity_id, self.external_id)?;
+        let identity = called(self.identity_id, self.external_id)?;
         let ratelimits = self.ratelimits.0.map(shared).transpose()?;
         let change = IdentityChange { meta: identity_meta(self.meta)?, ratelimits };
-        Ok(identities::update(app, caller, &called, change).await?.into())
+        Ok(identities::update(app, caller, &identity, change).await?.into())
     }
 }

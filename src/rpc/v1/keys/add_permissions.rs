@@ -7,8 +7,8 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Add permissions to a key.
 ///
-/// The reply tells those that were asked for. One that is missing is made where the item says so and the root key
-/// holds `rbac.*.create_permission`; else nothing is changed.
+/// The reply contains the requested permissions. A missing permission is created if its item has `create` and the root
+/// key has `rbac.*.create_permission`; otherwise, nothing is changed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddPermissions {
@@ -28,9 +28,9 @@ impl Operation for AddPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("permissions", self.permissions, MissingPolicy::Refused)?;
+        let selectors = picks("permissions", self.permissions, MissingPolicy::Refused)?;
         let changed =
-            permissions::add(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+            permissions::add(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

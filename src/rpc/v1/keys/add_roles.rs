@@ -7,8 +7,8 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Add roles to a key.
 ///
-/// The reply tells those that were asked for. One that is missing is made where the item says so and the root key
-/// holds `rbac.*.create_role`; else nothing is changed.
+/// The reply contains the requested roles. A missing role is created if its item has `create` and the root key has
+/// `rbac.*.create_role`; otherwise, nothing is changed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddRoles {
@@ -28,8 +28,8 @@ impl Operation for AddRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("roles", self.roles, MissingPolicy::Refused)?;
-        let changed = roles::add(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+        let selectors = picks("roles", self.roles, MissingPolicy::Refused)?;
+        let changed = roles::add(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

@@ -8,59 +8,59 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::{DURATION_MIN_MS, IssuedReply, texts};
 use crate::rpc::v1::schemas::{Anything, Name, OwnerId, Ratelimit, Refill, credits, user};
 
-/// How many characters are shown of a key that has no prefix.
+/// The number of characters that `start` shows of a key without a prefix.
 const BARE_START: usize = 5;
 
 /// Create a key.
 ///
-/// The key itself is in this reply and nowhere else: only its hash is kept.
+/// The key itself is returned only in this reply: the server stores only its hash.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateKey {
     pub api_id: Name,
-    /// Put before the key with an underscore. Left out: as the API is set; empty: none.
+    /// The prefix of the key, followed by an underscore. Default: the setting of the API. Empty: no prefix.
     #[serde(default)]
     pub prefix: Optional<Text<0, 16>>,
-    /// Your name for the key; the customer does not see it.
+    /// Your name for the key. Your customer does not see it.
     #[serde(default)]
     pub name: Optional<Text<0, 256, Printable>>,
-    /// Random bytes in the key. Left out: as the API is set, or 16.
+    /// The number of random bytes in the key. Default: the setting of the API, or 16.
     #[serde(default)]
     pub byte_length: Optional<Int<16, 255>>,
-    /// Deprecated for `externalId`, which counts.
+    /// Deprecated: use `externalId`, which takes precedence.
     #[serde(default)]
     pub owner_id: Optional<OwnerId>,
-    /// Your name for the user whose key it is; verification gives it back.
+    /// Your id for the user who owns the key; verification returns it.
     #[serde(default)]
     pub external_id: Optional<OwnerId>,
-    /// Your own JSON object; verification gives it back.
+    /// Custom JSON object; verification returns it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Names of roles that the key gets; each must exist.
+    /// Names of the key's roles. Each role must exist.
     #[serde(default)]
     pub roles: Optional<List<Text<1, 512>, 0, 100>>,
-    /// Slugs of permissions that the key gets; each must exist.
+    /// Slugs of the key's permissions. Each permission must exist.
     #[serde(default)]
     pub permissions: Optional<List<Text<1, 512>, 0, 1000>>,
-    /// When the key stops being valid, in unix milliseconds; 0: never.
+    /// The expiry time in Unix milliseconds. 0: the key does not expire.
     #[serde(default)]
     pub expires: Optional<Anything>,
-    /// Uses left; 0 is refused, and less than 0 is none. Left out: unlimited.
+    /// The remaining credits. 0 is rejected; a negative value means 0. Default: unlimited.
     #[serde(default)]
     pub remaining: Optional<Anything>,
-    /// When uses come back.
+    /// The schedule on which credits are refilled.
     #[serde(default)]
     pub refill: Optional<Object<Refill>>,
-    /// A limit for every verification to check.
+    /// A rate limit that every verification checks.
     #[serde(default)]
     pub ratelimit: Optional<Object<Ratelimit<DURATION_MIN_MS>>>,
-    /// Whether the key may be used. Left out: yes.
+    /// Whether the key is enabled. Default: true.
     #[serde(default)]
     pub enabled: Optional<bool>,
-    /// Whether a sealed copy of the key is kept, so that it can be shown again.
+    /// Whether to store an encrypted copy of the key, so that it can be shown again.
     #[serde(default)]
     pub recoverable: Optional<bool>,
-    /// Your own label; verification gives it back.
+    /// Your own label; verification returns it.
     #[serde(default)]
     pub environment: Optional<Text<0, 256>>,
 }
@@ -116,13 +116,13 @@ impl TryFrom<CreateKey> for NewKey {
     }
 }
 
-/// A key that is to have none at once says so with less than none.
-fn remaining(given: Optional<Anything>) -> Result<Option<i64>> {
-    match given.0 {
+/// Validates the credits of a new key. A caller that wants a key with 0 credits sends a negative value.
+fn remaining(value: Optional<Anything>) -> Result<Option<i64>> {
+    match value.0 {
         Some(Int(0)) => Err(Error::invalid(
             "remaining",
-            "remaining: must not be 0; leave it out for an unlimited key, or send enabled: false",
+            "remaining: must not be 0; omit it for an unlimited key, or send enabled: false",
         )),
-        given => Ok(given.map(|remaining| remaining.0.max(0))),
+        value => Ok(value.map(|remaining| remaining.0.max(0))),
     }
 }

@@ -7,12 +7,12 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete a key.
 ///
-/// It stops verifying at once.
+/// The key becomes invalid immediately.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteKey {
     pub key_id: Name,
-    /// Whether nothing is left of it. Else its hash stays taken.
+    /// Whether to erase the key completely. Otherwise, its hash stays reserved.
     #[serde(default)]
     pub permanent: Optional<bool>,
 }

@@ -4,12 +4,12 @@ use crate::domain::keys::{self, DecryptMode};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{KeyReply, Name};
 
-/// Look at a key.
+/// Get a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetKey {
     pub key_id: Name,
-    /// Whether to show the key itself, where it is recoverable.
+    /// Whether to return the key itself, if it is recoverable.
     #[serde(default)]
     pub decrypt: Optional<bool>,
 }
@@ -27,10 +27,10 @@ impl Operation for GetKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let plaintexts = match self.decrypt.unwrap_or(false) {
+        let decrypt = match self.decrypt.unwrap_or(false) {
             true => DecryptMode::IfAvailable,
             false => DecryptMode::None,
         };
-        Ok(keys::get(app, caller, &id, plaintexts).await?.into())
+        Ok(keys::get(app, caller, &id, decrypt).await?.into())
     }
 }

@@ -9,31 +9,31 @@ use crate::rpc::v1::schemas::{Name, OwnerId};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Look at what the verifications of a key came to.
+/// Get the verification counts of a key.
 ///
-/// Day by day (UTC), of one key or of all keys of a user. Days on which nothing happened are left out. Deprecated for
-/// `analytics.getVerifications`.
+/// Counts verifications per day (UTC), of one key or of all keys of a user. Days without verifications are omitted.
+/// Deprecated: use `analytics.getVerifications`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetVerifications {
-    /// Counts where `ownerId` is given too.
+    /// The key id. It takes precedence over `ownerId`.
     #[serde(default)]
     pub key_id: Optional<Name>,
     #[serde(default)]
     pub owner_id: Optional<OwnerId>,
-    /// From when on, in unix milliseconds. Left out: since yesterday.
+    /// The start of the period in Unix milliseconds. Default: 24 hours before the end.
     #[serde(default)]
     pub start: Optional<Unsigned>,
-    /// Until when, in unix milliseconds. Left out: now.
+    /// The end of the period in Unix milliseconds. Default: now.
     #[serde(default)]
     pub end: Optional<Unsigned>,
-    /// There is only one.
+    /// Accepted but ignored: there is only one granularity.
     #[serde(default)]
-    #[expect(dead_code, reason = "there is only one")]
+    #[expect(dead_code, reason = "there is only one granularity")]
     pub granularity: Optional<Granularity>,
 }
 
-/// By what.
+/// The length of the periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -41,18 +41,18 @@ pub enum Granularity {
     Day,
 }
 
-/// What the verifications came to.
+/// Verification counts per day.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Verifications {
     verifications: Vec<Day>,
 }
 
-/// What those of a day came to.
+/// The verification counts of one day.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct Day {
-    /// Its beginning, in unix milliseconds.
+    /// The start of the day in Unix milliseconds.
     time: Timestamp,
     success: i64,
     rate_limited: i64,
@@ -72,14 +72,14 @@ impl Operation for GetVerifications {
     async fn run(self, app: &App, caller: &Caller) -> Result<Verifications> {
         let to = self.end.0.map_or(app.clock.now(), |end| Timestamp(end.0));
         let from = self.start.0.map_or(to.plus_ms(-DAY_MS), |start| Timestamp(start.0));
-        let of = match (self.key_id.0, self.owner_id.0) {
+        let scope = match (self.key_id.0, self.owner_id.0) {
             (Some(id), _) => RollupScope::Key(KeyId::from(id.into_string())),
             (None, Some(owner)) => RollupScope::Owner(owner.into_string()),
             (None, None) => {
                 return Err(Error::invalid("keyId", "keyId or ownerId must be provided"));
             }
         };
-        let days = rollup_query::list_by_keys(app, caller, of, from, to).await?;
+        let days = rollup_query::list_by_keys(app, caller, scope, from, to).await?;
         Ok(Verifications { verifications: days.into_iter().map(Day::from).collect() })
     }
 }

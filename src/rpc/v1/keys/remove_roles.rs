@@ -8,7 +8,7 @@ use crate::rpc::v1::schemas::{Item, Name, picks};
 
 /// Remove roles from a key.
 ///
-/// One that the key does not have, or that does not exist, is passed over.
+/// Roles that the key does not have, or that do not exist, are ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoveRoles {
@@ -28,8 +28,8 @@ impl Operation for RemoveRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("roles", self.roles, MissingPolicy::Ignored)?;
-        roles::remove(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+        let selectors = picks("roles", self.roles, MissingPolicy::Ignored)?;
+        roles::remove(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
         Ok(EmptyReply)
     }
 }

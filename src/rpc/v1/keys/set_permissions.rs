@@ -7,8 +7,8 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Set the permissions of a key.
 ///
-/// They replace those that it has of itself; to take some needs `rbac.*.remove_permission_from_key` too. One that
-/// is missing is made where the item says so and the root key holds `rbac.*.create_permission`.
+/// Replaces the direct permissions of the key. Removing any of them also requires `rbac.*.remove_permission_from_key`.
+/// A missing permission is created if its item has `create` and the root key has `rbac.*.create_permission`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetPermissions {
@@ -28,9 +28,9 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("permissions", self.permissions, MissingPolicy::Refused)?;
+        let selectors = picks("permissions", self.permissions, MissingPolicy::Refused)?;
         let changed =
-            permissions::set(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+            permissions::set(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

@@ -7,8 +7,8 @@ use crate::rpc::v1::schemas::{Connected, Item, Name, picks};
 
 /// Set the roles of a key.
 ///
-/// They replace those that it has; to take some needs `rbac.*.remove_role_from_key` too. One that is missing is
-/// made where the item says so and the root key holds `rbac.*.create_role`.
+/// Replaces the roles of the key. Removing any of them also requires `rbac.*.remove_role_from_key`. A missing role is
+/// created if its item has `create` and the root key has `rbac.*.create_role`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetRoles {
@@ -28,8 +28,8 @@ impl Operation for SetRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<Connected>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = picks("roles", self.roles, MissingPolicy::Refused)?;
-        let changed = roles::set(app, caller, &id, picks, AssignmentAccess::LinksOnly).await?;
+        let selectors = picks("roles", self.roles, MissingPolicy::Refused)?;
+        let changed = roles::set(app, caller, &id, selectors, AssignmentAccess::LinksOnly).await?;
         Ok(changed.picked.into_iter().map(Connected::from).collect())
     }
 }

@@ -10,33 +10,34 @@ use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::{Anything, DEFAULT, Item, Name, OwnerId, Ratelimit, Refill, picks};
 
-/// Change a key.
+/// Update a key.
 ///
-/// What is left out stays as it is; null clears it. All of it happens, or nothing.
+/// Omitted fields keep their values; null clears a field. Either all changes are applied or none.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateKey {
     pub key_id: Name,
     #[serde(default)]
     pub name: Patch<Text<0, 256, Printable>>,
-    /// Null: the key is nobody's.
+    /// Your id for the user who owns the key. Null removes the identity from the key.
     #[serde(default)]
     pub external_id: Patch<OwnerId>,
-    /// Deprecated for `externalId`, which counts.
+    /// Deprecated: use `externalId`, which takes precedence.
     #[serde(default)]
     pub owner_id: Patch<OwnerId>,
     #[serde(default)]
     pub meta: Patch<Meta>,
-    /// Unix milliseconds. Null or 0: never.
+    /// The expiry time in Unix milliseconds. Null or 0: the key does not expire.
     #[serde(default)]
     pub expires: Patch<Anything>,
-    /// Uses left; less than 0 is 0. Null: unlimited; the refill stays for when it is not.
+    /// The remaining credits. A negative value means 0. Null makes the key unlimited; the refill schedule is kept
+    /// for when the credits are limited again.
     #[serde(default)]
     pub remaining: Patch<Anything>,
-    /// Null: nothing comes back.
+    /// The refill schedule. Null removes it.
     #[serde(default)]
     pub refill: Patch<Object<Refill>>,
-    /// The limit named `default`. Null: none; others stay.
+    /// The rate limit named `default`. Null removes it. Other rate limits are kept.
     #[serde(default)]
     pub ratelimit: Patch<Object<Ratelimit<1>>>,
     #[serde(default)]
@@ -44,7 +45,7 @@ pub struct UpdateKey {
     /// Replaces all roles.
     #[serde(default)]
     pub roles: Optional<List<Object<Item>, 0, 100>>,
-    /// Replaces all permissions of the key itself.
+    /// Replaces all direct permissions.
     #[serde(default)]
     pub permissions: Optional<List<Object<Item>, 0, 1000>>,
 }
@@ -72,7 +73,7 @@ impl TryFrom<UpdateKey> for KeyChange {
     fn try_from(request: UpdateKey) -> Result<Self> {
         let external_id = match request.external_id {
             Patch::Keep => request.owner_id,
-            given => given,
+            external_id => external_id,
         };
         let expires_at = match request.expires {
             Patch::Set(Int(0)) => Patch::Clear,
@@ -116,7 +117,10 @@ fn credits(
     match (&remaining, &refill) {
         (Patch::Keep, Patch::Keep) => return Ok(Patch::Keep),
         (Patch::Clear, Patch::Set(_)) => {
-            return Err(Error::invalid("refill", "refill: needs remaining: null means unlimited"));
+            return Err(Error::invalid(
+                "refill",
+                "refill: requires remaining; null means unlimited",
+            ));
         }
         _ => {}
     }

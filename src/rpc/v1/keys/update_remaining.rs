@@ -5,17 +5,18 @@ use crate::domain::keys::{self, CreditsUpdate, IdleRefill, UpdatedAtPolicy};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::{Anything, Name};
 
-/// Change how many uses a key has left.
+/// Update the remaining credits of a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateRemaining {
     pub key_id: Name,
     pub op: Op,
-    /// Null: unlimited, for `set` only; the refill stays for when it is not.
+    /// The number of credits. Null, only for `set`, makes the key unlimited; the refill schedule is kept for
+    /// when the credits are limited again.
     pub value: Nullable<Anything>,
 }
 
-/// What to do with the uses. They never fall below 0.
+/// The change of the credits. They never fall below 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -25,11 +26,11 @@ pub enum Op {
     Set,
 }
 
-/// What is left.
+/// The credits after the change.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Remaining {
-    /// Null: unlimited.
+    /// The remaining credits; null if unlimited.
     remaining: Option<i64>,
 }
 
@@ -47,8 +48,7 @@ impl Operation for UpdateRemaining {
     async fn run(self, app: &App, caller: &Caller) -> Result<Remaining> {
         let id = KeyId::from(self.key_id.into_string());
         let value = self.value.0.map(|value| value.0);
-        let missing =
-            || Error::invalid("value", "value: a number is needed to increment or decrement");
+        let missing = || Error::invalid("value", "value: increment and decrement require a number");
         let update = match self.op {
             Op::Set => match value {
                 Some(value) => CreditsUpdate::Set(value.max(0)),
@@ -57,15 +57,15 @@ impl Operation for UpdateRemaining {
             Op::Increment => change(value.ok_or_else(missing)?),
             Op::Decrement => change(value.ok_or_else(missing)?.saturating_neg()),
         };
-        let left = keys::update_credits(app, caller, &id, update, UpdatedAtPolicy::Set).await?;
-        Ok(Remaining { remaining: left.map(|(remaining, _)| remaining) })
+        let credits = keys::update_credits(app, caller, &id, update, UpdatedAtPolicy::Set).await?;
+        Ok(Remaining { remaining: credits.map(|(remaining, _)| remaining) })
     }
 }
 
-/// By so many, up or down.
-fn change(by: i64) -> CreditsUpdate {
-    match by {
-        0.. => CreditsUpdate::Increment(by),
-        _ => CreditsUpdate::Decrement(by.saturating_neg()),
+/// Converts a signed amount to an increment or a decrement.
+fn change(amount: i64) -> CreditsUpdate {
+    match amount {
+        0.. => CreditsUpdate::Increment(amount),
+        _ => CreditsUpdate::Decrement(amount.saturating_neg()),
     }
 }

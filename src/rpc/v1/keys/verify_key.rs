@@ -19,15 +19,16 @@ use crate::rpc::v1::schemas::{DEFAULT, KeyIdentity, Name};
 
 /// Verify a key.
 ///
-/// Whether it is valid, and what it may be told of it. In this order: it exists, is enabled, is of the API, has not
-/// expired, may be used from here, satisfies `authorization`; then its limits and its credits are taken, all
-/// or nothing. Anybody may ask; an Authorization header is passed over.
+/// Returns whether the key is valid, and the key details that this server exposes. The checks run in this order: the
+/// key exists, is enabled, belongs to the API, has not expired, may be used from the caller's address, and satisfies
+/// `authorization`. Then the costs of its rate limits and credits are consumed, all or nothing. No root key is
+/// required; an Authorization header is ignored.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifyKey {
-    /// The key itself.
+    /// The complete key.
     pub key: Text<1, 512, Unkept>,
-    /// The API that it must be of. Left out: any.
+    /// The API that the key must belong to. Default: any.
     #[serde(default)]
     pub api_id: Optional<Text<0, 512, Unkept>>,
     /// Your own labels for analytics.
@@ -37,18 +38,18 @@ pub struct VerifyKey {
     pub authorization: Optional<Object<Authorization>>,
     #[serde(default)]
     pub remaining: Optional<Object<Remaining>>,
-    /// Deprecated for `ratelimits`: the cost for the limit named `default`.
+    /// Deprecated: use `ratelimits`. The cost for the rate limit named `default`.
     #[serde(default)]
     pub ratelimit: Optional<Object<Cost>>,
-    /// Limits to check, besides those that always are.
+    /// Rate limits to check in addition to those that every verification checks.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Limit>, 0, 50>>,
 }
 
-/// What the key must be allowed to do.
+/// The permissions that the key must have.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Authorization {
-    /// A permission, or `and` or `or` with a list of such, as deep as you like.
+    /// A permission, or an object with `and` or `or` and a list of conditions, which may be nested.
     #[serde(default)]
     permissions: Option<Permissions>,
 }
@@ -56,33 +57,33 @@ pub struct Authorization {
 #[derive(Debug)]
 struct Permissions(Tree);
 
-/// Uses to take.
+/// The credits to spend.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Remaining {
-    /// Left out: 1.
+    /// The cost to consume. Default: 1.
     #[serde(default)]
     cost: Optional<Unsigned>,
 }
 
-/// What to take of a limit.
+/// The cost for a rate limit.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Cost {
-    /// Left out: 1.
+    /// The cost to consume. Default: 1.
     #[serde(default)]
     cost: Optional<Unsigned>,
 }
 
-/// A limit to check.
+/// A rate limit to check.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Limit {
     name: Name,
-    /// Left out: 1. 0 takes nothing.
+    /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
     cost: Optional<Unsigned>,
-    /// With `duration`: a limit for this call, whatever is stored. 0 refuses.
+    /// With `duration`: an ad-hoc limit for this call, instead of a stored one. 0 rejects every call.
     #[serde(default)]
     limit: Optional<Unsigned>,
-    /// Milliseconds; at most 30 days.
+    /// The window length in milliseconds; at most 30 days.
     #[serde(default)]
     duration: Optional<Int<1, AD_HOC_DURATION_MAX_MS>>,
 }
@@ -103,12 +104,12 @@ impl Operation for VerifyKey {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<VerifyKeyReply> {
-        let wanted = VerifyRequest::try_from(self)?;
-        let asked = wanted.ratelimits.iter().map(|limit| limit.name.clone()).collect();
+        let request = VerifyRequest::try_from(self)?;
+        let requested_limits = request.ratelimits.iter().map(|limit| limit.name.clone()).collect();
         let is_minimal = app.settings.security.open_verification == OpenVerification::Minimal;
         Ok(VerifyKeyReply {
-            verified: keys::verify_unauthenticated(app, caller, wanted).await?,
-            asked,
+            verified: keys::verify_unauthenticated(app, caller, request).await?,
+            asked: requested_limits,
             is_minimal,
         })
     }
@@ -119,8 +120,8 @@ impl TryFrom<VerifyKey> for VerifyRequest {
 
     fn try_from(request: VerifyKey) -> Result<Self> {
         let cost = |cost: Optional<Unsigned>| cost.0.map(|cost| cost.0);
-        let older = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
-        let older = older.map(|cost| RequestedLimit {
+        let default_cost = request.ratelimit.0.and_then(|Object(limit)| cost(limit.cost));
+        let default_limit = default_cost.map(|cost| RequestedLimit {
             name: DEFAULT.to_owned(),
             cost,
             limit: LimitSource::IfStored,
@@ -141,7 +142,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
                 .filter(|tree| *tree != Tree::Has(String::new()))
                 .map(PermissionQuery::Tree),
             cost: request.remaining.0.and_then(|Object(remaining)| cost(remaining.cost)),
-            ratelimits: older.into_iter().chain(limits).collect(),
+            ratelimits: default_limit.into_iter().chain(limits).collect(),
             address: None,
             migration: None,
             tags: request.tags.0.map_or_else(Vec::new, texts),
@@ -150,15 +151,15 @@ impl TryFrom<VerifyKey> for VerifyRequest {
 }
 
 fn wanted(Object(limit): Object<Limit>) -> RequestedLimit {
-    let wanted = match (limit.limit.0, limit.duration.0) {
+    let source = match (limit.limit.0, limit.duration.0) {
         (Some(limit), Some(duration)) => {
             LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
         }
-        // One of them alone says nothing: the stored limit counts.
+        // If only one of them is given, it is ignored and the stored limit applies.
         (Some(_) | None, None) | (None, Some(_)) => LimitSource::Stored,
     };
     let cost = limit.cost.0.map_or(1, |cost| cost.0);
-    RequestedLimit { name: limit.name.into_string(), cost, limit: wanted }
+    RequestedLimit { name: limit.name.into_string(), cost, limit: source }
 }
 
 impl<'de> Deserialize<'de> for Permissions {
@@ -166,13 +167,14 @@ impl<'de> Deserialize<'de> for Permissions {
         let value = Value::deserialize(deserializer)?;
         tree(value).map(Self).ok_or_else(|| {
             D::Error::custom(
-                "Invalid input: a permission, or \"and\" or \"or\" with a list of such",
+                "Invalid input: expected a permission, or \"and\" or \"or\" with a list",
             )
         })
     }
 }
 
-/// `None`: it is none. The request is no deeper than a body may be.
+/// Parses a permission tree. Returns `None` if the value is not one. Its depth is bounded by the maximum depth of a
+/// body.
 fn tree(value: Value) -> Option<Tree> {
     let list = |value: Value| match value {
         Value::Array(parts) if !parts.is_empty() => parts.into_iter().map(tree).collect(),
@@ -180,7 +182,7 @@ fn tree(value: Value) -> Option<Tree> {
     };
     match value {
         Value::String(slug) => Some(Tree::Has(slug)),
-        // Of the two the first counts.
+        // If both are present, `and` applies.
         Value::Object(mut object) => match (object.remove("and"), object.remove("or")) {
             (Some(all), _) => list(all).map(Tree::All),
             (None, Some(any)) => list(any).map(Tree::Any),
@@ -198,22 +200,22 @@ impl JsonSchema for Permissions {
         true
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // How it goes on within is told in words: a schema that holds itself has no place of its own.
+        // The nested structure is described only in the documentation: a recursive schema cannot be inlined.
         schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "object" }] })
     }
 }
 
-/// What came of it.
+/// The reply of a verification.
 #[derive(Debug)]
 pub struct VerifyKeyReply {
     verified: VerifyResult,
-    /// The limits that were asked for, in the order of the request.
+    /// The names of the requested limits, in the order of the request.
     asked: Vec<String>,
-    /// Whether nothing is told of the key itself.
+    /// Whether the reply omits all details of the key.
     is_minimal: bool,
 }
 
-/// What came of it. For `NOT_FOUND` there is nothing but the first three.
+/// The result of a verification. For `NOT_FOUND`, only the first three fields are present.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Told<'a> {
@@ -224,10 +226,10 @@ struct Told<'a> {
     request_id: &'a str,
     #[serde(flatten)]
     known: Option<Known<'a>>,
-    /// The limit that refused; else the one named `default`, or the first that was checked.
+    /// The rate limit that rejected the request; otherwise the one named `default`, or the first that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratelimit: Option<Standing>,
-    /// Uses left, where uses were counted.
+    /// The remaining credits, if credits were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
 }
@@ -242,13 +244,13 @@ struct Known<'a> {
     owner_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<&'a Meta>,
-    /// Unix milliseconds; left out: never.
+    /// The expiry time in Unix milliseconds; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
     enabled: bool,
-    /// Slugs, the key's own and those of its roles.
+    /// Slugs of the key's direct permissions and of the permissions of its roles.
     permissions: &'a [String],
-    /// Names.
+    /// Role names.
     roles: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<&'a str>,
@@ -260,14 +262,14 @@ struct Known<'a> {
 struct Standing {
     limit: i64,
     remaining: i64,
-    /// The end of the window, in unix milliseconds.
+    /// The end of the window in Unix milliseconds.
     reset: Timestamp,
 }
 
 impl VerifyKeyReply {
     fn to_reply<'a>(&'a self, request_id: &'a str) -> Told<'a> {
         let VerifyResult { code, view, credits, .. } = &self.verified;
-        let known = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
+        let key_details = view.as_ref().filter(|_| !self.is_minimal).map(|view| {
             let view = &view.value;
             let (key, identity) = (&view.stored().key, view.identity());
             Known {
@@ -283,19 +285,19 @@ impl VerifyKeyReply {
                 identity: identity.map(KeyIdentity::from),
             }
         });
-        let counted = !self.is_minimal
+        let shows_credits = !self.is_minimal
             && matches!(code, VerificationCode::Valid | VerificationCode::UsageExceeded);
         Told {
             valid: *code == VerificationCode::Valid,
             code: code.as_str(),
             request_id,
-            known,
+            known: key_details,
             ratelimit: self.reported().map(|checked| Standing {
                 limit: checked.limit.limit,
                 remaining: checked.standing.remaining,
                 reset: checked.standing.reset,
             }),
-            remaining: credits.filter(|_| counted),
+            remaining: credits.filter(|_| shows_credits),
         }
     }
 
@@ -308,20 +310,22 @@ impl VerifyKeyReply {
         self.refusing().or_else(default).or_else(|| self.first(|_| true))
     }
 
-    fn first(&self, is_meant: impl Fn(&&EvaluatedLimit) -> bool) -> Option<&EvaluatedLimit> {
-        let meant = self.verified.ratelimits.iter().filter(is_meant);
-        meant.min_by_key(|checked| self.place(&checked.limit.name))
+    fn first(&self, matches: impl Fn(&&EvaluatedLimit) -> bool) -> Option<&EvaluatedLimit> {
+        let matching = self.verified.ratelimits.iter().filter(matches);
+        matching.min_by_key(|checked| self.place(&checked.limit.name))
     }
 
-    /// Where a limit stands among those that were checked: first those that always are, the identity's before the
-    /// key's; then those that were asked for, in the order of the request.
+    /// Returns the position of a limit in the order of checks: first the limits that always apply, those of the
+    /// identity before those of the key, then the requested limits in the order of the request.
     fn place(&self, name: &str) -> usize {
         let view = self.verified.view.as_ref().map(|view| &view.value);
         let stored = view.and_then(|view| Some((view, view.limit(name)?)));
         match stored.filter(|(_, limit)| limit.auto_apply) {
             Some((view, _)) if view.shared_ratelimits().any(|limit| limit.name == name) => 0,
             Some(_) => 1,
-            None => 2 + self.asked.iter().position(|asked| asked == name).unwrap_or_default(),
+            None => {
+                2 + self.asked.iter().position(|requested| requested == name).unwrap_or_default()
+            }
         }
     }
 }

@@ -6,38 +6,38 @@ use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::schemas::non_empty_meta;
 
-/// Find the key that was shown.
+/// Identify a key.
 ///
-/// Without using it.
+/// Returns the key that the plaintext belongs to. Nothing is checked or spent.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Whoami {
-    /// The key itself.
+    /// The complete key.
     pub key: Text<1, 512, Unkept>,
 }
 
-/// What a key is.
+/// The details of a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
     id: KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Uses left; left out: unlimited.
+    /// The remaining credits; omitted if unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
-    /// Unix milliseconds.
+    /// The creation time in Unix milliseconds.
     created_at: Timestamp,
     enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<String>,
 }
 
-/// Whose key it is.
+/// The identity that owns a key.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Identity {

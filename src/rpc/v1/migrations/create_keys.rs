@@ -5,21 +5,21 @@ use crate::domain::keys::{self, DuplicatePolicy};
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Take in keys that were issued elsewhere.
+/// Import keys that were issued elsewhere.
 ///
-/// By their hashes, or themselves; all of them, or none. Permissions and roles must exist.
+/// Imports keys by their hash or in plaintext, either all of them or none. Permissions and roles must exist.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CreateKeys(List<Object<Migrated<OfApi>>, 0, 100>);
 
-/// The API that a key is to be of.
+/// The API that a key is imported to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OfApi {
     pub api_id: Name,
 }
 
-/// Their ids, in the order of the request.
+/// The ids of the imported keys, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {

@@ -6,20 +6,20 @@ use crate::rpc::prelude::*;
 use crate::rpc::reply::EmptyReply;
 use crate::rpc::v1::schemas::Name;
 
-/// Take in keys that were issued elsewhere, in the order of their coming.
+/// Import keys that were issued elsewhere, in the order of the requests.
 ///
-/// They are there when the answer comes. Those that are there already are passed over.
+/// The import is complete when the response arrives. Keys that already exist are skipped.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnqueueKeys {
-    /// Your own name for the whole; it is of no effect.
-    #[expect(dead_code, reason = "nothing waits, so nothing is to be told apart")]
+    /// Your own name for the migration. It has no effect.
+    #[expect(dead_code, reason = "imports are not queued, so there is nothing to identify")]
     pub migration_id: Name,
     pub api_id: Name,
     pub keys: List<Object<Migrated<OfRequest>>, 0, 100>,
 }
 
-/// The API is that of the request.
+/// Has no fields, because the request names the API.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct OfRequest {}
 

@@ -1,4 +1,4 @@
-//! A key that was issued elsewhere, as both operations take it.
+//! Schema types of imported keys, which both operations share.
 
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
@@ -14,42 +14,42 @@ use crate::rpc::v1::schemas::{Anything, OwnerId, Ratelimit, Refill, credits};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Migrated<Of> {
-    /// What an operation asks of each key besides.
+    /// Additional fields of each key that one operation requires.
     #[serde(flatten)]
     pub of: Of,
-    /// The key itself; kept sealed where the API keeps recoverable keys.
+    /// The key itself. It is stored encrypted if the API stores recoverable keys.
     #[serde(default)]
     pub plaintext: Optional<Text<1, 512>>,
-    /// Its hash, where the key itself is not given.
+    /// The hash of the key, if `plaintext` is omitted.
     #[serde(default)]
     pub hash: Optional<Object<Hash>>,
-    /// The leading characters that may be shown.
+    /// The first characters of the key, which may be shown.
     #[serde(default)]
     pub start: Optional<Text<0, 32>>,
-    /// Accepted and of no effect.
+    /// Accepted but ignored.
     #[serde(default)]
-    #[expect(dead_code, reason = "the key has been made already")]
+    #[expect(dead_code, reason = "the key has already been issued")]
     pub prefix: Optional<Text<0, 8>>,
     #[serde(default)]
     pub name: Optional<Text<0, 256, Printable>>,
-    /// Your name for the user, of whom no identity is made.
+    /// Your id for the user. No identity is created.
     #[serde(default)]
     pub owner_id: Optional<OwnerId>,
-    /// Your name for the user whose key it is.
+    /// Your id for the user who owns the key.
     #[serde(default)]
     pub external_id: Optional<OwnerId>,
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Names; each must exist.
+    /// Role names. Each role must exist.
     #[serde(default)]
     pub roles: Optional<List<Text<1, 512>, 0, 100>>,
-    /// Slugs; each must exist.
+    /// Permission slugs. Each permission must exist.
     #[serde(default)]
     pub permissions: Optional<List<Text<1, 512>, 0, 1000>>,
-    /// Unix milliseconds; 0: never.
+    /// The expiry time in Unix milliseconds. 0: the key does not expire.
     #[serde(default)]
     pub expires: Optional<Anything>,
-    /// Uses left. Left out: unlimited.
+    /// The remaining credits. Default: unlimited.
     #[serde(default)]
     pub remaining: Optional<Positive>,
     #[serde(default)]
@@ -66,11 +66,11 @@ pub struct Migrated<Of> {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Hash {
     value: Text<1, 512>,
-    #[expect(dead_code, reason = "there is one")]
+    #[expect(dead_code, reason = "there is only one variant")]
     variant: Variant,
 }
 
-/// How a hash was made: SHA-256 of the whole key, in base64.
+/// The hash algorithm and encoding: SHA-256 of the complete key, in base64.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 enum Variant {
@@ -79,10 +79,10 @@ enum Variant {
 }
 
 impl<Of> Migrated<Of> {
-    /// The key, to be taken in. `place` is where it stands in the request.
-    pub fn check(self, place: &str, api_id: ApiId) -> Result<KeyImport> {
-        let place = format!("{place}.");
-        self.brought(api_id).map_err(|e| e.within(&place, &place))
+    /// Validates the key and converts it to an import. `path` is the path of the key in the request.
+    pub fn check(self, path: &str, api_id: ApiId) -> Result<KeyImport> {
+        let path = format!("{path}.");
+        self.brought(api_id).map_err(|e| e.within(&path, &path))
     }
 
     fn brought(self, api_id: ApiId) -> Result<KeyImport> {
@@ -91,11 +91,11 @@ impl<Of> Migrated<Of> {
             (Some(key), _) => key.hash().base64(),
             (None, Some(Object(hash))) => {
                 let message = "hash: value must be the 32 bytes of SHA-256 in base64";
-                let known = KeyHash::from_base64(hash.value.as_str());
-                known.ok_or_else(|| Error::invalid("hash", message))?.base64()
+                let parsed = KeyHash::from_base64(hash.value.as_str());
+                parsed.ok_or_else(|| Error::invalid("hash", message))?.base64()
             }
             (None, None) => {
-                return Err(Error::invalid("hash", "hash: needs a hash or a plaintext"));
+                return Err(Error::invalid("hash", "hash: requires a hash or a plaintext"));
             }
         };
         let limit: Option<NewRatelimit> =

@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 #[serde(rename_all = "camelCase")]
 pub struct CreatePermission {
     pub name: Identifier,
-    /// By which keys name it. Left out: the name.
+    /// The slug by which requests refer to the permission. Default: the name.
     #[serde(default)]
     pub slug: Optional<Identifier>,
     #[serde(default)]

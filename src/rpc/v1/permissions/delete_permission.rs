@@ -5,7 +5,7 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete a permission.
 ///
-/// It is taken from every key and role.
+/// The permission is removed from every key and role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletePermission {

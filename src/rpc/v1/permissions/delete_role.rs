@@ -5,7 +5,7 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete a role.
 ///
-/// It is taken from every key.
+/// The role is removed from every key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteRole {

@@ -3,7 +3,7 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::PermissionReply;
 use crate::rpc::v1::schemas::Name;
 
-/// Look at a permission.
+/// Get a permission.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetPermission {

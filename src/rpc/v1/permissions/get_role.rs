@@ -3,7 +3,7 @@ use crate::domain::rbac;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Look at a role.
+/// Get a role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetRole {

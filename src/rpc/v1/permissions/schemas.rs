@@ -1,4 +1,4 @@
-//! What operations on permissions and roles take or give back.
+//! Schema types of operations on permissions and roles.
 
 use foundation::error::{Error, Result};
 use foundation::id::RoleId;
@@ -8,12 +8,12 @@ use crate::domain::page::{Page, Paging};
 use crate::rpc::bounds::CharSet;
 use crate::rpc::prelude::*;
 
-/// What a permission may be called.
+/// The name or slug of a permission.
 pub type Identifier = Text<3, 256, Identifying>;
-/// Empty, or a sentence.
+/// A description, which may be empty.
 pub type Description = Text<0, 256>;
 
-/// Letters, digits, `_`, `.`, `:` and `-`.
+/// Allows letters, digits, `_`, `.`, `:` and `-`.
 #[derive(Debug)]
 pub struct Identifying;
 
@@ -24,7 +24,7 @@ impl CharSet for Identifying {
     }
 }
 
-/// A description; an empty one is none.
+/// Validates a description. Returns `None` if it is empty.
 pub fn described(description: Optional<Description>) -> Result<Option<String>> {
     let text = description.0.map(Text::into_string).filter(|text| !text.is_empty());
     match text {
@@ -53,23 +53,24 @@ impl From<model::Role> for RoleReply {
     }
 }
 
-/// The whole of a list that version 1 does not page.
+/// Lists all items of a list that version 1 does not page.
 pub async fn whole<T, F>(page: impl Fn(Paging) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<Page<T>>>,
 {
     let mut paging = Paging { limit: WHOLE_PAGE, ..Paging::default() };
-    let mut whole = Vec::new();
+    let mut all = Vec::new();
     loop {
         let Page { items, next } = page(paging.clone()).await?;
-        whole.extend(items);
+        all.extend(items);
         match next {
-            Some(next) if whole.len() < WHOLE_MAX => paging.from = next,
-            _ => return Ok(whole),
+            Some(next) if all.len() < WHOLE_MAX => paging.from = next,
+            _ => return Ok(all),
         }
     }
 }
 
-/// How many are read at once of a list that is not paged, and how many are told at most.
+/// The number of items that are read at once of a list that is not paged.
 const WHOLE_PAGE: usize = 1000;
+/// The maximum number of items in the reply of a list that is not paged.
 const WHOLE_MAX: usize = 100_000;

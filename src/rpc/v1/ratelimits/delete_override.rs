@@ -6,11 +6,11 @@ use crate::rpc::v1::schemas::Name;
 
 /// Delete an override.
 ///
-/// The one that was set for exactly this identifier or pattern.
+/// The override is the one that was set for exactly this identifier or pattern.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOverride {
-    /// Counts where `namespaceName` is given too.
+    /// The namespace id. It takes precedence over `namespaceName`.
     #[serde(default)]
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]

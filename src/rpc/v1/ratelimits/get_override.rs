@@ -3,13 +3,13 @@ use crate::domain::ratelimits::overrides;
 use crate::rpc::prelude::*;
 use crate::rpc::v1::schemas::Name;
 
-/// Look at an override.
+/// Get an override.
 ///
-/// The one that was set for exactly this identifier or pattern.
+/// The override is the one that was set for exactly this identifier or pattern.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetOverride {
-    /// Counts where `namespaceName` is given too.
+    /// The namespace id. It takes precedence over `namespaceName`.
     #[serde(default)]
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]

@@ -9,40 +9,40 @@ use crate::rpc::v1::schemas::DEFAULT;
 
 /// Check a rate limit.
 ///
-/// Takes `cost` from the window of an identifier in a namespace, or nothing. A namespace that does not exist is
-/// made when the root key holds `ratelimit.*.create_namespace`.
+/// Consumes `cost` from the window of an identifier in a namespace, or nothing if the limit would be exceeded. A
+/// missing namespace is created if the root key has `ratelimit.*.create_namespace`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// Left out: `default`.
+    /// The namespace name. Default: `default`.
     #[serde(default)]
     pub namespace: Optional<Text<1, 512>>,
-    /// Who is limited: any text that stands for a user or a thing.
+    /// The identifier to limit: any text that identifies a user or a resource.
     pub identifier: Text<0, 512, Unkept>,
-    /// What may be taken in one window, unless an override says otherwise.
+    /// The maximum total cost per window, unless an override applies.
     pub limit: Positive,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
-    /// What is taken. Left out: 1. 0 only looks.
+    /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
     pub cost: Optional<Unsigned>,
-    /// Whether a quick answer is preferred to an exact one.
+    /// Whether a fast approximate answer is preferred to an exact one.
     #[serde(default)]
     pub r#async: Optional<bool>,
-    /// Accepted, and not kept.
+    /// Accepted but not stored.
     #[serde(default)]
-    #[expect(dead_code, reason = "it is not kept")]
+    #[expect(dead_code, reason = "it is not stored")]
     pub meta: Optional<serde_json::Map<String, Value>>,
-    /// What is about to be accessed: accepted, and not kept.
+    /// The resources to be accessed. Accepted but not stored.
     #[serde(default)]
-    #[expect(dead_code, reason = "they are not kept")]
+    #[expect(dead_code, reason = "they are not stored")]
     pub resources: Optional<List<Object<Resource>, 0, 100>>,
 }
 
-/// Something that is about to be accessed.
+/// A resource to be accessed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is not kept")]
+#[expect(dead_code, reason = "it is not stored")]
 pub struct Resource {
     r#type: Text<0, 256, Unkept>,
     id: Text<0, 256, Unkept>,
@@ -52,17 +52,17 @@ pub struct Resource {
     meta: Optional<serde_json::Map<String, Value>>,
 }
 
-/// What came of it.
+/// The limit decision.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limited {
-    /// Whether it passes.
+    /// Whether the request is within the limit.
     success: bool,
     /// The limit that was applied.
     limit: i64,
-    /// What is left in this window.
+    /// The remaining cost in the current window.
     remaining: i64,
-    /// The end of the window, in unix milliseconds.
+    /// The end of the window in Unix milliseconds.
     reset: Timestamp,
 }
 
@@ -91,12 +91,12 @@ impl Operation for Limit {
             cost: self.cost.0.map_or(1, |cost| cost.0),
             is_quick: self.r#async.unwrap_or(false),
         };
-        let (limited, degraded) = ratelimits::limit(app, caller, check).await?;
+        let (result, degraded) = ratelimits::limit(app, caller, check).await?;
         let data = Limited {
-            success: !limited.standing.exceeded,
-            limit: limited.limit,
-            remaining: limited.standing.remaining,
-            reset: limited.standing.reset,
+            success: !result.standing.exceeded,
+            limit: result.limit,
+            remaining: result.standing.remaining,
+            reset: result.standing.reset,
         };
         Ok(DegradableReply { data, degraded })
     }

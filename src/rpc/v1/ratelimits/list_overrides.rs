@@ -5,19 +5,19 @@ use crate::rpc::v1::schemas::{PageLimit, paging};
 
 /// List the overrides of a namespace.
 ///
-/// By id, page by page.
+/// Returns pages sorted by id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListOverrides {
-    /// Counts where `namespaceName` is given too.
+    /// The namespace id. It takes precedence over `namespaceName`.
     #[serde(default)]
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
     pub namespace_name: Optional<Text<0, 512>>,
-    /// How many a page may have. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// As the page before told it.
+    /// The `cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Text<0, 1024>>,
 }
@@ -27,9 +27,9 @@ pub struct ListOverrides {
 #[serde(rename_all = "camelCase")]
 pub struct Overrides {
     overrides: Vec<OverrideReply>,
-    /// How many there are in all.
+    /// The total number of items on all pages.
     total: i64,
-    /// Left out on the last page.
+    /// The cursor of the next page; omitted on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
@@ -49,7 +49,7 @@ impl Operation for ListOverrides {
         let total = overrides::count(app, caller, &namespace).await?;
         let paging = paging(self.limit, self.cursor);
         let page = overrides::list(app, caller, &namespace, &paging).await?;
-        let cursor = page.last(|known| &known.id);
+        let cursor = page.last(|found| &found.id);
         let overrides = page.items.into_iter().map(OverrideReply::from).collect();
         Ok(Overrides { overrides, total, cursor })
     }

@@ -1,4 +1,4 @@
-//! What operations on overrides take or give back.
+//! Schema types of operations on overrides.
 
 use foundation::error::{Error, Result};
 use foundation::id::OverrideId;
@@ -6,16 +6,16 @@ use foundation::model;
 
 use crate::rpc::prelude::*;
 
-/// The namespace that a request names; the id counts.
+/// Returns the namespace id or name of a request. The id takes precedence.
 pub fn namespace(id: Optional<Text<0, 512>>, name: Optional<Text<0, 512>>) -> Result<String> {
-    let given =
+    let non_empty =
         |text: Optional<Text<0, 512>>| text.0.map(Text::into_string).filter(|t| !t.is_empty());
-    given(id).or_else(|| given(name)).ok_or_else(|| {
+    non_empty(id).or_else(|| non_empty(name)).ok_or_else(|| {
         Error::invalid("namespaceId", "You must provide a namespaceId or a namespaceName")
     })
 }
 
-/// A limit that stands in for the one given with a check.
+/// An override, which replaces the limit and duration of matching checks.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
@@ -23,19 +23,19 @@ pub struct OverrideReply {
     id: OverrideId,
     identifier: String,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
     r#async: bool,
 }
 
 impl From<model::Override> for OverrideReply {
-    fn from(known: model::Override) -> Self {
+    fn from(stored: model::Override) -> Self {
         Self {
-            id: known.id,
-            identifier: known.identifier,
-            limit: known.limit,
-            duration: known.duration_ms,
-            r#async: known.is_async,
+            id: stored.id,
+            identifier: stored.identifier,
+            limit: stored.limit,
+            duration: stored.duration_ms,
+            r#async: stored.is_async,
         }
     }
 }

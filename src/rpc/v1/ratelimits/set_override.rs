@@ -7,27 +7,28 @@ use crate::rpc::schemas::{DURATION_MIN_MS, Unsigned};
 
 /// Set an override.
 ///
-/// Another limit for an identifier, or for all that match a pattern in which `*`, at most 8 times, stands for any
-/// run of characters. One for the same identifier is replaced and keeps its id.
+/// Sets a different limit for one identifier, or for all identifiers that match a pattern. A `*` in a pattern, at most
+/// 8 times, matches any sequence of characters. An existing override for the same identifier is replaced and keeps its
+/// id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SetOverride {
-    /// Counts where `namespaceName` is given too.
+    /// The namespace id. It takes precedence over `namespaceName`.
     #[serde(default)]
     pub namespace_id: Optional<Text<0, 512>>,
     #[serde(default)]
     pub namespace_name: Optional<Text<0, 512>>,
     pub identifier: Text<3, 512>,
-    /// What may be taken in one window; 0: nothing.
+    /// The maximum total cost per window. 0 rejects every check.
     pub limit: Unsigned,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
-    /// Told again with the override; a check says for itself how it is answered.
+    /// Stored and returned with the override, without effect: each check has its own `async`.
     #[serde(default)]
     pub r#async: Optional<bool>,
 }
 
-/// The override.
+/// The override that was set.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Set {

@@ -4,17 +4,17 @@ use crate::domain::analytics::sql_query;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{ASKING_ERRORS, EventRow};
 
-/// Ask about checks of the standalone limiter in SQL.
+/// Query standalone rate limit checks with SQL.
 ///
-/// The query is one SELECT in the dialect of ClickHouse over the tables `ratelimits_v1` (a row for each check of
-/// `ratelimit.limit` and `ratelimit.multiLimit`), `ratelimits_per_minute_v1`, `…_per_hour_v1`, `…_per_day_v1` and
-/// `…_per_month_v1` (sums, of which several rows may be of one time: sum them up). It sees what belongs to the workspace
-/// and, where the root key may read the analytics of some namespaces only, to these. Times are UTC. There are at most
-/// 10,000 rows in an answer.
+/// The query is a single SELECT in the ClickHouse dialect over the tables `ratelimits_v1` (one row per check of
+/// `ratelimit.limit` and `ratelimit.multiLimit`) and `ratelimits_per_minute_v1`, `…_per_hour_v1`, `…_per_day_v1` and
+/// `…_per_month_v1` (rollups; several rows may have the same time, so sum them). The query sees the data of the
+/// workspace or, if the root key may read the analytics of only some namespaces, the data of these namespaces. Times
+/// are in UTC. A result has at most 10,000 rows.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetRatelimits {
-    /// The query, of at most 16 KiB.
+    /// The query; at most 16 KiB.
     pub query: String,
 }
 

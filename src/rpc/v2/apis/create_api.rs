@@ -9,7 +9,7 @@ use crate::rpc::prelude::*;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateApi {
-    /// Your name for it.
+    /// The name of the API.
     pub name: Text<3, 256, Printable>,
 }
 

@@ -6,7 +6,7 @@ use crate::rpc::schemas::Empty;
 
 /// Delete an API.
 ///
-/// Its keys stop verifying at once.
+/// Its keys become invalid immediately.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteApi {

@@ -7,24 +7,24 @@ use crate::rpc::v2::schemas::{Cursor, KeyReply, PageLimit, paging};
 
 /// List the keys of an API.
 ///
-/// By id; disabled and expired keys too, not deleted ones.
+/// Returns pages sorted by id. Disabled and expired keys are included, deleted keys are not.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListKeys {
     pub api_id: Text<1, 255>,
-    /// How many to list. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    /// The `pagination.cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Cursor>,
-    /// Only the keys of this user.
+    /// Returns only keys of this user.
     #[serde(default)]
     pub external_id: Optional<Text<1, 255>>,
-    /// Whether to show the keys themselves; only recoverable ones can be.
+    /// Whether to return the keys themselves, which requires recoverable keys.
     #[serde(default)]
     pub decrypt: Optional<bool>,
-    /// Accepted and of no effect: a list is always read from the database.
+    /// Accepted but ignored: a list is always read from the database.
     #[serde(default)]
     pub revalidate_keys_cache: Optional<bool>,
 }
@@ -41,7 +41,7 @@ impl Operation for ListKeys {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Page<KeyReply>> {
-        let wanted = WantedKeys {
+        let filter = WantedKeys {
             api_id: ApiId::from(self.api_id.into_string()),
             of: self.external_id.0.map(|id| KeyOwner::ExternalId(id.into_string())),
             plaintexts: match self.decrypt.unwrap_or(false) {
@@ -50,6 +50,6 @@ impl Operation for ListKeys {
             },
             paging: paging(self.limit, 100, self.cursor),
         };
-        Ok(keys::list(app, caller, wanted).await?.map(KeyReply::from))
+        Ok(keys::list(app, caller, filter).await?.map(KeyReply::from))
     }
 }

@@ -7,17 +7,17 @@ use crate::rpc::v2::schemas::Ratelimit;
 
 /// Create an identity.
 ///
-/// One of your own users, by your name for it. All keys that carry the identity share its limits.
+/// An identity represents one of your users, under your own id. All keys of an identity share its rate limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateIdentity {
-    /// Your name for the user; there is one identity of it.
+    /// Your id for the user. It is unique among identities.
     pub external_id: ExternalId,
-    /// Your own JSON object; verification gives it back.
+    /// Custom JSON object; verification returns it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Limits for verification to check, counted over all keys of the identity. Of two with one name the
-    /// last counts.
+    /// Rate limits for verification, shared by all keys of the identity. If two limits have the same name, the last
+    /// one applies.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }

@@ -5,12 +5,12 @@ use crate::rpc::v2::schemas::IdentityName;
 
 /// Delete an identity.
 ///
-/// Its keys go on without its meta and its limits. Its externalId is free at once; an identity that gets it
-/// later has nothing to do with them.
+/// Its keys stay valid, without the meta and the rate limits of the identity. Its externalId can be used again
+/// immediately; a later identity with the same externalId is not connected to these keys.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteIdentity {
-    /// Its id or its externalId.
+    /// The id or externalId of the identity.
     pub identity: IdentityName,
 }
 

@@ -6,7 +6,7 @@ use crate::rpc::v2::schemas::{IdentityName, IdentityReply};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetIdentity {
-    /// Its id or its externalId.
+    /// The id or externalId of the identity.
     pub identity: IdentityName,
 }
 

@@ -5,17 +5,17 @@ use crate::rpc::v2::schemas::{Cursor, IdentityReply, PageLimit, Search, searched
 
 /// List identities.
 ///
-/// Those that the root key may read, by id.
+/// Returns pages of the identities that the root key may read, sorted by id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListIdentities {
-    /// How many to list. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    /// The `pagination.cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Cursor>,
-    /// Only those whose id or externalId holds this text, in whatever case.
+    /// Returns only identities whose id or externalId contains this text, ignoring case.
     #[serde(default)]
     pub search: Optional<Search>,
 }

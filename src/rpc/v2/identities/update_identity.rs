@@ -5,18 +5,18 @@ use crate::domain::keys::NewRatelimit;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::{BESIDE_META_MAX_BYTES, IdentityName, IdentityReply, Ratelimit};
 
-/// Change an identity.
+/// Update an identity.
 ///
-/// What is left out stays as it is. The reply tells the whole identity.
+/// Omitted fields keep their values. The reply contains the complete identity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateIdentity {
-    /// Its id or its externalId.
+    /// The id or externalId of the identity.
     pub identity: IdentityName,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Replaces all limits; those of the same name keep their id and their count.
+    /// Replaces all rate limits. Limits with the same name keep their id and their count.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }
@@ -54,10 +54,10 @@ fn limits(list: List<Object<Ratelimit>, 0, 50>) -> Result<Vec<NewRatelimit>> {
     let mut limits: Vec<NewRatelimit> = Vec::with_capacity(list.0.len());
     for Object(limit) in list.0 {
         let name = limit.name.as_str();
-        if limits.iter().any(|known| known.name == name) {
+        if limits.iter().any(|other| other.name == name) {
             return Err(Error::invalid(
                 "/properties/ratelimits",
-                format!("ratelimits has two limits of the name {name}"),
+                format!("ratelimits has two limits with the name {name}"),
             ));
         }
         limits.push(limit.into());

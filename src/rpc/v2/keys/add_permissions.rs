@@ -7,13 +7,13 @@ use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Add permissions to a key.
 ///
-/// One that does not exist is made when the root key holds `rbac.*.create_permission`; else nothing is
-/// changed. The reply tells all permissions that the key then has of itself.
+/// A missing permission is created if the root key has `rbac.*.create_permission`; otherwise, nothing is changed. The
+/// reply contains all direct permissions of the key after the change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddPermissions {
     pub key_id: Id,
-    /// Slugs, or ids of existing permissions.
+    /// Permission slugs, or ids of existing permissions.
     pub permissions: List<Slug, 1, 1000>,
 }
 
@@ -30,8 +30,9 @@ impl Operation for AddPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
-        let changed = permissions::add(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let changed =
+            permissions::add(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -8,12 +8,12 @@ use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Add roles to a key.
 ///
-/// Each must exist. The reply tells all roles that the key then has.
+/// Each role must exist. The reply contains all roles of the key after the change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddRoles {
     pub key_id: Id,
-    /// Names.
+    /// Role names.
     pub roles: List<RoleName, 1, 100>,
 }
 
@@ -29,8 +29,8 @@ impl Operation for AddRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::named(texts(self.roles), MissingPolicy::Refused);
-        let changed = roles::add(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::named(texts(self.roles), MissingPolicy::Refused);
+        let changed = roles::add(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

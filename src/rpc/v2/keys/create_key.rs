@@ -12,48 +12,47 @@ use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit};
 
 /// Create a key.
 ///
-/// Issues a new key in an API. The key itself is in this reply and nowhere else: only its hash is
-/// kept.
+/// Issues a new key in an API. The key itself is returned only in this reply: the server stores only its hash.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateKey {
-    /// The API in which the key is made.
+    /// The API in which the key is created.
     pub api_id: Id,
-    /// Put before the key with an underscore: `prod` gives `prod_…`. Left out: as the API is set.
+    /// The prefix of the key, followed by an underscore: `prod` results in `prod_…`. Default: the setting of the API.
     #[serde(default)]
     pub prefix: Optional<Text<1, 16, Word>>,
-    /// Your name for the key; the customer does not see it.
+    /// Your name for the key. Your customer does not see it.
     #[serde(default)]
     pub name: Optional<Text<1, 255, Printable>>,
-    /// Random bytes in the key. Left out: as the API is set, or 16.
+    /// The number of random bytes in the key. Default: the setting of the API, or 16.
     #[serde(default)]
     pub byte_length: Optional<Int<16, 255>>,
-    /// Your name for the user whose key it is; verification gives it back.
+    /// Your id for the user who owns the key; verification returns it.
     #[serde(default)]
     pub external_id: Optional<ExternalId>,
-    /// Your own JSON object; verification gives it back.
+    /// Custom JSON object; verification returns it.
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Names of roles that the key gets; each must exist.
+    /// Names of the key's roles. Each role must exist.
     #[serde(default)]
     pub roles: Optional<List<Text<1, 128>, 0, 100>>,
-    /// Slugs of permissions that the key gets. One that does not exist is created when the root key holds
-    /// `rbac.*.create_permission`; else nothing is created.
+    /// Slugs of the key's permissions. A missing permission is created if the root key has
+    /// `rbac.*.create_permission`; otherwise, nothing is created.
     #[serde(default)]
     pub permissions: Optional<List<Slug, 0, 1000>>,
-    /// When the key stops being valid, in unix milliseconds.
+    /// The expiry time in Unix milliseconds.
     #[serde(default)]
     pub expires: Optional<Expires>,
-    /// Uses left, and when they come back. Left out: unlimited.
+    /// The credits and their refill schedule. Default: unlimited.
     #[serde(default)]
     pub credits: Optional<Object<Credits>>,
-    /// Limits for verification to check.
+    /// Rate limits for verification.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
-    /// Whether the key may be used. Left out: yes.
+    /// Whether the key is enabled. Default: true.
     #[serde(default)]
     pub enabled: Optional<bool>,
-    /// Whether a sealed copy of the key is kept, so that it can be shown again.
+    /// Whether to store an encrypted copy of the key, so that it can be shown again.
     #[serde(default)]
     pub recoverable: Optional<bool>,
 }

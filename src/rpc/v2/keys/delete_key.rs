@@ -6,12 +6,12 @@ use crate::rpc::schemas::Empty;
 
 /// Delete a key.
 ///
-/// It stops verifying at once and cannot be addressed any more.
+/// The key becomes invalid immediately, and requests can no longer refer to it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteKey {
     pub key_id: Id,
-    /// Whether to remove every trace of it. Left out: its row stays, and its hash stays taken.
+    /// Whether to erase the key completely. Default: its record is kept and its hash stays reserved.
     #[serde(default)]
     pub permanent: Optional<bool>,
 }

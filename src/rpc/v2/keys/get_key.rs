@@ -6,12 +6,12 @@ use crate::rpc::v2::schemas::KeyReply;
 
 /// Get a key.
 ///
-/// Disabled and expired keys too; not deleted ones.
+/// Disabled and expired keys are found, deleted keys are not.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetKey {
     pub key_id: Id,
-    /// Whether to show the key itself; only a recoverable one can be.
+    /// Whether to return the key itself, which requires a recoverable key.
     #[serde(default)]
     pub decrypt: Optional<bool>,
 }
@@ -28,11 +28,11 @@ impl Operation for GetKey {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyReply> {
         let id = KeyId::from(self.key_id.into_string());
-        let plaintexts = match self.decrypt.unwrap_or(false) {
+        let decrypt = match self.decrypt.unwrap_or(false) {
             true => DecryptMode::Required,
             false => DecryptMode::None,
         };
-        let found = keys::get(app, caller, &id, plaintexts).await?;
+        let found = keys::get(app, caller, &id, decrypt).await?;
         Ok(KeyReply::from(found))
     }
 }

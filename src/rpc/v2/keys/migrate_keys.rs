@@ -7,25 +7,25 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::texts;
 use crate::rpc::v2::schemas::{Credits, Expires, Ratelimit, RoleName};
 
-/// Take in keys that were issued elsewhere.
+/// Import keys that were issued elsewhere.
 ///
-/// By their hashes, as the migration says that they were made; `keyward migration create` makes one. Keys whose
-/// hash is known already are told as failed, the others are taken in together. Identities, permissions and roles
-/// that do not exist are made. Send about a hundred at a time.
+/// Imports keys by their hashes. The migration defines the hash algorithm; `keyward migration create` creates a
+/// migration. Keys whose hash already exists are reported as failed; all others are imported together. Missing
+/// identities, permissions and roles are created. Send about 100 keys per request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MigrateKeys {
     pub migration_id: Text<3, 255>,
-    /// The API in which the keys are made.
+    /// The API in which the keys are created.
     pub api_id: Text<3, 255>,
     pub keys: List<Object<Incoming>, 1, 10_000>,
 }
 
-/// A key.
+/// A key to import.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Incoming {
-    /// As the migration's algorithm made it; SHA-256 in base64 or hex.
+    /// The hash of the key, by the algorithm of the migration; SHA-256 in base64 or hex.
     pub hash: Text<3, 256>,
     #[serde(default)]
     pub name: Optional<Text<1, 255, Printable>>,
@@ -33,16 +33,16 @@ pub struct Incoming {
     pub external_id: Optional<Text<1, 255>>,
     #[serde(default)]
     pub meta: Optional<Meta>,
-    /// Names.
+    /// Role names.
     #[serde(default)]
     pub roles: Optional<List<RoleName, 0, 100>>,
-    /// Slugs.
+    /// Permission slugs.
     #[serde(default)]
     pub permissions: Optional<List<Slug, 0, 1000>>,
-    /// Unix milliseconds.
+    /// The expiry time in Unix milliseconds.
     #[serde(default)]
     pub expires: Optional<Expires>,
-    /// Left out: yes.
+    /// Whether the key is enabled. Default: true.
     #[serde(default)]
     pub enabled: Optional<bool>,
     #[serde(default)]
@@ -51,19 +51,19 @@ pub struct Incoming {
     pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
 }
 
-/// What came of it.
+/// The result of an import.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     pub migrated: Vec<MigratedKey>,
-    /// Hashes that were known already, or twice in the request.
+    /// Hashes that already existed or occur twice in the request.
     failed: Vec<String>,
-    /// The same, and why, for those who are not a program.
+    /// The failed hashes with their reasons, for the dashboard. Not part of the JSON reply.
     #[serde(skip)]
     pub refused: Vec<(String, ImportRejection)>,
 }
 
-/// A key that was taken in.
+/// A key that was imported.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
@@ -125,10 +125,10 @@ impl TryFrom<Incoming> for ImportedKeyFields {
 }
 
 impl From<MigrationResult> for Outcome {
-    fn from(outcome: MigrationResult) -> Self {
-        let taken = |(hash, key_id)| MigratedKey { hash, key_id };
-        let migrated = outcome.migrated.into_iter().map(taken).collect();
-        let failed = outcome.failed.iter().map(|(hash, _)| hash.clone()).collect();
-        Self { migrated, failed, refused: outcome.failed }
+    fn from(result: MigrationResult) -> Self {
+        let to_reply = |(hash, key_id)| MigratedKey { hash, key_id };
+        let migrated = result.migrated.into_iter().map(to_reply).collect();
+        let failed = result.failed.iter().map(|(hash, _)| hash.clone()).collect();
+        Self { migrated, failed, refused: result.failed }
     }
 }

@@ -7,13 +7,13 @@ use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Remove permissions from a key.
 ///
-/// Each must exist; one that the key does not have is passed over. The key keeps what it has through a role.
-/// The reply tells the permissions that it then has of itself.
+/// Each permission must exist; permissions that the key does not have are ignored. The key keeps the permissions of its
+/// roles. The reply contains all direct permissions of the key after the change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemovePermissions {
     pub key_id: Id,
-    /// Slugs, or ids of permissions.
+    /// Permission slugs or ids.
     pub permissions: List<Slug, 1, 1000>,
 }
 
@@ -30,9 +30,9 @@ impl Operation for RemovePermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::permissions(texts(self.permissions), MissingPolicy::Refused);
+        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Refused);
         let changed =
-            permissions::remove(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+            permissions::remove(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -8,12 +8,13 @@ use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Remove roles from a key.
 ///
-/// Each must exist; one that the key does not have is passed over. The reply tells the roles that it then has.
+/// Each role must exist; roles that the key does not have are ignored. The reply contains all roles of the key after
+/// the change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoveRoles {
     pub key_id: Id,
-    /// Names.
+    /// Role names.
     pub roles: List<RoleName, 1, 100>,
 }
 
@@ -29,8 +30,8 @@ impl Operation for RemoveRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::named(texts(self.roles), MissingPolicy::Refused);
-        let changed = roles::remove(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::named(texts(self.roles), MissingPolicy::Refused);
+        let changed = roles::remove(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

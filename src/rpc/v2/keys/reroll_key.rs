@@ -7,14 +7,15 @@ use crate::rpc::v2::schemas::Expires;
 
 /// Re-roll a key.
 ///
-/// Issues another key with the same configuration: prefix and length, name and meta, identity, limits,
-/// permissions, roles, expiry and what is left of the credits. Nothing that has been counted passes to it.
-/// The old key goes on for a while, and never longer than it would have.
+/// Issues a new key with the same configuration: prefix and length, name and meta, identity, rate limits, permissions,
+/// roles, expiry and remaining credits. Window counts are not copied. The old key stays valid for `expiration`, but not
+/// beyond its own expiry.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RerollKey {
     pub key_id: Id,
-    /// For how long the old key stays valid, in milliseconds, rounded up to a full minute; 0: it ends at once.
+    /// The time for which the old key stays valid, in milliseconds, rounded up to a full minute. 0: it expires
+    /// immediately.
     pub expiration: Expires,
 }
 

@@ -7,13 +7,13 @@ use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Set the permissions of a key.
 ///
-/// They replace those that the key has of itself. One that does not exist is made when the root key holds
-/// `rbac.*.create_permission`; else nothing is changed.
+/// Replaces the direct permissions of the key. A missing permission is created if the root key has
+/// `rbac.*.create_permission`; otherwise, nothing is changed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetPermissions {
     pub key_id: Id,
-    /// Slugs, or ids of existing permissions.
+    /// Permission slugs, or ids of existing permissions.
     pub permissions: List<Slug, 0, 1000>,
 }
 
@@ -33,8 +33,9 @@ impl Operation for SetPermissions {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<PermissionReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
-        let changed = permissions::set(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::permissions(texts(self.permissions), MissingPolicy::Made);
+        let changed =
+            permissions::set(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(PermissionReply::from).collect())
     }
 }

@@ -8,12 +8,12 @@ use crate::rpc::v2::schemas::{RoleName, RoleReply};
 
 /// Set the roles of a key.
 ///
-/// They replace those that it has; each must exist.
+/// Replaces the roles of the key. Each role must exist.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetRoles {
     pub key_id: Id,
-    /// Names.
+    /// Role names.
     pub roles: List<RoleName, 0, 100>,
 }
 
@@ -29,8 +29,8 @@ impl Operation for SetRoles {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Vec<RoleReply>> {
         let id = KeyId::from(self.key_id.into_string());
-        let picks = Selector::named(texts(self.roles), MissingPolicy::Refused);
-        let changed = roles::set(app, caller, &id, picks, AssignmentAccess::KeyToo).await?;
+        let selectors = Selector::named(texts(self.roles), MissingPolicy::Refused);
+        let changed = roles::set(app, caller, &id, selectors, AssignmentAccess::KeyToo).await?;
         Ok(changed.after.into_iter().map(RoleReply::from).collect())
     }
 }

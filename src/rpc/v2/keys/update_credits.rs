@@ -6,21 +6,21 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::Unsigned;
 use crate::rpc::v2::schemas::KeyCredits;
 
-/// Change the uses that a key has left.
+/// Update the remaining credits of a key.
 ///
-/// It is exact among running verifications: what was spent before it counts, and nothing twice. `set` with
-/// null makes the key unlimited, and nothing comes back then.
+/// The update is exact while verifications run: credits spent before it are counted, and none is counted twice. `set`
+/// with null makes the key unlimited and removes the refill schedule.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateCredits {
     pub key_id: Id,
     pub operation: Change,
-    /// Needed for `increment` and `decrement`, which goes down to 0 and no further.
+    /// The number of credits. Required for `increment` and for `decrement`, which stops at 0.
     #[serde(default)]
     pub value: Patch<Unsigned>,
 }
 
-/// What is done with the value.
+/// The change of the credits.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -43,9 +43,9 @@ impl Operation for UpdateCredits {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<KeyCredits> {
         let id = KeyId::from(self.key_id.as_str());
-        let left =
+        let credits =
             keys::update_credits(app, caller, &id, self.update()?, UpdatedAtPolicy::Kept).await?;
-        Ok(KeyCredits::from(left))
+        Ok(KeyCredits::from(credits))
     }
 }
 
@@ -55,9 +55,9 @@ impl UpdateCredits {
             Patch::Set(value) => Some(value.0),
             Patch::Clear | Patch::Keep => None,
         };
-        let needed = |operation: &str| {
+        let required = |operation: &str| {
             value.ok_or_else(|| {
-                let message = format!("value is missing: {operation} needs a number from 0");
+                let message = format!("value is missing: {operation} requires a number from 0");
                 Error::invalid("/properties/value", message)
             })
         };
@@ -65,8 +65,8 @@ impl UpdateCredits {
             Change::Set => {
                 value.map_or(CreditsUpdate::Unlimited(IdleRefill::Dropped), CreditsUpdate::Set)
             }
-            Change::Increment => CreditsUpdate::Increment(needed("increment")?),
-            Change::Decrement => CreditsUpdate::Decrement(needed("decrement")?),
+            Change::Increment => CreditsUpdate::Increment(required("increment")?),
+            Change::Decrement => CreditsUpdate::Decrement(required("decrement")?),
         })
     }
 }

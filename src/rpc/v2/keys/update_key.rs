@@ -10,48 +10,48 @@ use crate::rpc::prelude::*;
 use crate::rpc::schemas::{Empty, Unsigned, texts};
 use crate::rpc::v2::schemas::{Expires, Ratelimit, Refill};
 
-/// Change a key.
+/// Update a key.
 ///
-/// What is left out stays as it is; null clears it. All of it happens, or nothing.
+/// Omitted fields keep their values; null clears a field. Either all changes are applied or none.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateKey {
     pub key_id: Id,
     #[serde(default)]
     pub name: Patch<Text<1, 255, Printable>>,
-    /// Null: the key is nobody's.
+    /// Your id for the user who owns the key. Null removes the identity from the key.
     #[serde(default)]
     pub external_id: Patch<ExternalId>,
     #[serde(default)]
     pub meta: Patch<Meta>,
-    /// Unix milliseconds. Null: never.
+    /// The expiry time in Unix milliseconds. Null: the key does not expire.
     #[serde(default)]
     pub expires: Patch<Expires>,
-    /// Null: unlimited.
+    /// The credits and their refill schedule. Null makes the key unlimited.
     #[serde(default)]
     pub credits: Patch<Object<Credits>>,
-    /// Replaces all limits; those of the same name keep their id and their count.
+    /// Replaces all rate limits. Limits with the same name keep their id and their count.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Ratelimit>, 0, 50>>,
     #[serde(default)]
     pub enabled: Optional<bool>,
-    /// Replaces all roles, by name; each must exist.
+    /// Replaces all roles, by name. Each role must exist.
     #[serde(default)]
     pub roles: Optional<List<Text<1, 128>, 0, 100>>,
-    /// Replaces all permissions of the key itself, by slug. A missing one is made when the root key
-    /// holds `rbac.*.create_permission`.
+    /// Replaces all direct permissions, by slug. A missing permission is created if the root key has
+    /// `rbac.*.create_permission`.
     #[serde(default)]
     pub permissions: Optional<List<Slug, 0, 1000>>,
 }
 
-/// Uses, and when they come back.
+/// Credits and their refill schedule.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Credits {
-    /// Null: unlimited, and nothing comes back.
+    /// The remaining credits. Null makes the key unlimited and removes the refill schedule.
     #[serde(default)]
     pub remaining: Patch<Unsigned>,
-    /// Null: nothing comes back.
+    /// The refill schedule. Null removes it.
     #[serde(default)]
     pub refill: Patch<Object<Refill>>,
 }
@@ -116,7 +116,7 @@ fn credits(credits: Patch<Object<Credits>>) -> Result<Patch<CreditsChange>> {
     if remaining == Patch::Clear && matches!(refill, Patch::Set(_)) {
         return Err(Error::invalid(
             "/properties/credits/properties/refill",
-            "credits.refill needs a number in credits.remaining: null means unlimited",
+            "credits.refill requires a number in credits.remaining; null means unlimited",
         ));
     }
     Ok(Patch::Set(CreditsChange { remaining, refill, idle: IdleRefill::Dropped }))

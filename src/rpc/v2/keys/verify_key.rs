@@ -18,54 +18,54 @@ use crate::rpc::v2::schemas::IdentityReply;
 
 /// Verify a key.
 ///
-/// The answer is 200 whatever comes of it; `valid` and `code` tell. The checks are, in order: the key
-/// exists, is enabled, has not expired, satisfies `permissions`; then its limits and its credits are
-/// taken together, all or nothing.
+/// The response is 200 for valid and invalid keys; `valid` and `code` contain the result. The checks run in this order:
+/// the key exists, is enabled, has not expired, and satisfies `permissions`. Then the costs of its rate limits and
+/// credits are consumed together, all or nothing.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerifyKey {
-    /// The whole key, with its prefix.
+    /// The complete key, including its prefix.
     pub key: Text<1, 512, Unkept>,
-    /// For analytics; they do not influence the outcome.
+    /// Labels for analytics. They do not affect the result.
     #[serde(default)]
     pub tags: Optional<List<Text<1, 512, Unkept>, 0, 20>>,
-    /// What the key must be allowed: `documents.read AND (documents.write OR admin)`.
+    /// The permissions that the key must have, such as `documents.read AND (documents.write OR admin)`.
     #[serde(default)]
     pub permissions: Optional<Text<1, 1000, Unkept>>,
     #[serde(default)]
     pub credits: Optional<Object<Cost>>,
-    /// Limits to check besides those that apply by themselves.
+    /// Rate limits to check in addition to those with `autoApply`.
     #[serde(default)]
     pub ratelimits: Optional<List<Object<Limit>, 0, 100>>,
-    /// The migration that the key may still be waiting in.
+    /// The migration that the key may still be pending in.
     #[serde(default)]
     pub migration_id: Optional<Text<0, 256>>,
-    /// From where your user uses the key, for APIs whose keys may be used from some networks only. Left out:
-    /// the address that this request came from.
+    /// The IP address of your user, for APIs that restrict the networks from which keys may be used. Default: the
+    /// address that this request came from.
     #[serde(default)]
     pub ip_address: Optional<Address>,
 }
 
-/// Uses to spend.
+/// The credits to spend.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cost {
-    /// 0 only looks. Left out with all of `credits`: 1.
+    /// The cost. A cost of 0 only peeks. If `credits` is omitted, the cost is 1.
     pub cost: Int<0, 1_000_000_000_000>,
 }
 
-/// A limit to check: one of the key or its identity by name, or, with limit and duration, one that
-/// is made for this call.
+/// A rate limit to check: a limit of the key or its identity by name or, with `limit` and `duration`, an ad-hoc limit
+/// for this call.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
     pub name: Text<3, 255>,
-    /// Left out: 1. 0 only looks.
+    /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
     pub cost: Optional<Unsigned>,
     #[serde(default)]
     pub limit: Optional<Unsigned>,
-    /// Milliseconds; 1000 to 2592000000, 30 days, where `limit` is given too.
+    /// The window length in milliseconds. With `limit`, it must be from 1000 to 2592000000 (30 days).
     #[serde(default)]
     pub duration: Optional<Unsigned>,
 }
@@ -113,7 +113,7 @@ impl TryFrom<VerifyKey> for VerifyRequest {
 }
 
 fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit> {
-    let wanted = match (limit.limit.0, limit.duration.0) {
+    let source = match (limit.limit.0, limit.duration.0) {
         (Some(_), Some(Int(duration)))
             if !(DURATION_MIN_MS..=AD_HOC_DURATION_MAX_MS).contains(&duration) =>
         {
@@ -121,43 +121,44 @@ fn wanted((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit>
                 "/properties/ratelimits/items/properties/duration",
                 format!(
                     "ratelimits[{at}].duration must be from {DURATION_MIN_MS} to \
-                    {AD_HOC_DURATION_MAX_MS} beside a limit"
+                    {AD_HOC_DURATION_MAX_MS} with a limit"
                 ),
             ));
         }
         (Some(limit), Some(duration)) => {
             LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
         }
-        // One of them alone says nothing: the stored limit counts.
+        // If only one of them is given, it is ignored and the stored limit applies.
         (Some(_) | None, None) | (None, Some(_)) => LimitSource::Stored,
     };
     let cost = limit.cost.0.map_or(1, |cost| cost.0);
-    Ok(RequestedLimit { name: limit.name.into_string(), cost, limit: wanted })
+    Ok(RequestedLimit { name: limit.name.into_string(), cost, limit: source })
 }
 
-/// As much of what stays the same is kept ready with a key; more, as a large meta makes it, is written each time.
+/// The maximum size of the JSON that is cached with a key. A larger reply, such as one with a large meta, is rendered
+/// for each verification.
 const TOLD_MAX_BYTES: usize = 4096;
 
-/// What came of it.
+/// The reply of a verification.
 #[derive(Debug)]
 pub struct VerifyKeyReply(VerifyResult);
 
-/// What came of it. For `NOT_FOUND` there is nothing but `valid` and `code`.
+/// The result of a verification. For `NOT_FOUND`, only `valid` and `code` are present.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "only described; `Outcome` writes its parts")]
+#[expect(dead_code, reason = "schema only; `VerifyKeyReply` writes its parts")]
 struct Told<'a> {
     #[serde(flatten)]
     verdict: Verdict,
-    /// The limits that were checked, by name.
+    /// The rate limits that were checked, by name.
     #[schemars(default, skip_serializing_if = "Vec::is_empty")]
     ratelimits: Vec<ToldLimit<'a>>,
     #[serde(flatten)]
     known: Option<Known<'a>>,
 }
 
-/// A limit that was checked.
+/// A rate limit that was checked.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "only described; `Outcome` writes its parts")]
+#[expect(dead_code, reason = "schema only; `VerifyKeyReply` writes its parts")]
 struct ToldLimit<'a> {
     #[serde(flatten)]
     standing: ToldStanding,
@@ -165,7 +166,7 @@ struct ToldLimit<'a> {
     known: KnownLimit<'a>,
 }
 
-/// The part that each verification decides.
+/// The part of the reply that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Verdict {
@@ -173,12 +174,12 @@ struct Verdict {
     /// `VALID`, `NOT_FOUND`, `FORBIDDEN`, `INSUFFICIENT_PERMISSIONS`, `USAGE_EXCEEDED`,
     /// `RATE_LIMITED`, `DISABLED` or `EXPIRED`.
     code: &'static str,
-    /// Uses left; left out: unlimited.
+    /// The remaining credits; omitted if unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<i64>,
 }
 
-/// The part that stays the same until the key changes.
+/// The part of the reply that stays the same until the key changes.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Known<'a> {
@@ -188,38 +189,38 @@ struct Known<'a> {
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<&'a Meta>,
-    /// Unix milliseconds; left out: never.
+    /// The expiry time in Unix milliseconds; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
-    /// Slugs, the key's own and those of its roles.
+    /// Slugs of the key's direct permissions and of the permissions of its roles.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     permissions: &'a [String],
-    /// Names.
+    /// Role names.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     roles: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<IdentityReply>,
 }
 
-/// Of a limit, the part that each verification decides.
+/// The part of a limit that each verification decides.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ToldStanding {
     remaining: i64,
-    /// The end of the window, in unix milliseconds.
+    /// The end of the window in Unix milliseconds.
     reset: Timestamp,
     exceeded: bool,
 }
 
-/// Of a limit, the part that stays the same.
+/// The part of a limit that stays the same until the limit changes.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct KnownLimit<'a> {
-    /// Empty for a limit that was made for this call.
+    /// The id of the limit; empty for an ad-hoc limit.
     id: &'a str,
     name: &'a str,
     limit: i64,
-    /// Milliseconds.
+    /// The window length in milliseconds.
     duration: i64,
     auto_apply: bool,
 }
@@ -246,13 +247,13 @@ impl Reply for VerifyKeyReply {
         }
         if let Some(view) = view.as_ref().map(|view| &view.value) {
             match view.told.get() {
-                Some(told) => join(into, told),
+                Some(json) => join(into, json),
                 None => {
-                    let told = known(&Known::from(view));
-                    join(into, &told);
-                    if told.len() <= TOLD_MAX_BYTES {
-                        // Another verification may have been faster.
-                        let _ = view.told.set(told);
+                    let json = known(&Known::from(view));
+                    join(into, &json);
+                    if json.len() <= TOLD_MAX_BYTES {
+                        // A concurrent verification may have set it already.
+                        let _ = view.told.set(json);
                     }
                 }
             }
@@ -265,12 +266,12 @@ impl Reply for VerifyKeyReply {
     }
 }
 
-/// What stays the same, as it is kept.
-fn known(what: &impl Serialize) -> Box<str> {
-    serde_json::to_string(what).expect("texts and numbers").into()
+/// Renders a part that stays the same as JSON, to be cached.
+fn known(part: &impl Serialize) -> Box<str> {
+    serde_json::to_string(part).expect("only strings and numbers").into()
 }
 
-/// Makes one object of the one just written and another. Neither is empty.
+/// Merges a JSON object into the object at the end of `into`. Neither may be empty.
 fn join(into: &mut Vec<u8>, object: &str) {
     into.pop();
     into.push(b',');
@@ -304,8 +305,8 @@ impl<'a> From<&'a ResolvedKey> for Known<'a> {
 }
 
 impl From<&keys::WindowStatus> for ToldStanding {
-    fn from(standing: &keys::WindowStatus) -> Self {
-        let keys::WindowStatus { remaining, reset, exceeded } = *standing;
+    fn from(status: &keys::WindowStatus) -> Self {
+        let keys::WindowStatus { remaining, reset, exceeded } = *status;
         Self { remaining, reset, exceeded }
     }
 }

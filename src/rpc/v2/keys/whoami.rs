@@ -3,13 +3,13 @@ use crate::rpc::bounds::Unkept;
 use crate::rpc::prelude::*;
 use crate::rpc::v2::schemas::KeyReply;
 
-/// Find a key by itself.
+/// Identify a key.
 ///
-/// Spends nothing and checks nothing: it tells which key this is.
+/// Returns the key that the plaintext belongs to. Nothing is checked or spent.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Whoami {
-    /// The whole key, with its prefix.
+    /// The complete key, including its prefix.
     pub key: Text<1, 512, Unkept>,
 }
 

@@ -5,13 +5,13 @@ use crate::rpc::prelude::*;
 
 /// Create a permission.
 ///
-/// Keys can carry it, themselves or through a role, and verification can ask for it.
+/// A key can have the permission directly or through a role, and a verification can require it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreatePermission {
-    /// For people.
+    /// The display name.
     pub name: Text<1, 512, Printable>,
-    /// For programs: what keys carry and queries name.
+    /// The identifier by which keys and permission queries refer to the permission.
     pub slug: Slug,
     #[serde(default)]
     pub description: Optional<Text<0, 512>>,

@@ -5,15 +5,15 @@ use crate::rpc::prelude::*;
 
 /// Create a role.
 ///
-/// A named set of permissions. A permission that does not exist is made when the root key holds
-/// `rbac.*.create_permission`; with any permission, `rbac.*.add_permission_to_role` is needed too.
+/// A role is a named set of permissions. A missing permission is created if the root key has
+/// `rbac.*.create_permission`. A role with permissions also requires `rbac.*.add_permission_to_role`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRole {
     pub name: Text<1, 128, Printable>,
     #[serde(default)]
     pub description: Optional<Text<0, 512>>,
-    /// Slugs.
+    /// Permission slugs.
     #[serde(default)]
     pub permissions: Optional<List<Slug, 0, 1000>>,
 }

@@ -4,11 +4,11 @@ use crate::rpc::schemas::Empty;
 
 /// Delete a permission.
 ///
-/// Every key and every role loses it.
+/// The permission is removed from every key and role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeletePermission {
-    /// Its id or its slug.
+    /// The id or slug of the permission.
     pub permission: Slug,
 }
 

@@ -5,11 +5,11 @@ use crate::rpc::v2::schemas::RoleName;
 
 /// Delete a role.
 ///
-/// Every key loses it, and the permissions that it had through it alone.
+/// The role is removed from every key, together with the permissions that a key had only through this role.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteRole {
-    /// Its id or its name.
+    /// The id or name of the role.
     pub role: RoleName,
 }
 

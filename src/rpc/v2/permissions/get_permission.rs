@@ -6,7 +6,7 @@ use crate::rpc::schemas::PermissionReply;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetPermission {
-    /// Its id or its slug.
+    /// The id or slug of the permission.
     pub permission: Slug,
 }
 

@@ -6,7 +6,7 @@ use crate::rpc::v2::schemas::{RoleName, RoleReply};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetRole {
-    /// Its id or its name.
+    /// The id or name of the role.
     pub role: RoleName,
 }
 

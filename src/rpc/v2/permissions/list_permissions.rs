@@ -6,17 +6,17 @@ use crate::rpc::v2::schemas::{Cursor, PageLimit, Search, searched};
 
 /// List permissions.
 ///
-/// All of the workspace, by id.
+/// Returns pages of the permissions of the workspace, sorted by id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListPermissions {
-    /// How many to list. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    /// The `pagination.cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Cursor>,
-    /// Only those whose id, name, slug or description holds this text, in whatever case.
+    /// Returns only permissions whose id, name, slug or description contains this text, ignoring case.
     #[serde(default)]
     pub search: Optional<Search>,
 }

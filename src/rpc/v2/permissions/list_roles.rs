@@ -5,17 +5,17 @@ use crate::rpc::v2::schemas::{Cursor, PageLimit, RoleReply, Search, searched};
 
 /// List roles.
 ///
-/// All of the workspace with their permissions, by id.
+/// Returns pages of the roles of the workspace with their permissions, sorted by id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListRoles {
-    /// How many to list. Left out: 100.
+    /// The maximum number of items per page. Default: 100.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    /// The `pagination.cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Cursor>,
-    /// Only those whose id, name or description holds this text, in whatever case.
+    /// Returns only roles whose id, name or description contains this text, ignoring case.
     #[serde(default)]
     pub search: Optional<Search>,
 }

@@ -6,13 +6,13 @@ use crate::rpc::schemas::{PermissionReply, texts};
 
 /// Set the permissions of a role.
 ///
-/// They replace those that it has. One that does not exist is made when the root key holds
+/// Replaces the permissions of the role. A missing permission is created if the root key has
 /// `rbac.*.create_permission`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetRolePermissions {
     pub role_id: Text<3, 255, IdLetters>,
-    /// Slugs; none: the role has no permissions then.
+    /// Permission slugs. An empty list removes all permissions of the role.
     pub permissions: List<Slug, 0, 1000>,
 }
 

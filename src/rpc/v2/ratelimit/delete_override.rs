@@ -5,13 +5,13 @@ use crate::rpc::v2::schemas::LimitedName;
 
 /// Delete an override.
 ///
-/// It stops at once: checks count with what they ask for, or with another override that matches.
+/// The change is immediate: checks use their own limit and duration, or those of another matching override.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteOverride {
-    /// The id or the name of a namespace.
+    /// A namespace id or name.
     pub namespace: LimitedName,
-    /// The identifier or the pattern, exactly as it was set.
+    /// The identifier or pattern, exactly as it was set.
     pub identifier: LimitedName,
 }
 

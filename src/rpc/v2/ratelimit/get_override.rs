@@ -4,14 +4,14 @@ use crate::rpc::v2::schemas::{LimitedName, OverrideReply};
 
 /// Get an override.
 ///
-/// The one that a check of this identifier would find now, which may be a pattern. One that has
-/// expired is not found.
+/// Returns the override that currently applies to checks of this identifier, which may be a pattern. Expired overrides
+/// are not returned.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetOverride {
-    /// The id or the name of a namespace.
+    /// A namespace id or name.
     pub namespace: LimitedName,
-    /// An identifier, or a pattern as it was set.
+    /// An identifier, or a pattern exactly as it was set.
     pub identifier: LimitedName,
 }
 

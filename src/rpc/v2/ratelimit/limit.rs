@@ -7,42 +7,42 @@ use crate::rpc::reply::DegradableReply;
 use crate::rpc::schemas::{DURATION_MIN_MS, Positive, Unsigned};
 use crate::rpc::v2::schemas::LimitedName;
 
-/// The longest window that a check may ask for: 30 days.
+/// The longest window of a check: 30 days.
 const DURATION_MAX_MS: i64 = 2_592_000_000;
 
 /// Check a rate limit.
 ///
-/// The answer is 200 whatever comes of it; `success` tells. A namespace that does not exist is made,
-/// which needs `ratelimit.*.create_namespace` too. Where an override is set for the identifier, its
-/// limit and duration count instead of those given.
+/// The response is 200 whether or not the check succeeds; `success` contains the result. A missing namespace is
+/// created, which also requires `ratelimit.*.create_namespace`. If an override applies to the identifier, its limit and
+/// duration replace the requested ones.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    /// The id or the name of a namespace: what is counted in one has nothing to do with another.
+    /// A namespace id or name. Namespaces have separate counters.
     pub namespace: LimitedName,
-    /// Whom to count: a user, an address, or any text.
+    /// The identifier to limit: a user, an address, or any other text.
     pub identifier: LimitedName,
-    /// What may be taken in one window.
+    /// The maximum total cost per window.
     pub limit: Positive,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, DURATION_MAX_MS>,
-    /// What is taken. Left out: 1. 0 only looks.
+    /// The cost to consume. Default: 1. A cost of 0 only peeks.
     #[serde(default)]
     pub cost: Optional<Unsigned>,
 }
 
-/// What came of it.
+/// The limit decision.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     success: bool,
     /// The limit that was applied.
     limit: i64,
-    /// What is left in the window; 0 for a check that did not succeed.
+    /// The remaining cost in the window; 0 if the check did not succeed.
     remaining: i64,
-    /// The end of the window, in unix milliseconds.
+    /// The end of the window in Unix milliseconds.
     reset: Timestamp,
-    /// The override that was applied, if there is one.
+    /// The override that was applied, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     override_id: Option<OverrideId>,
 }
@@ -65,8 +65,8 @@ impl Operation for Limit {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
-        let (limited, degraded) = ratelimits::limit(app, caller, self.into()).await?;
-        Ok(DegradableReply { data: limited.into(), degraded })
+        let (result, degraded) = ratelimits::limit(app, caller, self.into()).await?;
+        Ok(DegradableReply { data: result.into(), degraded })
     }
 }
 
@@ -84,8 +84,8 @@ impl From<Limit> for LimitCheck {
 }
 
 impl From<LimitResult> for Outcome {
-    fn from(limited: LimitResult) -> Self {
-        let LimitResult { limit, standing, override_id } = limited;
+    fn from(result: LimitResult) -> Self {
+        let LimitResult { limit, standing, override_id } = result;
         let success = !standing.exceeded;
         Self { success, limit, remaining: standing.remaining, reset: standing.reset, override_id }
     }

@@ -5,16 +5,16 @@ use crate::rpc::v2::schemas::{Cursor, LimitedName, OverrideReply, PageLimit, pag
 
 /// List overrides.
 ///
-/// Those of one namespace, by id; those that have expired too.
+/// Returns pages of the overrides of one namespace, sorted by id. Expired overrides are included.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListOverrides {
-    /// The id or the name of a namespace.
+    /// A namespace id or name.
     pub namespace: LimitedName,
-    /// How many to list. Left out: 10.
+    /// The maximum number of items per page. Default: 10.
     #[serde(default)]
     pub limit: Optional<PageLimit>,
-    /// Where the page begins: `pagination.cursor` of the one before. Left out: the first page.
+    /// The `pagination.cursor` of the previous page. Default: the first page.
     #[serde(default)]
     pub cursor: Optional<Cursor>,
 }

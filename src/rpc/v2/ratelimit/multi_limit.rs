@@ -8,40 +8,40 @@ use crate::rpc::reply::DegradableReply;
 
 /// Check several rate limits.
 ///
-/// All of them are taken, or none. The answer is 200 whatever comes of it; `passed` tells. Members
-/// with the same namespace, identifier and duration add up. Namespaces that do not exist are made, as
-/// `ratelimit.limit` does, once it is known that the root key may use all of them.
+/// Either all costs are consumed or none. The response is 200 in both cases; `passed` contains the result. The costs of
+/// checks with the same namespace, identifier and duration are added. Missing namespaces are created as in
+/// `ratelimit.limit`, after the root key's access to all namespaces has been checked.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct MultiLimit(List<Object<Limit>, 1, 100>);
 
-/// What came of it.
+/// The decision on all limits.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Whether all passed, and were taken.
+    /// Whether all checks passed and their costs were consumed.
     passed: bool,
-    /// In the order of the request.
+    /// The decisions, in the order of the request.
     limits: Vec<Member>,
 }
 
-/// One of the limits.
+/// The decision on one of the limits.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct Member {
-    /// As it was sent.
+    /// The namespace as the request named it.
     namespace: String,
     identifier: String,
     /// The limit that was applied.
     limit: i64,
-    /// What is left in the window; 0 for one that did not pass.
+    /// The remaining cost in the window; 0 if the check did not pass.
     remaining: i64,
-    /// The end of the window, in unix milliseconds.
+    /// The end of the window in Unix milliseconds.
     reset: Timestamp,
-    /// Whether this limit by itself would have admitted its cost.
+    /// Whether this limit alone would have admitted the cost.
     passed: bool,
-    /// The override that was applied, if there is one.
+    /// The override that was applied, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     override_id: Option<OverrideId>,
 }
@@ -73,16 +73,16 @@ impl Operation for MultiLimit {
     async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<Outcome>> {
         let checks: Vec<LimitCheck> =
             self.0.0.into_iter().map(|Object(limit)| limit.into()).collect();
-        let (limited, degraded) = ratelimits::limit_all(app, caller, &checks).await?;
-        let limits: Vec<_> = checks.into_iter().zip(limited).map(Member::from).collect();
+        let (results, degraded) = ratelimits::limit_all(app, caller, &checks).await?;
+        let limits: Vec<_> = checks.into_iter().zip(results).map(Member::from).collect();
         let data = Outcome { passed: limits.iter().all(|member| member.passed), limits };
         Ok(DegradableReply { data, degraded })
     }
 }
 
 impl From<(LimitCheck, LimitResult)> for Member {
-    fn from((check, limited): (LimitCheck, LimitResult)) -> Self {
-        let LimitResult { limit, standing, override_id } = limited;
+    fn from((check, result): (LimitCheck, LimitResult)) -> Self {
+        let LimitResult { limit, standing, override_id } = result;
         Self {
             namespace: check.namespace,
             identifier: check.identifier,

@@ -8,27 +8,27 @@ use crate::rpc::v2::schemas::{Expires, LimitedName};
 
 /// Set an override.
 ///
-/// From now on checks of this identifier count with this limit and duration, whatever they ask for.
-/// One that is set for the same identifier is replaced and keeps its id.
+/// Checks of this identifier then use this limit and duration instead of the requested ones. An existing override for
+/// the same identifier is replaced and keeps its id.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetOverride {
-    /// The id or the name of a namespace.
+    /// A namespace id or name.
     pub namespace: LimitedName,
-    /// An identifier, or a pattern in which `*`, at most 8 times, stands for any run of characters.
-    /// The exact identifier precedes patterns; of these the one with the longest literal part counts,
-    /// then the older one. Each identifier that a pattern matches is counted for itself.
+    /// An identifier, or a pattern in which `*`, at most 8 times, matches any sequence of characters. An exact
+    /// identifier takes precedence over patterns. Of several patterns, the one with the longest literal part applies,
+    /// then the older one. Each identifier that matches a pattern has its own counter.
     pub identifier: LimitedName,
-    /// What may be taken in one window. 0: nothing ever.
+    /// The maximum total cost per window. 0 rejects every check.
     pub limit: Unsigned,
-    /// The window's length in milliseconds.
+    /// The window length in milliseconds.
     pub duration: Int<DURATION_MIN_MS, { i64::MAX }>,
-    /// Until when it applies, in unix milliseconds. Left out: without end.
+    /// The expiry time in Unix milliseconds. Default: the override does not expire.
     #[serde(default)]
     pub expires: Optional<Expires>,
 }
 
-/// The override.
+/// The override that was set.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Set {

@@ -20,18 +20,18 @@ both! {
         for (fields, told) in [
             (
                 json!({ "remaining": 0 }),
-                "remaining: must not be 0; leave it out for an unlimited key, or send \
+                "remaining: must not be 0; omit it for an unlimited key, or send \
                 enabled: false",
             ),
             (json!({ "remaining": null }), "remaining: Expected number, received null"),
             (json!({ "remaining": 1.5 }), "remaining: Expected integer, received float"),
-            (json!({ "refill": daily }), "refill: needs remaining: the key is unlimited"),
+            (json!({ "refill": daily }), "refill: requires remaining; the key is unlimited"),
             (
                 json!({
                     "remaining": 5,
                     "refill": { "interval": "daily", "amount": 1, "refillDay": 1 },
                 }),
-                "refill: refillDay goes with the interval monthly only",
+                "refill: refillDay is allowed only with the interval monthly",
             ),
             (
                 json!({ "remaining": 5, "refill": { "interval": "daily", "amount": 0 } }),

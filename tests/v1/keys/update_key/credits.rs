@@ -137,11 +137,11 @@ both! {
         for (change, told) in [
             (
                 json!({ "remaining": null, "refill": daily(9) }),
-                "refill: needs remaining: null means unlimited",
+                "refill: requires remaining; null means unlimited",
             ),
             (
                 json!({ "refill": { "interval": "daily", "amount": 9, "refillDay": 1 } }),
-                "refill: refillDay goes with the interval monthly only",
+                "refill: refillDay is allowed only with the interval monthly",
             ),
             (json!({ "remaining": 1.5 }), "remaining: Expected integer, received float"),
         ] {
