@@ -1,4 +1,4 @@
-//! `keyward api`: what the interface leaves to operators.
+//! `keyward api`: settings of APIs that the HTTP interface leaves to operators.
 
 use foundation::config::Settings;
 use foundation::id::{ApiId, WorkspaceId};
@@ -32,17 +32,17 @@ pub async fn run(settings: Settings, out: CommandOutput, command: Api) -> Comman
     Ok(())
 }
 
-/// What is to change, once it is known to be right.
+/// Validates the options and returns the change to apply.
 fn change(update: ApiUpdate) -> Result<impl FnOnce(&mut ApiSettings), Failure> {
     let prefix = update.default_prefix;
     if !prefix.as_deref().is_none_or(is_prefix) {
-        let fault = format!("--default-prefix is at most {PREFIX_MAX} letters, digits and _");
+        let fault = format!("--default-prefix must be at most {PREFIX_MAX} letters, digits and _");
         return Err(Failure::Use(fault));
     }
     let networks = update.allow.as_deref().map(Networks::parse).transpose();
     let networks = networks.map_err(|fault| Failure::Use(format!("--allow: {fault}")))?;
     if networks.as_ref().is_some_and(|networks| networks.len() > Networks::MAX) {
-        return Err(Failure::Use(format!("--allow takes at most {} networks", Networks::MAX)));
+        return Err(Failure::Use(format!("--allow accepts at most {} networks", Networks::MAX)));
     }
     let is_on = |switch: Switch| matches!(switch, Switch::On);
     Ok(move |settings: &mut ApiSettings| {

@@ -1,5 +1,5 @@
-//! The commands that do one thing and end. They work on the server's database, while it runs too:
-//! what they change is seen within a second.
+//! The one-shot commands. They work on the server's database, also while the server runs: it sees changes within a
+//! second.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use crate::domain::ratelimits::namespaces;
 use crate::domain::{audit, credits, migrations, root_keys, users, vault};
 use crate::rpc;
 
-/// How long a server may take to say whether it is ready.
+/// Limits how long a server may take to answer `/readyz`.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a command tells what it did.
+/// Prints the result of a command as text or JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandOutput {
     pub json: bool,
@@ -38,7 +38,8 @@ impl CommandOutput {
     }
 }
 
-/// As JSON, in which what changes how text is shown is escaped, too. It can stand in strings only.
+/// Returns JSON in which hidden characters, which change how text is displayed, are escaped too. They occur only in
+/// strings.
 fn escaped(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
@@ -50,14 +51,14 @@ fn escaped(value: &Value) -> String {
     text
 }
 
-/// A reader that has seen enough, such as `head`, is no failure.
+/// Prints a line to standard output. A closed pipe (as with `head`) is not an error.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 pub async fn app(settings: Settings) -> Result<App, Failure> {
     let store = open(&settings).await?;
-    // Nothing runs beside a command: it sends its announcements itself.
+    // A command has no background tasks, so it publishes its changes itself.
     let (app, _) = App::new(settings, Clock::System)?;
     app.store.set(store);
     Ok(app)
@@ -65,7 +66,7 @@ pub async fn app(settings: Settings) -> Result<App, Failure> {
 
 pub async fn migrate(settings: Settings, out: CommandOutput) -> CommandResult {
     open(&settings).await?.close().await;
-    out.tell("the database's schema is up to date", &json!({ "migrated": true }));
+    out.tell("the database schema is up to date", &json!({ "migrated": true }));
     Ok(())
 }
 
@@ -77,7 +78,7 @@ pub async fn root_key(settings: Settings, out: CommandOutput, command: RootKey) 
             let permissions = if all { root_keys::every_permission() } else { permissions };
             let workspace = WorkspaceId::from(workspace);
             let (id, key) = root_keys::create(&app, &workspace, name, permissions).await?;
-            let text = format!("{id}\n{}\n\nThe key is shown only this once.", key.expose());
+            let text = format!("{id}\n{}\n\nThe root key is shown only once.", key.expose());
             out.tell(&text, &json!({ "keyId": id, "key": key }));
         }
         RootKey::List { workspace } => {
@@ -113,15 +114,15 @@ pub async fn credits(settings: Settings, out: CommandOutput, command: Credits) -
     let app = app(settings).await?;
     match command {
         Credits::List => {
-            let ledger = credits::withheld(&app, None).await?;
+            let withheld = credits::withheld(&app, None).await?;
             let line = |entry: &WithheldCredits| format!("{}  {}", entry.key_id, entry.units);
-            let lines: Vec<_> = ledger.iter().map(line).collect();
+            let lines: Vec<_> = withheld.iter().map(line).collect();
             let entry = |entry: &WithheldCredits| {
                 json!({
                     "keyId": entry.key_id, "withheld": entry.units, "since": entry.since,
                 })
             };
-            let list: Vec<_> = ledger.iter().map(entry).collect();
+            let list: Vec<_> = withheld.iter().map(entry).collect();
             out.tell(&lines.join("\n"), &json!(list));
         }
         Credits::Release { key, all: _ } => {
@@ -166,14 +167,14 @@ pub async fn migration(
     match command {
         Migration::Create { algorithm, workspace, name } => {
             let workspace = WorkspaceId::from(workspace);
-            let made = migrations::create(&app, &workspace, algorithm, name).await?;
-            out.tell(made.id.as_str(), &migration_entry(&made));
+            let migration = migrations::create(&app, &workspace, algorithm, name).await?;
+            out.tell(migration.id.as_str(), &migration_entry(&migration));
         }
         Migration::List { workspace } => {
             let all = migrations::list(&app, &WorkspaceId::from(workspace)).await?;
-            let line = |known: &model::Migration| {
-                let name = shown(known.name.as_deref().unwrap_or("-"));
-                format!("{}  {}  {name}", known.id, known.algorithm.as_str())
+            let line = |migration: &model::Migration| {
+                let name = shown(migration.name.as_deref().unwrap_or("-"));
+                format!("{}  {}  {name}", migration.id, migration.algorithm.as_str())
             };
             let lines: Vec<_> = all.iter().map(line).collect();
             let list: Vec<_> = all.iter().map(migration_entry).collect();
@@ -194,8 +195,8 @@ fn migration_entry(migration: &model::Migration) -> Value {
 pub async fn audit(settings: Settings, out: CommandOutput, command: Audit) -> CommandResult {
     let Audit::List { workspace, event, actor, about, before, limit } = command;
     let app = app(settings).await?;
-    let wanted = AuditFilter { before, event, actor, about, limit, ..AuditFilter::default() };
-    let all = audit::list(&app, &WorkspaceId::from(workspace), &wanted).await?;
+    let filter = AuditFilter { before, event, actor, about, limit, ..AuditFilter::default() };
+    let all = audit::list(&app, &WorkspaceId::from(workspace), &filter).await?;
     let list: Vec<_> = all.iter().map(audit_entry).collect();
     let lines: Vec<_> = all.iter().map(audit_line).collect();
     out.tell(&lines.join("\n"), &json!(list));
@@ -226,7 +227,8 @@ fn audit_entry(entry: &StoredEntry) -> Value {
     })
 }
 
-/// Seals every data key with the current master key; that of an embedded server's file is made by it.
+/// Re-encrypts every data key with the current master key. For an embedded server with a key file, it first creates a
+/// new master key.
 pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
     let file_dir = match (&settings.engines, &settings.master_keys) {
         (Deployment::Embedded { data_dir }, None) => Some(data_dir.clone()),
@@ -236,14 +238,14 @@ pub async fn rotate(settings: Settings, out: CommandOutput) -> CommandResult {
     let app = app(settings).await?;
     let masters = match &file_dir {
         Some(data_dir) => file::begin_rotation(data_dir).map_err(Failure::Run)?,
-        None => configured.ok_or_else(|| Failure::Use("set KEYWARD_MASTER_KEY to the new master key, and KEYWARD_MASTER_KEY_PREVIOUS to the old one".into()))?,
+        None => configured.ok_or_else(|| Failure::Use("set KEYWARD_MASTER_KEY to the new master key and KEYWARD_MASTER_KEY_PREVIOUS to the old one".into()))?,
     };
     let rotated = vault::rotate(&app, &masters).await?;
     if let Some(data_dir) = &file_dir {
         file::end_rotation(data_dir).map_err(Failure::Run)?;
     }
     let master = &masters.current.id;
-    let text = format!("sealed {rotated} data keys with master key {master}");
+    let text = format!("re-encrypted {rotated} data keys with master key {master}");
     out.tell(&text, &json!({ "rotated": rotated, "masterKeyId": master }));
     app.store.close().await;
     Ok(())
@@ -299,26 +301,26 @@ pub fn openapi(settings: &Settings, version: ApiVersion) -> CommandResult {
     };
     let document = rpc::document(&table, &settings.docs_url);
     let text = serde_json::to_string_pretty(&document)
-        .map_err(|e| Failure::Run(format!("cannot write the document: {e}")))?;
+        .map_err(|e| Failure::Run(format!("failed to render the document: {e}")))?;
     print(&text);
     Ok(())
 }
 
-/// A container has no curl: asks `/readyz` itself.
+/// Requests `/readyz` of the server, because a container image has no curl.
 pub async fn health(listen: SocketAddr) -> CommandResult {
     let not_ready =
         |why: String| Failure::Run(format!("the server at {listen} is not ready: {why}"));
     match tokio::time::timeout(HEALTH_TIMEOUT, ask(listen, "/readyz")).await {
         Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
         Ok(Ok(answer)) => {
-            Err(not_ready(answer.lines().next().unwrap_or("it said nothing").to_owned()))
+            Err(not_ready(answer.lines().next().unwrap_or("empty response").to_owned()))
         }
         Ok(Err(e)) => Err(not_ready(e.to_string())),
-        Err(_) => Err(not_ready(format!("no answer within {} s", HEALTH_TIMEOUT.as_secs()))),
+        Err(_) => Err(not_ready(format!("no response within {} s", HEALTH_TIMEOUT.as_secs()))),
     }
 }
 
-/// What the server at an address answers to a GET, head and body.
+/// Sends a GET request to the server at an address and returns the response, head and body.
 pub async fn ask(listen: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut address = listen;
     if address.ip().is_unspecified() {

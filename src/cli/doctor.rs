@@ -1,4 +1,4 @@
-//! `keyward doctor`: looks at everything that a person would look at first, and says what to do.
+//! `keyward doctor`: checks configuration and dependencies, and suggests fixes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::startup::master_keys;
 use super::{CommandResult, Failure};
 use crate::domain::diagnostics::{self, Finding, Severity};
 
-/// How long a server may take to answer.
+/// Limits how long a server may take to answer.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
@@ -21,8 +21,8 @@ pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
     out.tell(&lines.join("\n"), &json!(findings));
     match count(&findings, Severity::Problem) {
         0 => Ok(()),
-        1 => Err(Failure::Run("1 problem was found".into())),
-        problems => Err(Failure::Run(format!("{problems} problems were found"))),
+        1 => Err(Failure::Run("found 1 problem".into())),
+        problems => Err(Failure::Run(format!("found {problems} problems"))),
     }
 }
 
@@ -42,12 +42,16 @@ async fn findings(config: &Config) -> Vec<Finding> {
             let found = masters.as_ref().ok().and_then(Option::as_ref);
             findings.extend(diagnostics::run_diagnostics(&settings, found).await);
             if let Err(fault) = masters {
-                let todo = "put back the file from the backup, or set KEYWARD_MASTER_KEY";
+                let todo = "restore the file from the backup, or set KEYWARD_MASTER_KEY";
                 findings.push(Finding::problem("master-key-file", fault, todo));
             }
         }
         Err(fault) => {
-            findings.push(Finding::problem("settings", fault, "no server starts with this"));
+            findings.push(Finding::problem(
+                "settings",
+                fault,
+                "correct the settings; the server does not start with them",
+            ));
             findings.push(variables());
         }
     }
@@ -61,61 +65,63 @@ async fn findings(config: &Config) -> Vec<Finding> {
 fn variables() -> Finding {
     let unknown = Config::unknown(std::env::vars_os().map(|(name, _)| name));
     match unknown.is_empty() {
-        true => Finding::ok("variables", "each that begins with KEYWARD_ is known"),
+        true => Finding::ok("variables", "every variable that begins with KEYWARD_ is known"),
         false => Finding::warning(
             "variables",
-            format!("unknown, and so without effect: {}", unknown.join(", ")),
-            "correct the names, or unset them; keyward --help lists all there are",
+            format!("unknown and ignored: {}", unknown.join(", ")),
+            "correct or unset them; keyward --help lists all variables",
         ),
     }
 }
 
-/// What the server at the address says of itself, if there is one.
+/// Checks readiness and metrics of the server at the address.
 async fn server(listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Vec<Finding> {
-    let asked = async {
+    let requests = async {
         let ready = ask(listen, "/readyz").await?;
         let metrics = ask(metrics_listen.unwrap_or(listen), "/metrics").await?;
         Ok::<_, std::io::Error>((ready, metrics))
     };
-    let told = timeout(SERVER_TIMEOUT, asked).await;
-    match told.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+    let result = timeout(SERVER_TIMEOUT, requests).await;
+    match result.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
         Ok((ready, metrics)) => vec![readiness(listen, body(&ready)), dropped(body(&metrics))],
         Err(e) => vec![Finding::warning(
             "server",
-            format!("none answers at {listen}: {e}"),
-            "start keyward there, or set KEYWARD_LISTEN to where it listens",
+            format!("no server responds at {listen}: {e}"),
+            "start the server, or set KEYWARD_LISTEN to its address",
         )],
     }
 }
 
 fn readiness(listen: SocketAddr, ready: &str) -> Finding {
-    let told: Value = serde_json::from_str(ready).unwrap_or_default();
-    let word = |name: &str| told[name].as_str().unwrap_or("unknown").to_owned();
+    let reply: Value = serde_json::from_str(ready).unwrap_or_default();
+    let word = |name: &str| reply[name].as_str().unwrap_or("unknown").to_owned();
     let (status, database, counters) = (word("status"), word("database"), word("counters"));
     let found =
-        format!("the one at {listen} is {status} (database {database}, counters {counters})");
+        format!("the server at {listen} is {status} (database {database}, counters {counters})");
     match status.as_str() {
         "ready" => Finding::ok("server", found),
-        "draining" => Finding::warning("server", found, "it was told to stop, and will"),
+        "draining" => {
+            Finding::warning("server", found, "wait until it has stopped; a shutdown was requested")
+        }
         "starting" => Finding::warning(
             "server",
             found,
-            "it has not reached its database yet: look at the checks of the database above",
+            "fix the database checks above; the server has not reached its database yet",
         ),
         "degraded" => Finding::warning(
             "server",
             found,
-            "see \"Outages of dependencies\" in docs/replicas.md for what works meanwhile",
+            "see \"Outages of dependencies\" in docs/replicas.md for what works during an outage",
         ),
         _ => Finding::problem(
             "server",
-            format!("what answers at {listen} is no keyward"),
-            "set KEYWARD_LISTEN to where keyward listens, or stop what listens there",
+            format!("the process at {listen} is not Keyward"),
+            "set KEYWARD_LISTEN to the address of Keyward, or stop the other process",
         ),
     }
 }
 
-/// Whether the server has lost events since it started.
+/// Checks whether the server has dropped events since it started.
 fn dropped(metrics: &str) -> Finding {
     let sum = |name: &str| -> f64 {
         let samples = metrics.lines().filter(|line| line.starts_with(name));
@@ -123,9 +129,11 @@ fn dropped(metrics: &str) -> Finding {
     };
     let (written, dropped) =
         (sum("keyward_events_written_total{"), sum("keyward_events_dropped_total{"));
-    let found = format!("since its start the server wrote {written} events and dropped {dropped}");
+    let found =
+        format!("the server has written {written} events and dropped {dropped} since it started");
     if dropped > 0.0 {
-        let todo = "analytics lack them: look whether the database was away, or raise KEYWARD_EVENTS_WAITING or KEYWARD_EVENTS_WAITING_BYTES";
+        let todo = "analytics do not include them; check for database outages, or raise KEYWARD_EVENTS_WAITING or \
+            KEYWARD_EVENTS_WAITING_BYTES";
         return Finding::warning("dropped-events", found, todo);
     }
     Finding::ok("dropped-events", found)

@@ -1,4 +1,4 @@
-//! Where a server's log goes, and its traces, where a build has them.
+//! Sets up logging and, in builds with the feature `otel`, traces.
 
 use foundation::config::{LogFormat, Settings};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -9,13 +9,13 @@ use super::Failure;
 #[cfg(feature = "otel")]
 use foundation::traces::Exporter;
 
-/// What has been started.
+/// The running log and trace exporter.
 pub struct Started {
     #[cfg(feature = "otel")]
     exporter: Option<Exporter>,
 }
 
-/// Logs go to standard error, so that standard output holds only what was asked for.
+/// Starts logging to standard error, so that standard output contains only the result of a command.
 pub fn start(settings: &Settings) -> Result<Started, Failure> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|e| {
         let text = &settings.log;
@@ -24,7 +24,7 @@ pub fn start(settings: &Settings) -> Result<Started, Failure> {
             nor a filter: {e}"
         ))
     })?;
-    // Postgres remarks at every start that the table of migrations is there already; spans are for traces alone.
+    // Postgres sends a notice at every start that the migrations table already exists. Spans are only for traces.
     let silent = ["sqlx::postgres::notice=off", "keyward::traces=off"];
     let silent = silent.into_iter().filter_map(|directive| directive.parse().ok());
     let filter = silent.fold(filter, EnvFilter::add_directive);
@@ -40,7 +40,7 @@ pub fn start(settings: &Settings) -> Result<Started, Failure> {
     let exporter = Exporter::start().map_err(Failure::Use)?;
     #[cfg(feature = "otel")]
     let log = log.with(exporter.as_ref().map(Exporter::layer));
-    log.try_init().map_err(|e| Failure::Run(format!("cannot start the log: {e}")))?;
+    log.try_init().map_err(|e| Failure::Run(format!("failed to start logging: {e}")))?;
     Ok(Started {
         #[cfg(feature = "otel")]
         exporter,
@@ -48,8 +48,11 @@ pub fn start(settings: &Settings) -> Result<Started, Failure> {
 }
 
 impl Started {
-    /// Sends the traces that have not been sent yet.
-    #[cfg_attr(not(feature = "otel"), expect(clippy::unused_self, reason = "there are none"))]
+    /// Flushes pending traces and stops the exporter.
+    #[cfg_attr(
+        not(feature = "otel"),
+        expect(clippy::unused_self, reason = "only otel builds have an exporter")
+    )]
     pub fn stop(self) {
         #[cfg(feature = "otel")]
         if let Some(exporter) = self.exporter {

@@ -1,5 +1,5 @@
-//! The command line. Exit status 0, 1 when something failed, 2 for wrong use; a failure is one
-//! sentence on standard error that says what is wrong and what to do.
+//! The command line. Exit status: 0 for success, 1 for a failure, 2 for incorrect usage. An error is one sentence on
+//! standard error that says what happened and what to do.
 
 mod apis;
 mod commands;
@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use foundation::config::Config;
 use foundation::model::{Algorithm, OutagePolicy, shown};
 
-/// Issues API keys, verifies them and counts. Without a command: serves.
+/// Issue, verify and rate-limit API keys; without a command, start the server
 #[derive(Parser)]
 #[command(name = "keyward", version, about)]
 struct Cli {
@@ -30,62 +30,62 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve; the same as no command
+    /// Start the server (default)
     Serve,
-    /// Bring the database's schema up to date
+    /// Migrate the database schema to the current version
     Migrate,
-    /// Root keys: what programs call Keyward with
+    /// Manage root keys
     #[command(subcommand)]
     RootKey(RootKey),
-    /// Credits that a lost Redis holds back
+    /// List and release withheld credits
     #[command(subcommand)]
     Credits(Credits),
-    /// Replicas that have registered, and those that are gone
+    /// List registered replicas and remove stopped ones
     #[command(subcommand)]
     Replica(Replica),
-    /// Workspaces: each owns its APIs, keys and root keys
+    /// Manage workspaces, which own APIs, keys and root keys
     #[command(subcommand)]
     Workspace(Workspace),
-    /// APIs, and what they are set to
+    /// List APIs and update their settings
     #[command(subcommand)]
     Api(Api),
-    /// Sets of keys that were issued elsewhere, to be taken in by `keys.migrateKeys`
+    /// Manage migrations, which import keys issued elsewhere with `keys.migrateKeys`
     #[command(subcommand)]
     Migration(Migration),
-    /// Who changed what, from where and when
+    /// List audit log entries
     #[command(subcommand)]
     Audit(Audit),
-    /// The dashboard and who may use it
+    /// Manage access to the dashboard
     #[command(subcommand)]
     Dashboard(Dashboard),
-    /// The vault of recoverable keys
+    /// Manage the vault of recoverable keys
     #[command(subcommand)]
     Vault(Vault),
-    /// Namespaces of the standalone rate limiter; a check makes the one that it names
+    /// Manage namespaces of the standalone rate limiter; the first check in a namespace creates it
     #[command(subcommand)]
     Namespace(Namespace),
     /// Print the OpenAPI document
     Openapi { version: ApiVersion },
-    /// Ask the server at the listening address whether it is ready
+    /// Check whether the server at the listening address is ready
     Health,
-    /// Look at everything behind a server and say what is wrong and what to do; nothing is changed
+    /// Check configuration and dependencies and suggest fixes; read-only
     Doctor,
 }
 
 #[derive(Subcommand)]
 enum RootKey {
-    /// Make a root key; it is shown this once
+    /// Create a root key and print it once
     Create {
-        /// What it may do, as `<type>.<id or *>.<action>`; once for each permission
+        /// Grant a permission, as `<type>.<id or *>.<action>`; repeatable
         #[arg(long = "permission", required_unless_present = "all")]
         permissions: Vec<String>,
-        /// Give it every permission
+        /// Grant all permissions
         #[arg(long, conflicts_with = "permissions")]
         all: bool,
-        /// The workspace that it opens
+        /// Set the workspace of the root key
         #[arg(long, default_value = "ws_default")]
         workspace: String,
-        /// Your name for it
+        /// Set the name of the root key
         #[arg(long)]
         name: Option<String>,
     },
@@ -94,20 +94,20 @@ enum RootKey {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
-    /// End a root key for good
+    /// Revoke a root key permanently
     Revoke { id: String },
 }
 
 #[derive(Subcommand)]
 enum Credits {
-    /// List the credits that keys cannot spend, because what held them is gone
+    /// List withheld credits, which keys cannot spend because Redis lost their leases
     List,
-    /// Give them back. Only when the Redis that held them cannot come back
+    /// Return withheld credits to their accounts; use only if the lost Redis data cannot come back
     Release {
-        /// Of this key
+        /// Release the credits of this key
         #[arg(long, required_unless_present = "all")]
         key: Option<String>,
-        /// Of every key
+        /// Release the credits of all keys
         #[arg(long, conflicts_with = "key")]
         all: bool,
     },
@@ -115,15 +115,15 @@ enum Credits {
 
 #[derive(Subcommand)]
 enum Replica {
-    /// List the replicas that have registered, and whether changes that cannot be announced wait for them
+    /// List registered replicas, and whether changes that cannot be published wait for them
     List,
-    /// Declare a replica gone, so that no change waits for it. Only when it does not serve any more
+    /// Remove a replica, so that no change waits for it; use only if it no longer serves requests
     Forget { id: String },
 }
 
 #[derive(Subcommand)]
 enum Workspace {
-    /// Make a workspace
+    /// Create a workspace
     Create {
         #[arg(long)]
         name: String,
@@ -137,7 +137,7 @@ enum Api {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
-    /// Set what an API is set to; what is not named stays
+    /// Update API settings; omitted options keep their values
     Update(Box<ApiUpdate>),
 }
 
@@ -146,19 +146,19 @@ struct ApiUpdate {
     id: String,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
-    /// What its keys begin with, where nothing else is asked for; empty: nothing
+    /// Set the default prefix of its keys; empty: no prefix
     #[arg(long, value_name = "PREFIX")]
     default_prefix: Option<String>,
-    /// How many random bytes its keys have, where nothing else is asked for: 16 to 255
+    /// Set the default number of random bytes in its keys, 16 to 255
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(16..))]
     default_bytes: Option<u8>,
-    /// Whether sealed copies of its keys may be kept
+    /// Allow storing encrypted copies of its keys
     #[arg(long, value_name = "on|off")]
     recoverable_keys: Option<Switch>,
-    /// Whether it cannot be deleted
+    /// Protect the API from deletion
     #[arg(long, value_name = "on|off")]
     delete_protection: Option<Switch>,
-    /// From where its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: from anywhere
+    /// Set the networks from which its keys may be used, such as `10.0.0.0/8,2001:db8::1`; empty: any
     #[arg(long, value_name = "NETWORKS")]
     allow: Option<String>,
 }
@@ -171,14 +171,15 @@ enum Switch {
 
 #[derive(Subcommand)]
 enum Migration {
-    /// Make a migration
+    /// Create a migration
     Create {
-        /// sha256: of the whole key, as Keyward's own; prefixed-api-key: of the last part of `prefix_short_long`
+        /// Set the hash algorithm; sha256: of the full key, as for native keys; prefixed-api-key: of the last part of
+        /// `prefix_short_long`
         #[arg(long, value_name = "sha256|prefixed-api-key")]
         algorithm: Algorithm,
         #[arg(long, default_value = "ws_default")]
         workspace: String,
-        /// Your name for it
+        /// Set the name of the migration
         #[arg(long)]
         name: Option<String>,
     },
@@ -191,23 +192,23 @@ enum Migration {
 
 #[derive(Subcommand)]
 enum Audit {
-    /// List the entries of a workspace, the latest first
+    /// List the entries of a workspace, newest first
     List {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
-        /// Only those of this event, such as key.create
+        /// Filter by event, such as key.create
         #[arg(long)]
         event: Option<String>,
-        /// Only those that this root key left, by its id
+        /// Filter by actor: the ID of a root key
         #[arg(long)]
         actor: Option<String>,
-        /// Only those about the thing of this id or name
+        /// Filter by the ID or name of the target
         #[arg(long)]
         about: Option<String>,
-        /// Only those before this entry, by its id
+        /// List only entries before the entry with this ID
         #[arg(long)]
         before: Option<String>,
-        /// How many at most: 1 to 1000
+        /// Limit the number of entries, 1 to 1000
         #[arg(long, default_value = "50", value_parser = clap::value_parser!(i64).range(1..=1000))]
         limit: i64,
     },
@@ -215,9 +216,9 @@ enum Audit {
 
 #[derive(Subcommand)]
 enum Dashboard {
-    /// Print a link that makes an owner, once, within a day; with an e-mail that is known it sets a new password
+    /// Print a single-use link, valid for 24 hours, that creates an owner or resets the password of a known e-mail
     SetupLink {
-        /// The workspace to own
+        /// Set the workspace of the owner
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
@@ -225,7 +226,7 @@ enum Dashboard {
 
 #[derive(Subcommand)]
 enum Vault {
-    /// Seal everything with the current master key, so that the one before is not needed any more
+    /// Re-encrypt all data keys with the current master key, so that the previous one is no longer needed
     Rotate,
 }
 
@@ -236,19 +237,19 @@ enum Namespace {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
     },
-    /// Set what checks are answered while the counters are away
+    /// Set the outage policy of a namespace
     Set {
-        /// Its name or its id
+        /// Name or ID of the namespace
         name: String,
         #[arg(long, default_value = "ws_default")]
         workspace: String,
-        /// local: each replica counts its share by itself; open: all pass; closed: none
+        /// Set the policy; local: each replica enforces its share; open: all checks pass; closed: no check passes
         #[arg(long, value_name = "local|open|closed")]
         on_outage: OutagePolicy,
     },
-    /// Delete a namespace for good; its name stays taken
+    /// Delete a namespace permanently; its name stays reserved
     Delete {
-        /// Its name or its id
+        /// Name or ID of the namespace
         name: String,
         #[arg(long, default_value = "ws_default")]
         workspace: String,
@@ -261,11 +262,11 @@ pub enum ApiVersion {
     V2,
 }
 
-/// Why a command did not do what it was asked for.
+/// The reason why a command failed.
 pub enum Failure {
-    /// It was asked wrongly.
+    /// The command was used incorrectly. Exit status 2.
     Use(String),
-    /// It could not be done.
+    /// The command could not be completed. Exit status 1.
     Run(String),
 }
 
@@ -281,14 +282,14 @@ impl From<foundation::error::Error> for Failure {
 
 type CommandResult = Result<(), Failure>;
 
-/// Runs the command that the process was started with.
-#[expect(clippy::print_stderr, reason = "the one sentence that a failed command says")]
+/// Runs the command given on the command line.
+#[expect(clippy::print_stderr, reason = "the one-sentence error of a failed command")]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            eprintln!("keyward: cannot start its threads: {e}");
+            eprintln!("keyward: failed to start the runtime threads: {e}");
             return ExitCode::from(1);
         }
     };
@@ -297,7 +298,7 @@ pub fn main() -> ExitCode {
         Err(Failure::Use(sentence)) => (2, sentence),
         Err(Failure::Run(sentence)) => (1, sentence),
     };
-    // It may quote a name.
+    // Escape hidden characters, because the message may quote a name.
     let lines: Vec<_> = sentence.lines().map(shown).collect();
     eprintln!("keyward: {}", lines.join("\n"));
     ExitCode::from(code)

@@ -1,4 +1,4 @@
-//! `keyward replica`: which replicas have registered, and declaring one gone.
+//! `keyward replica`: lists registered replicas and removes stopped ones.
 
 use foundation::config::Settings;
 use serde_json::{Value, json};
@@ -23,12 +23,12 @@ pub async fn run(settings: Settings, out: CommandOutput, command: Replica) -> Co
             }
             Forgotten::Present => {
                 return Err(Failure::Use(format!(
-                    "replica {id} has registered within the last seconds: stop it first"
+                    "replica {id} has sent a heartbeat within the last few seconds; stop it first"
                 )));
             }
             Forgotten::Unknown => {
                 return Err(Failure::Use(format!(
-                    "there is no replica {id}; keyward replica list names them"
+                    "replica {id} not found; keyward replica list shows all replicas"
                 )));
             }
         },
@@ -41,7 +41,7 @@ fn line(replica: &RegisteredReplica) -> String {
     let state = match replica.feed.as_deref() {
         None => "older version",
         Some("") => "reads the change log",
-        Some(_) => "reads announcements",
+        Some(_) => "reads the change feed",
     };
     let waited = if replicas::is_waited_for(replica) { "waited for" } else { "not waited for" };
     format!("{}  seen {} s ago  {state}  {waited}", replica.id, replica.seen_ms_ago / 1000)

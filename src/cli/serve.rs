@@ -1,4 +1,4 @@
-//! `keyward serve`: open everything, print what a person needs to know, serve, stop cleanly.
+//! `keyward serve`: opens the database and the listeners, prints the banner, serves, and shuts down gracefully.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -23,12 +23,12 @@ use crate::domain::root_keys::BootstrapResult;
 use crate::domain::{admission, credits};
 use crate::{analytics_worker, background, http};
 
-/// How long a replica that stops takes for giving back the credits in its purses. The others use them
-/// or find them idle, where that is too short.
+/// Limits how long a stopping replica closes its credit leases. If that is too short, other replicas use the leases or
+/// close them when they are idle.
 const GO_BACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// For how long it tries to sign off after that.
+/// Limits how long the replica then tries to deregister.
 const SIGN_OFF_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a server that stops notes which keys were used.
+/// Limits how long a stopping server writes the last uses of keys.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
@@ -36,7 +36,7 @@ pub async fn serve(settings: Settings) -> CommandResult {
     if let Err(e) = descriptors::raise_limit() {
         tracing::warn!(error = %e, "failed to raise the limit on open files: {e}");
     }
-    // The lock lives as long as the server.
+    // The lock is held until the server has stopped.
     let _lock = match &settings.engines {
         Deployment::Embedded { data_dir } => Some(lock(data_dir)?),
         Deployment::Replica { .. } => None,
@@ -53,8 +53,8 @@ pub async fn serve(settings: Settings) -> CommandResult {
     print_banner(&app, address, first.as_ref());
 
     let mut tasks = background::start(&app, announcements);
-    let recorder = analytics_worker::start(&app)
-        .map_err(|e| Failure::Run(format!("cannot start the thread that records events: {e}")))?;
+    let analytics_worker = analytics_worker::start(&app)
+        .map_err(|e| Failure::Run(format!("failed to start the analytics worker: {e}")))?;
     if first.is_none() {
         tasks.spawn(open_later(app.clone(), address));
     }
@@ -64,49 +64,49 @@ pub async fn serve(settings: Settings) -> CommandResult {
     http::serve(app.clone(), listener, shutdown_signal()).await;
     tasks.shutdown().await;
     if let Err(e) = bounded(NOTE_TIMEOUT, last_used::flush(&app)).await {
-        tracing::debug!(error = %e, "cannot note which keys were used: {e}");
+        tracing::debug!(error = %e, "failed to write the last uses of keys: {e}");
     }
     admission::sync_approximate(&app).await;
-    tokio::join!(recorder.stop(), go_back(&app));
+    tokio::join!(analytics_worker.stop(), go_back(&app));
     app.store.close().await;
     Ok(())
 }
 
-/// A replica that stops takes back the credits that it put into purses, and signs off.
+/// Closes the credit leases of a stopping replica and deregisters it.
 async fn go_back(app: &App) {
     if app.redis.is_none() {
         return;
     }
     if let Err(e) = bounded(GO_BACK_TIMEOUT, credits::close_own_leases(app)).await {
-        tracing::warn!(error = %e, "some credits stay in their purses: {e}");
+        tracing::warn!(error = %e, "failed to close credit leases: {e}");
     }
-    // Whatever came of that: others would wait for this replica.
+    // Deregister even if closing failed: otherwise other replicas would wait for this one.
     if let Err(e) = bounded(SIGN_OFF_TIMEOUT, credits::report_and_deregister(app)).await {
-        tracing::warn!(error = %e, "cannot sign off: {e}");
+        tracing::warn!(error = %e, "failed to deregister the replica: {e}");
     }
 }
 
 async fn open_later(app: Arc<App>, address: SocketAddr) {
     let first = startup::wait_for_database(&app).await;
-    tracing::info!("the database is there");
+    tracing::info!("connected to the database");
     print(&how_to_begin(&app, address, &first));
 }
 
-/// Two servers on one file would count apart.
+/// Locks the data directory. Two servers on one file would count separately.
 fn lock(data_dir: &Path) -> Result<File, Failure> {
     make(data_dir)?;
     let path = data_dir.join("keyward.lock");
     let dir = data_dir.display();
     let file = File::create(&path).map_err(|e| {
         Failure::Run(format!(
-            "cannot write to the data directory {dir}: {e}; make it writable, or set \
-            KEYWARD_DATA_DIR to one that is"
+            "failed to write to the data directory {dir}: {e}; make it writable, or set \
+            KEYWARD_DATA_DIR to a writable directory"
         ))
     })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(_) => Err(Failure::Run(format!(
-            "another keyward serves from {dir}: stop it, or set KEYWARD_DATA_DIR to another directory"
+            "another Keyward server uses {dir}; stop it, or set KEYWARD_DATA_DIR to another directory"
         ))),
     }
 }
@@ -114,13 +114,13 @@ fn lock(data_dir: &Path) -> Result<File, Failure> {
 async fn listen(variable: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|e| {
         Failure::Run(format!(
-            "cannot listen on {address}: {e}; stop what listens there, or set {variable} to \
+            "failed to listen on {address}: {e}; stop the process that listens there, or set {variable} to \
             another address"
         ))
     })
 }
 
-/// What a person needs to know; the rest of it follows later when the database is away.
+/// Prints the start-up banner. If the database is unreachable, the second part follows once it is available.
 fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
     let how = match &app.settings.engines {
         Deployment::Embedded { data_dir } => format!("embedded, data in {}", data_dir.display()),
@@ -128,7 +128,7 @@ fn print_banner(app: &App, address: SocketAddr, first: Option<&StartupInfo>) {
     };
     let version = env!("CARGO_PKG_VERSION");
     let rest = first.map(|first| how_to_begin(app, address, first)).unwrap_or_default();
-    // In one piece, so that no line of the log comes between.
+    // Written in one piece, so that no log line comes between.
     print(&format!("Keyward {version} listens on http://{address} ({how})\n{rest}"));
 }
 
@@ -136,20 +136,21 @@ fn how_to_begin(app: &App, address: SocketAddr, beginning: &StartupInfo) -> Stri
     let root_key = match &beginning.first {
         BootstrapResult::Not => String::new(),
         BootstrapResult::Configured => {
-            "The root key is the one in KEYWARD_ROOT_KEY; it holds every permission.\n".to_owned()
+            "The root key is the value of KEYWARD_ROOT_KEY; it has all permissions.\n".to_owned()
         }
         BootstrapResult::Made(key) => root_key_message(address, key.expose()),
     };
     let link = beginning.setup.as_ref().map(|token| {
         let url = setup_url(&app.settings, token);
         format!(
-            "\nThe dashboard. This link makes its first person, once, within a day:\n\n    {url}\n\n"
+            "\nSet up the dashboard. This link creates the first user, works once and expires in 24 hours:\n\n    \
+            {url}\n\n"
         )
     });
     root_key + &link.unwrap_or_default()
 }
 
-/// Where the token of a link is good.
+/// Returns the URL of an invitation or setup link.
 pub fn setup_url(settings: &Settings, token: &Plaintext) -> String {
     format!("{}/dashboard/join/{}", settings.public_url, token.expose())
 }
@@ -160,8 +161,8 @@ fn print(text: &str) {
 
 fn root_key_message(address: SocketAddr, key: &str) -> String {
     format!(
-        "\nYour root key. It holds every permission and is shown only this once:\n\n    {key}\n\n\
-        Make an API:\n\n    \
+        "\nYour root key. It has all permissions and is shown only once:\n\n    {key}\n\n\
+        Create an API:\n\n    \
         curl http://{address}/v2/apis.createApi -H 'Authorization: Bearer {key}' \
         -H 'Content-Type: application/json' -d '{{\"name\":\"my first API\"}}'\n\n"
     )

@@ -1,5 +1,5 @@
-//! Opening the database: for a command, which fails where it cannot; and for a server, which starts
-//! without a Postgres that is away and goes on trying.
+//! Opens the database: for a command, which fails if it cannot; and for a server, which starts while Postgres is
+//! unreachable and keeps trying.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -19,41 +19,41 @@ use crate::app::App;
 use crate::domain::root_keys::{self, BootstrapResult};
 use crate::domain::{users, vault};
 
-/// How long a start waits for Postgres before it goes on without.
+/// How long a server waits for Postgres at start before it starts without it.
 const PATIENCE: Duration = Duration::from_millis(750);
-/// How long a server that is there without one waits for it at a time.
+/// How long each later attempt waits for Postgres.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a Postgres that has let a connection in may take to be ready for requests.
+/// Limits how long Postgres may take to answer once it accepts connections.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause after an attempt that found Postgres away.
+/// The pause after an attempt that could not reach Postgres.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// The pause after one that found something that only a person can put right.
+/// The pause after an attempt that failed with an error that an operator must fix.
 const AGAIN_AFTER_MISTAKE: Duration = Duration::from_secs(5);
 
-/// What a person needs to begin, once the database is there.
+/// The data of the start-up banner, available once the database is open.
 pub struct StartupInfo {
     pub first: BootstrapResult,
-    /// The token of the link that makes the first person; absent once there is one.
+    /// The token of the setup link, which creates the first user; `None` if a user exists.
     pub setup: Option<Plaintext>,
 }
 
-/// Why there is no database to work on, as one sentence that says what to do.
+/// The reason why the database cannot be used, as one sentence that says what to do.
 pub enum StartupError {
-    /// It may come back by itself.
+    /// The database is unreachable; this may resolve without an operator.
     Away(String),
-    /// It waits for a person: a wrong password, a schema that is newer.
+    /// An operator must act, for example on a wrong password or a newer schema.
     Mistake(String),
 }
 
 impl From<StartupError> for Failure {
-    fn from(unopened: StartupError) -> Self {
-        match unopened {
+    fn from(error: StartupError) -> Self {
+        match error {
             StartupError::Away(sentence) | StartupError::Mistake(sentence) => Self::Run(sentence),
         }
     }
 }
 
-/// Opens and migrates the database that the settings name, and that of events.
+/// Opens and migrates the configured database, and migrates the events database.
 pub async fn open(settings: &Settings) -> Result<Store, StartupError> {
     if let Deployment::Embedded { data_dir } = &settings.engines {
         make(data_dir)?;
@@ -63,7 +63,7 @@ pub async fn open(settings: &Settings) -> Result<Store, StartupError> {
     Ok(store)
 }
 
-/// Brings both schemas up to date, however long that takes.
+/// Migrates both schemas, without a time limit.
 async fn migrate(settings: &Settings, store: &Store) -> Result<(), StartupError> {
     store.migrate().await.map_err(|fault| unmigrated(&fault))?;
     let events = App::events(settings).map_err(|error| unopened(settings, &error))?;
@@ -72,20 +72,20 @@ async fn migrate(settings: &Settings, store: &Store) -> Result<(), StartupError>
     Ok(())
 }
 
-/// Opens the store of a server that starts. `None`: its Postgres is away, or has a schema that is to be brought up to
-/// date, which may take long; see [`until_it_is_there`].
+/// Opens the store of a starting server. `None`: Postgres is unreachable, or its schema must be migrated, which may
+/// take long; see [`wait_for_database`].
 pub async fn at_start(app: &App) -> Result<Option<StartupInfo>, StartupError> {
     match attempt(app, PATIENCE, Upgrade::Later).await {
         Ok(first) => Ok(Some(first)),
         Err(StartupError::Away(cause)) if is_replica(app) => {
-            tracing::warn!("starting without the database: {cause}");
+            tracing::warn!("started without the database: {cause}");
             Ok(None)
         }
-        Err(unopened) => Err(unopened),
+        Err(error) => Err(error),
     }
 }
 
-/// Opens the store of a server that started without it, as soon as that is possible.
+/// Retries until the store of a server that started without it is open.
 pub async fn wait_for_database(app: &App) -> StartupInfo {
     loop {
         match attempt(app, CONNECT_TIMEOUT, Upgrade::Now).await {
@@ -106,17 +106,17 @@ fn is_replica(app: &App) -> bool {
     matches!(app.settings.engines, Deployment::Replica { .. })
 }
 
-/// Whether an attempt may bring a schema that is in use up to date, which may take long.
+/// Whether an attempt may migrate an existing schema, which may take long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upgrade {
     Now,
     Later,
 }
 
-/// One attempt, which waits for Postgres itself no longer than `patience`.
+/// Makes one attempt to open the store. It waits at most `connect_timeout` for Postgres to accept connections.
 async fn attempt(
     app: &App,
-    patience: Duration,
+    connect_timeout: Duration,
     upgrade: Upgrade,
 ) -> Result<StartupInfo, StartupError> {
     let settings = &app.settings;
@@ -124,7 +124,7 @@ async fn attempt(
         let store = open(settings).await?;
         return let_requests_in(app, store).await;
     };
-    Store::wait_until_reachable(database_url, patience)
+    Store::wait_until_reachable(database_url, connect_timeout)
         .await
         .map_err(|error| unopened(settings, &error))?;
     let store = within(settings, connect(settings, upgrade)).await?;
@@ -132,7 +132,7 @@ async fn attempt(
     within(settings, let_requests_in(app, store)).await
 }
 
-/// Postgres has let a connection in, so what is asked of it is answered soon or not at all.
+/// Limits an attempt after Postgres has accepted a connection: it then answers soon or not at all.
 async fn within<T>(
     settings: &Settings,
     attempt: impl Future<Output = Result<T, StartupError>>,
@@ -142,31 +142,32 @@ async fn within<T>(
 }
 
 async fn connect(settings: &Settings, upgrade: Upgrade) -> Result<Store, StartupError> {
-    let away = |error: Error| unopened(settings, &error);
-    let store = App::open_store(settings).await.map_err(away)?;
+    let failed = |error: Error| unopened(settings, &error);
+    let store = App::open_store(settings).await.map_err(failed)?;
     if upgrade == Upgrade::Later {
-        let events = App::events(settings).map_err(away)?;
-        let schemas = [store.schema().await.map_err(away)?, events.schema().await.map_err(away)?];
+        let events = App::events(settings).map_err(failed)?;
+        let schemas =
+            [store.schema().await.map_err(failed)?, events.schema().await.map_err(failed)?];
         events.close().await;
         if schemas.iter().any(Schema::is_older) {
             store.close().await;
-            let cause = "its schema is of an older keyward, and is brought up to date first";
+            let cause = "its schema is from an older version of Keyward and is migrated first";
             return Err(StartupError::Away(cause.to_owned()));
         }
     }
     Ok(store)
 }
 
-/// Requests are let in last, to a database that is whole.
+/// Finishes start-up and sets the store last, so that requests see only a completely initialized database.
 async fn let_requests_in(app: &App, store: Store) -> Result<StartupInfo, StartupError> {
     let first = root_keys::bootstrap(app, &store, app.settings.root_key.as_ref())
         .await
         .map_err(|error| sorted(error.is_outage(), error.to_string()))?;
     open_vault(app, &store).await?;
     let setup = match users::at_start(app, &store).await {
-        // Such as a full disk: keys can be verified all the same.
+        // For example a full disk: keys can still be verified.
         Err(error) if error.is_outage() && !is_replica(app) => {
-            tracing::warn!(error = %error, "failed to make a link that sets up the dashboard: {error}");
+            tracing::warn!(error = %error, "failed to create the setup link of the dashboard: {error}");
             None
         }
         setup => setup.map_err(|error| sorted(error.is_outage(), error.to_string()))?,
@@ -176,13 +177,13 @@ async fn let_requests_in(app: &App, store: Store) -> Result<StartupInfo, Startup
     Ok(StartupInfo { first, setup })
 }
 
-/// Finds the master key, and refuses to go on where something is sealed that it does not open: what is sealed is
-/// never lost without a word.
+/// Loads the master key. Fails if a data key is sealed with a different one, so that recoverable keys are never lost
+/// silently.
 async fn open_vault(app: &App, store: &Store) -> Result<(), StartupError> {
     let found = master_keys(&app.settings).map_err(StartupError::Mistake)?;
-    let outcome = vault::list_undecryptable_data_keys(store, found.as_ref()).await;
-    let unopened = outcome.map_err(|error| sorted(error.is_outage(), error.to_string()))?;
-    if let Some(first) = unopened.first() {
+    let listed = vault::list_undecryptable_data_keys(store, found.as_ref()).await;
+    let undecryptable = listed.map_err(|error| sorted(error.is_outage(), error.to_string()))?;
+    if let Some(first) = undecryptable.first() {
         return Err(StartupError::Mistake(lost(&app.settings, found.as_ref(), &first.master_id)));
     }
     let masters = match (&app.settings.engines, found) {
@@ -195,7 +196,7 @@ async fn open_vault(app: &App, store: &Store) -> Result<(), StartupError> {
     Ok(())
 }
 
-/// The configured master keys, or those in the files of an embedded server.
+/// Returns the configured master keys, or those in the files of an embedded server.
 pub fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, String> {
     match (&settings.master_keys, &settings.engines) {
         (Some(configured), _) => Ok(Some(configured.clone())),
@@ -205,20 +206,19 @@ pub fn master_keys(settings: &Settings) -> Result<Option<MasterKeys>, String> {
 }
 
 fn lost(settings: &Settings, found: Option<&MasterKeys>, wanted: &str) -> String {
-    let there = match found {
-        None => "there is no master key".to_owned(),
-        Some(found) => format!("the master key here is {}", found.current.id),
+    let available = match found {
+        None => "no master key is available".to_owned(),
+        Some(found) => format!("the available master key is {}", found.current.id),
     };
-    let do_what = match &settings.engines {
+    let todo = match &settings.engines {
         Deployment::Embedded { data_dir } if settings.master_keys.is_none() => {
-            format!("put master.key back into {}, or set KEYWARD_MASTER_KEY", data_dir.display())
+            format!("restore master.key in {}, or set KEYWARD_MASTER_KEY", data_dir.display())
         }
         Deployment::Embedded { .. } | Deployment::Replica { .. } => {
-            "set KEYWARD_MASTER_KEY to it, or KEYWARD_MASTER_KEY_PREVIOUS while it is replaced"
-                .into()
+            "set KEYWARD_MASTER_KEY to it, or KEYWARD_MASTER_KEY_PREVIOUS during a rotation".into()
         }
     };
-    format!("the recoverable keys are sealed with master key {wanted}, and {there}: {do_what}")
+    format!("the recoverable keys are sealed with master key {wanted}, but {available}; {todo}")
 }
 
 fn sorted(is_outage: bool, sentence: String) -> StartupError {
@@ -232,27 +232,27 @@ fn unmigrated(fault: &SchemaError) -> StartupError {
 fn unopened(settings: &Settings, error: &Error) -> StartupError {
     let sentence = match &settings.engines {
         Deployment::Embedded { data_dir } => format!(
-            "cannot open the database in {}: {}; make the directory readable and writable, or set \
+            "failed to open the database in {}: {}; make the directory readable and writable, or set \
             KEYWARD_DATA_DIR",
             data_dir.display(),
             error.cause()
         ),
         Deployment::Replica { .. } => format!(
-            "cannot reach the database: {}; check KEYWARD_DATABASE_URL and that Postgres runs",
+            "failed to reach the database: {}; check KEYWARD_DATABASE_URL and that Postgres is running",
             error.cause()
         ),
     };
     sorted(error.is_outage(), sentence)
 }
 
-/// Makes the data directory of an embedded server where it is missing.
+/// Creates the data directory of an embedded server if it is missing.
 pub fn make(data_dir: &Path) -> Result<(), StartupError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
-    made.map_err(|e| {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    created.map_err(|e| {
         let dir = data_dir.display();
         StartupError::Mistake(format!(
-            "cannot make the data directory {dir}: {e}; make it, or set KEYWARD_DATA_DIR to one \
-            that can be written"
+            "failed to create the data directory {dir}: {e}; create it, or set KEYWARD_DATA_DIR to a \
+            writable directory"
         ))
     })
 }

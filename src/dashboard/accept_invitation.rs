@@ -1,4 +1,4 @@
-//! The page behind a link that makes somebody a member.
+//! The page of an invitation link, which makes a user a member.
 
 use askama::Template;
 use axum::extract::Path;
@@ -15,49 +15,50 @@ use crate::domain::users::{self, AcceptResult, PASSWORD_MAX, PASSWORD_MIN};
 struct Page<'a> {
     shell: Layout,
     token: &'a str,
-    /// Absent: the link is not good.
+    /// The invitation; `None` if the link is invalid.
     link: Option<Invitation>,
     email: &'a str,
     fault: Option<String>,
     password_min: usize,
     password_max: usize,
     takes_password: bool,
-    /// How single sign-on is called, where there is one.
+    /// The display name of the OIDC provider, if one is configured.
     issuer: Option<&'a str>,
 }
 
 impl Page<'_> {
+    /// Returns whether this is a setup link, which creates the first owner.
     fn is_first(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.kind != InvitationKind::Member)
     }
 }
 
 async fn joining<'a>(
-    visit: &'a PageRequest,
+    request: &'a PageRequest,
     token: &'a str,
     fault: Option<String>,
 ) -> Result<Page<'a>, Error> {
-    let link = users::find_invitation(&visit.app, token).await?;
+    let link = users::find_invitation(&request.app, token).await?;
     Ok(Page {
-        shell: Layout::bare(visit, "Join"),
+        shell: Layout::bare(request, "Join"),
         token,
-        takes_password: link.as_ref().is_some_and(|link| users::takes_password(&visit.app, link)),
-        issuer: visit.issuer(),
+        takes_password: link.as_ref().is_some_and(|link| users::takes_password(&request.app, link)),
+        issuer: request.issuer(),
         link,
-        email: visit.form.text("email"),
+        email: request.form.text("email"),
         fault,
         password_min: PASSWORD_MIN,
         password_max: PASSWORD_MAX,
     })
 }
 
-pub async fn form(visit: PageRequest, Path(token): Path<String>) -> Answer {
-    page(&joining(&visit, &token, None).await?)
+pub async fn form(request: PageRequest, Path(token): Path<String>) -> Answer {
+    page(&joining(&request, &token, None).await?)
 }
 
-pub async fn join(visit: PageRequest, Path(token): Path<String>) -> Answer {
-    let (email, password) = (visit.form.text("email"), visit.form.text("password"));
-    let joined = users::accept(&visit.app, &token, email, password, &visit.origin).await;
+pub async fn join(request: PageRequest, Path(token): Path<String>) -> Answer {
+    let (email, password) = (request.form.text("email"), request.form.text("password"));
+    let joined = users::accept(&request.app, &token, email, password, &request.origin).await;
     let fault = match joined {
         Ok(AcceptResult::In(signed_in, workspace)) => {
             let mut answer = redirect_to(&format!("/dashboard/{workspace}?notice=joined"))?;
@@ -66,10 +67,10 @@ pub async fn join(visit: PageRequest, Path(token): Path<String>) -> Answer {
         }
         Ok(AcceptResult::NoLink) => None,
         Ok(AcceptResult::WrongPassword) => {
-            Some("This e-mail has an account already: give its password.".to_owned())
+            Some("An account with this e-mail exists. Enter its password.".to_owned())
         }
         Err(Error::Invalid(faults)) => faults.into_iter().next().map(|fault| fault.message),
         Err(error) => return Err(error.into()),
     };
-    refused_page(&joining(&visit, &token, fault).await?)
+    refused_page(&joining(&request, &token, fault).await?)
 }

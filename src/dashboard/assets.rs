@@ -1,5 +1,5 @@
-//! What pages are made with beside their HTML: embedded, and named by a hash of its content, so that a browser may keep
-//! it for good.
+//! Serves the static files of pages. They are embedded in the binary, and their paths contain a hash of their content,
+//! so browsers may cache them permanently.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ struct Asset {
     bytes: &'static [u8],
 }
 
-/// Where the files are found.
+/// The paths of the static files.
 pub struct Assets {
     pub css: &'static str,
     pub js: &'static str,
@@ -35,7 +35,7 @@ static FILES: LazyLock<[Asset; 4]> = LazyLock::new(|| {
     [
         asset!("keyward.css", "text/css; charset=utf-8"),
         asset!("keyward.js", "text/javascript; charset=utf-8"),
-        // htmx 2.0.11, as it is published; 0BSD, see htmx.LICENSE beside it.
+        // htmx 2.0.11, unmodified; 0BSD, see htmx.LICENSE beside it.
         asset!("htmx.min.js", "text/javascript; charset=utf-8"),
         asset!("icon.svg", "image/svg+xml"),
     ]
@@ -48,28 +48,28 @@ impl Asset {
     }
 }
 
-/// The paths of all files, for the head of a page.
+/// Returns the paths of all files, for the head of a page.
 pub fn assets() -> Assets {
     let [css, js, htmx, icon] = &*FILES;
     Assets { css: &css.path, js: &js.path, htmx: &htmx.path, icon: &icon.path }
 }
 
-/// The file that is asked for, if it is one. It asks nobody who is asking.
+/// Returns the requested file, or `None` if the path is not one. Files need no authentication.
 pub fn answer(request: &Request) -> Option<Response<Body>> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return None;
     }
     let asset = FILES.iter().find(|asset| asset.path == request.uri().path())?;
-    let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
+    let caching = HeaderValue::from_static("public, max-age=31536000, immutable");
     let kind = HeaderValue::from_static(asset.kind);
-    Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, kept)], asset.bytes).into_response())
+    Some(([(CONTENT_TYPE, kind), (CACHE_CONTROL, caching)], asset.bytes).into_response())
 }
 
 #[cfg(test)]
 mod tests {
-    /// A brace that is not closed takes the rest of the file with it, and a browser says nothing of it.
+    /// Detects an unclosed brace, which disables all following rules without an error in the browser.
     #[test]
-    fn every_rule_of_the_style_sheet_stands_for_itself() {
+    fn style_sheet_has_balanced_braces() {
         let css = include_str!("assets/keyward.css");
         let mut depth = 0;
         for (line, text) in (1..).zip(css.lines()) {

@@ -1,48 +1,48 @@
-//! Charts: bars made on the server as SVG, with a table behind each.
+//! Renders bar charts as SVG on the server, each with a table of its values.
 //!
-//! The drawing has no text, so it can be stretched to any width; scales and labels are HTML around it.
+//! The SVG contains no text, so it can be stretched to any width. Scales and labels are HTML around it.
 
-/// How wide and high a drawing is, in units of its own.
+/// The width and height of a chart, in SVG units.
 const WIDTH: i64 = 1_000;
 const HEIGHT: i64 = 200;
-/// How many moments are named below a chart.
+/// The number of labels on the x axis.
 const LABELS: usize = 4;
 
-/// Bars, each made of parts that stand on each other.
+/// A stacked bar chart.
 pub struct Bars {
-    /// What the chart shows, also for who does not see it.
+    /// The title, also used as the accessible name.
     pub title: String,
-    /// What the first column of the table holds.
+    /// The header of the first table column.
     pub of: &'static str,
-    /// The parts, from the bottom up.
+    /// The legend entries, from the bottom of a bar up.
     pub parts: Vec<Part>,
     pub bars: Vec<Bar>,
-    /// The values on the scale, from the top down.
+    /// The values on the y axis, from the top down.
     pub scale: [String; 3],
-    /// What is named below, from the left.
+    /// The labels on the x axis, from the left.
     pub labels: Vec<String>,
     pub unit: &'static str,
 }
 
-/// What a colour stands for.
+/// A legend entry.
 pub struct Part {
     pub name: String,
-    /// The class that has the colour.
+    /// The CSS class that sets the color.
     pub class: &'static str,
-    /// All of it.
+    /// The sum over all bars.
     pub sum: String,
 }
 
 pub struct Bar {
     pub label: String,
-    /// What all parts come to.
+    /// The sum over all series.
     pub sum: String,
-    /// The value of each part, as it is told.
+    /// The formatted value of each series.
     pub values: Vec<String>,
     pub boxes: Vec<Piece>,
 }
 
-/// A part of a bar as it is drawn.
+/// A rectangle of a bar, in SVG units.
 pub struct Piece {
     pub x: String,
     pub y: String,
@@ -51,29 +51,29 @@ pub struct Piece {
     pub class: &'static str,
 }
 
-/// What a chart is made of.
+/// A data series of a chart.
 pub struct Series {
     pub name: String,
     pub class: &'static str,
-    /// A value for each bar.
+    /// One value per bar.
     pub values: Vec<i64>,
 }
 
 impl Bars {
-    /// `labels` and the values of all series are as many as there are bars. `told` words a value.
+    /// Creates a chart. `labels` and each series have one item per bar; `format_value` formats a value.
     pub fn new(
         title: String,
         of: &'static str,
         labels: &[String],
         series: &[Series],
         unit: &'static str,
-        told: impl Fn(i64) -> String,
+        format_value: impl Fn(i64) -> String,
     ) -> Self {
         let value = |series: &Series, at: usize| series.values.get(at).copied().unwrap_or(0);
         let sum = |at: usize| series.iter().map(|series| value(series, at)).sum::<i64>();
         let top = nice(labels.iter().enumerate().map(|(at, _)| sum(at)).max().unwrap_or(0));
         let slot = hundredths(WIDTH, i64::try_from(labels.len()).unwrap_or(1).max(1));
-        // A gap between bars, as long as they are wide enough to have one.
+        // Leave a gap between bars that are wide enough.
         let width = if slot > 400 { slot * 4 / 5 } else { slot };
         let bar = |(at, label): (usize, &String)| {
             let (mut boxes, mut below) = (Vec::new(), 0);
@@ -82,7 +82,7 @@ impl Bars {
                 if value <= 0 {
                     continue;
                 }
-                // What there is can be seen, however little it is.
+                // At least one unit, so that small values stay visible.
                 let height = hundredths(value * HEIGHT, top).max(100);
                 let x = i64::try_from(at).unwrap_or(0) * slot + (slot - width) / 2;
                 boxes.push(Piece {
@@ -96,22 +96,22 @@ impl Bars {
             }
             Bar {
                 label: label.clone(),
-                sum: told(sum(at)),
-                values: series.iter().map(|series| told(value(series, at))).collect(),
+                sum: format_value(sum(at)),
+                values: series.iter().map(|series| format_value(value(series, at))).collect(),
                 boxes,
             }
         };
         let part = |series: &Series| Part {
             name: series.name.clone(),
             class: series.class,
-            sum: told(series.values.iter().sum()),
+            sum: format_value(series.values.iter().sum()),
         };
         Self {
             title,
             of,
             parts: series.iter().map(part).collect(),
             bars: labels.iter().enumerate().map(bar).collect(),
-            scale: [told(top), told(top / 2), told(0)],
+            scale: [format_value(top), format_value(top / 2), format_value(0)],
             labels: spread(labels),
             unit,
         }
@@ -122,7 +122,7 @@ impl Bars {
     }
 }
 
-/// A round number that is no less, and even.
+/// Returns an even, round number that is not less than `most`.
 fn nice(most: i64) -> i64 {
     let mut step = 1_i64;
     loop {
@@ -136,19 +136,19 @@ fn nice(most: i64) -> i64 {
     }
 }
 
-/// So many of the labels, evenly apart.
+/// Picks evenly spaced labels for the x axis, including the first and the last.
 fn spread(labels: &[String]) -> Vec<String> {
     let count = labels.len().clamp(1, LABELS);
     let at = |n: usize| n * labels.len().saturating_sub(1) / count.saturating_sub(1).max(1);
     (0..count).filter_map(|n| labels.get(at(n)).cloned()).collect()
 }
 
-/// A quotient in hundredths.
+/// Returns a quotient in hundredths.
 fn hundredths(value: i64, by: i64) -> i64 {
     i64::try_from(i128::from(value) * 100 / i128::from(by.max(1))).unwrap_or(i64::MAX)
 }
 
-/// Hundredths as a number.
+/// Formats hundredths as a decimal number.
 fn decimal(hundredths: i64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
@@ -168,22 +168,22 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_high_as_its_share_of_the_scale() {
+    fn bar_height_is_proportional_to_scale() {
         let chart = bars(&[&[50, 100, 0], &[25, 0, 0]]);
 
         assert_eq!(chart.scale, ["100", "50", "0"]);
-        let told = |bar: &Bar| -> Vec<_> {
+        let heights = |bar: &Bar| -> Vec<_> {
             bar.boxes.iter().map(|part| (part.y.clone(), part.height.clone())).collect()
         };
         let pair = |y: &str, height: &str| (y.to_owned(), height.to_owned());
-        assert_eq!(told(&chart.bars[0]), [pair("100.00", "100.00"), pair("50.00", "50.00")]);
-        assert_eq!(told(&chart.bars[1]), [pair("0.00", "200.00")]);
-        assert_eq!(told(&chart.bars[2]), []);
+        assert_eq!(heights(&chart.bars[0]), [pair("100.00", "100.00"), pair("50.00", "50.00")]);
+        assert_eq!(heights(&chart.bars[1]), [pair("0.00", "200.00")]);
+        assert_eq!(heights(&chart.bars[2]), []);
         assert!(!chart.is_empty() && bars(&[&[0, 0]]).is_empty() && bars(&[]).is_empty());
     }
 
     #[test]
-    fn a_scale_ends_at_a_round_number_that_can_be_halved() {
+    fn nice_returns_even_round_number() {
         let tops = [0, 1, 3, 5, 7, 11, 61, 99, 101, 4_000].map(nice);
 
         assert_eq!(tops, [2, 2, 4, 6, 10, 20, 100, 100, 200, 4_000]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn few_moments_are_named_and_the_first_and_the_last_among_them() {
+    fn spread_includes_first_and_last_label() {
         let labels: Vec<_> = (0..31).map(|at| at.to_string()).collect();
 
         assert_eq!(spread(&labels), ["0", "10", "20", "30"]);

@@ -1,4 +1,4 @@
-//! The page that asks before something is done that others will notice.
+//! The confirmation page for actions that affect others.
 
 use askama::Template;
 
@@ -8,15 +8,15 @@ use super::layout::Layout;
 #[template(path = "confirm.html")]
 pub struct Confirm {
     pub shell: Layout,
-    /// What is asked.
+    /// The question in the heading.
     pub question: String,
-    /// What it would come to, a paragraph each.
+    /// The consequences, one paragraph each.
     pub told: Vec<String>,
-    /// Where the form is sent.
+    /// The URL to which the form is submitted.
     pub act: String,
-    /// What else is sent: names and values.
+    /// Further form fields: names and values.
     pub fields: Vec<(&'static str, String)>,
     pub button: &'static str,
-    /// Where to go instead.
+    /// The URL of the Back and Cancel links.
     pub back: String,
 }

@@ -1,11 +1,11 @@
-//! Numbers and lengths of time in forms: a number and its unit, as the operations want them in milliseconds.
+//! Form fields for numbers and durations. A duration has a number and a unit; operations expect milliseconds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::form::Form;
 
-/// How a unit is called in a form, how people say it, and how long it is.
+/// Each unit's form value, label and length in milliseconds.
 const UNITS: [(&str, &str, i64); 5] = [
     ("ms", "milliseconds", 1),
     ("s", "seconds", 1_000),
@@ -14,14 +14,14 @@ const UNITS: [(&str, &str, i64); 5] = [
     ("d", "days", 86_400_000),
 ];
 
-/// A length of time as it is filled in.
+/// A duration as entered in a form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurationField {
     pub number: String,
     unit: String,
 }
 
-/// A unit, as a form offers it.
+/// An option of the unit select.
 pub struct Unit {
     pub value: &'static str,
     pub label: &'static str,
@@ -29,24 +29,25 @@ pub struct Unit {
 }
 
 impl DurationField {
-    /// In the largest unit that tells it exactly.
+    /// Creates a field with the largest unit that represents the duration exactly.
     pub fn of_ms(ms: i64) -> Self {
         let (number, unit) = largest(ms);
         Self { number: number.to_string(), unit: unit.to_owned() }
     }
 
-    /// As a field of a form was filled in. Its unit is the field of the same name with `-unit` behind it.
+    /// Reads the field at index `at`. Its unit is in the field of the same name with the suffix `-unit`.
     pub fn filled_in(form: &Form, field: &str, at: usize) -> Self {
         let unit = nth(form, &format!("{field}-unit"), at).to_owned();
         Self { number: nth(form, field, at).trim().to_owned(), unit }
     }
 
-    /// The units to choose from.
+    /// Returns the options of the unit select.
     pub fn units(&self) -> [Unit; 5] {
         UNITS.map(|(value, label, _)| Unit { value, label, is_chosen: value == self.unit })
     }
 
-    /// In milliseconds; what is no whole number stays as it is, for the operation to say so.
+    /// Returns the duration in milliseconds. Text that is not an integer is returned unchanged: the operation rejects
+    /// it.
     pub fn ms(&self) -> Value {
         let chosen = UNITS.iter().find(|unit| unit.0 == self.unit);
         let unit_ms = chosen.map_or(1, |unit| unit.2);
@@ -57,7 +58,7 @@ impl DurationField {
     }
 }
 
-/// A length of time as people say it: `90 seconds`, `1 minute`.
+/// Formats a duration for display: `90 seconds`, `1 minute`.
 pub fn words(ms: i64) -> String {
     let (number, unit) = largest(ms);
     let label = UNITS.iter().find(|known| known.0 == unit).map_or(unit, |known| known.1);
@@ -70,17 +71,17 @@ fn largest(ms: i64) -> (i64, &'static str) {
     exact.map_or((ms, "ms"), |unit| (ms / unit.2, unit.0))
 }
 
-/// A number as a form tells it; what is no whole number stays as it is, for the operation to say so.
+/// Parses an integer. Other text is returned unchanged: the operation rejects it.
 pub fn number(text: &str) -> Value {
     text.trim().parse::<i128>().map_or_else(|_| text.into(), whole)
 }
 
 fn whole(number: i128) -> Value {
-    // What is larger than any bound is larger as an inexact number, too.
+    // A number beyond i64 becomes a float. It still exceeds every bound, so the operation rejects it.
     serde_json::from_str(&number.to_string()).unwrap_or_default()
 }
 
-/// The value of a field that comes more than once.
+/// Returns the value at index `at` of a repeated field; empty if it is missing.
 pub fn nth<'a>(form: &'a Form, field: &'a str, at: usize) -> &'a str {
     form.all(field).nth(at).unwrap_or_default()
 }
@@ -90,19 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_time_is_told_in_the_largest_unit_that_is_exact() {
-        let told = |ms: i64| (words(ms), DurationField::of_ms(ms).ms());
+    fn duration_uses_largest_exact_unit() {
+        let formatted = |ms: i64| (words(ms), DurationField::of_ms(ms).ms());
 
-        assert_eq!(told(1), ("1 millisecond".into(), 1.into()));
-        assert_eq!(told(59_999), ("59,999 milliseconds".into(), 59_999.into()));
-        assert_eq!(told(60_000), ("1 minute".into(), 60_000.into()));
-        assert_eq!(told(90_000), ("90 seconds".into(), 90_000.into()));
-        assert_eq!(told(2 * 86_400_000), ("2 days".into(), 172_800_000.into()));
+        assert_eq!(formatted(1), ("1 millisecond".into(), 1.into()));
+        assert_eq!(formatted(59_999), ("59,999 milliseconds".into(), 59_999.into()));
+        assert_eq!(formatted(60_000), ("1 minute".into(), 60_000.into()));
+        assert_eq!(formatted(90_000), ("90 seconds".into(), 90_000.into()));
+        assert_eq!(formatted(2 * 86_400_000), ("2 days".into(), 172_800_000.into()));
         assert_eq!(words(0), "0 milliseconds");
     }
 
     #[test]
-    fn what_is_no_number_is_left_to_the_operation() {
+    fn duration_field_keeps_text_when_it_is_not_an_integer() {
         let span = |query: &str| {
             DurationField::filled_in(&Form::parse(query.as_bytes()), "duration", 0).ms()
         };

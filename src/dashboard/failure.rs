@@ -1,4 +1,4 @@
-//! What a page cannot do, told so that a person knows what to do next.
+//! Error pages, which say what happened and what to do.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use foundation::id::RequestId;
 use super::assets::{Assets, assets};
 use super::{headers, page};
 
-/// Why there is no page.
+/// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody is signed in, or not any more.
+    /// The browser is not signed in, or its session has expired. Redirects to the sign-in page.
     SignIn,
-    /// The form does not come from a page of this server.
+    /// The form does not come from a page of this server, or its CSRF token is invalid.
     Forged,
-    /// The browser did not keep the cookie that it was given.
+    /// The browser did not store the guest cookie.
     NoCookies,
     Known(Error),
 }
@@ -31,7 +31,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A failure on its way through the router, which wants every answer to be one that can be copied.
+/// Carries a failure through the router as a response extension, which must implement `Clone`.
 #[derive(Debug, Clone)]
 struct Failed(Arc<Failure>);
 
@@ -59,38 +59,35 @@ impl Failure {
             Self::SignIn => 303,
             Self::Forged => 403,
             Self::NoCookies => 400,
-            // A root key that is not there is no root key that somebody asks with.
+            // `Error::code` may map a missing root key to 401; here it is an object that was looked up: 404.
             Self::Known(Error::NotFound(_)) => 404,
             Self::Known(error) => error.code().status(),
         };
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// An answer of the router, with the page of the failure that it carries, if it carries one.
+    /// Replaces a response that carries a failure by the page of that failure; returns other responses unchanged.
     pub fn render_into(mut answer: Response<Body>, request_id: &RequestId) -> Response<Body> {
         let Some(failed) = answer.extensions_mut().remove::<Failed>() else { return answer };
-        let mut told = failed.0.page(request_id);
-        // The router knows which methods there are; and what a browser is to forget, it forgets all the same.
+        let mut response = failed.0.page(request_id);
+        // `Allow` is set by the router. Cookies that the handler deletes must be deleted on failure too.
         for name in [ALLOW, SET_COOKIE] {
             for value in answer.headers().get_all(&name) {
-                told.headers_mut().append(&name, value.clone());
+                response.headers_mut().append(&name, value.clone());
             }
         }
-        told
+        response
     }
 
-    /// The page that says so.
+    /// Renders the failure as a page, and logs it if it is a server error.
     pub fn page(&self, request_id: &RequestId) -> Response<Body> {
         let status = self.status();
         let sentence = match self {
             Self::SignIn => return headers::redirect("/dashboard/login").unwrap_or_default(),
-            Self::Forged => "This form did not come from a page of this dashboard, or the page \
-                was too old. Go back, load the page again, and repeat what you did."
-                .to_owned(),
-            Self::NoCookies => "Your browser did not keep the cookie that it was given, so it cannot be signed in. \
-                Cookies of the dashboard need https; without it they work only on the machine itself, at \
-                http://127.0.0.1 or http://localhost (in Chromium and Firefox). Put a proxy with TLS in front of \
-                Keyward, and allow cookies for this address."
+            Self::Forged => "The form has expired. Reload the page and try again.".to_owned(),
+            Self::NoCookies => "Your browser did not store the sign-in cookie. Cookies of the dashboard require \
+                https; without it they work only on the server itself, at http://127.0.0.1 or http://localhost \
+                (in Chromium and Firefox). Put a TLS proxy in front of Keyward and allow cookies for this address."
                 .to_owned(),
             Self::Known(error) => sentence(error),
         };
@@ -99,7 +96,7 @@ impl Failure {
         {
             tracing::error!(
                 operation = "dashboard", request.id = %request_id, error = %error,
-                "a page of the dashboard failed: {error}"
+                "failed to serve a dashboard page: {error}"
             );
         }
         let title = title(status);
@@ -116,19 +113,19 @@ impl Failure {
 fn sentence(error: &Error) -> String {
     match error {
         Error::Forbidden(missing) => {
-            format!("Your role in this workspace does not allow that: it lacks {missing}.")
+            format!("Your role in this workspace lacks the permission {missing}.")
         }
         Error::NoSuchPath => "There is no page at this address.".to_owned(),
-        Error::WrongMethod(..) => "This address cannot be asked in this way.".to_owned(),
+        Error::WrongMethod(..) => "This address does not support the request method.".to_owned(),
         Error::Issuer(_) => {
-            "Single sign-on cannot be used at this moment. Who has a password can sign in with it; \
-            else try again in a moment, and tell whoever runs this server the request below."
+            "Single sign-on is unavailable. Sign in with your password if you have one, or try again in a few \
+            seconds. If the problem persists, send the request id below to the operator of this server."
                 .to_owned()
         }
         Error::OperationDisabled(_) => {
-            "This server lets people in by single sign-on alone.".to_owned()
+            "This server allows only single sign-on.".to_owned()
         }
-        Error::NotFound(_) => "It does not exist, not any more, or not for you.".to_owned(),
+        Error::NotFound(_) => "Not found, or you don't have access.".to_owned(),
         other => {
             let detail = other.detail();
             let mut letters = detail.chars();
@@ -140,13 +137,13 @@ fn sentence(error: &Error) -> String {
 
 fn title(status: StatusCode) -> &'static str {
     match status.as_u16() {
-        403 => "You may not do that",
-        404 => "There is nothing here",
-        405 => "That is not how to ask",
-        413 => "That is too much",
+        403 => "Permission denied",
+        404 => "Not found",
+        405 => "Method not allowed",
+        413 => "Request too large",
         429 => "Too many attempts",
-        503 => "Something is away",
-        500..=599 => "Something failed",
-        _ => "That did not work",
+        503 => "Service unavailable",
+        500..=599 => "Internal error",
+        _ => "Invalid request",
     }
 }

@@ -1,48 +1,48 @@
-//! What a form was filled in with, or a query says, and what is wrong with it.
+//! Parsed forms and queries, and their validation errors.
 
 use foundation::error::{Error, FieldError};
 
 use super::failure::Failure;
 
-/// The most fields that are read.
+/// Limits the number of fields that are read.
 const FIELDS_MAX: usize = 2_000;
 
-/// Fields in the order in which they were sent; a name may come more than once.
+/// The fields of a form in the order in which they were sent. A name may occur more than once.
 #[derive(Debug, Clone, Default)]
 pub struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Without the one character that no text of the database can hold.
+    /// Parses URL-encoded fields. NUL, which Postgres cannot store in text, is replaced by U+FFFD.
     pub fn parse(bytes: &[u8]) -> Self {
         let whole = |text: std::borrow::Cow<'_, str>| text.replace('\0', "\u{fffd}");
         let fields = form_urlencoded::parse(bytes).take(FIELDS_MAX);
         Self(fields.map(|(name, value)| (whole(name), whole(value))).collect())
     }
 
-    /// The first value of a field; empty where there is none.
+    /// Returns the first value of a field; empty if the field is missing.
     pub fn text(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(found, _)| found == name);
         found.map(|(_, value)| value.as_str()).unwrap_or_default()
     }
 
-    /// All values of a field.
+    /// Iterates over all values of a field.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// All fields but these, as a query.
+    /// Returns all non-empty fields except these, as a query.
     pub fn query_without(&self, names: &[&str]) -> form_urlencoded::Serializer<'static, String> {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        let kept = self
+        let others = self
             .0
             .iter()
             .filter(|(name, value)| !names.contains(&name.as_str()) && !value.is_empty());
-        query.extend_pairs(kept);
+        query.extend_pairs(others);
         query
     }
 }
 
-/// What is wrong with a form: sentences, and the fields that they are about.
+/// The validation errors of a form: field names and messages.
 #[derive(Debug, Default)]
 pub struct FormErrors(Vec<(String, String)>);
 
@@ -51,17 +51,17 @@ impl FormErrors {
         Self(faults.into_iter().map(|fault| (field(&fault.location), fault.message)).collect())
     }
 
-    /// One fault, of the form as a whole where the field is empty.
+    /// Creates a single error. An empty field name means the whole form.
     pub fn one(field: &str, sentence: impl Into<String>) -> Self {
         Self(vec![(field.to_owned(), sentence.into())])
     }
 
-    /// All sentences, for the top of the page.
+    /// Iterates over all messages, for the top of the page.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, sentence)| sentence.as_str())
     }
 
-    /// Whether a field is wrong, or one that is part of it: `credits` has `credits.refill`.
+    /// Returns whether a field or one of its subfields has an error: `credits` includes `credits.refill`.
     pub fn has(&self, field: &str) -> bool {
         self.0.iter().any(|(found, _)| {
             found.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -69,8 +69,8 @@ impl FormErrors {
     }
 }
 
-/// The field of a place in a schema: `/properties/credits/properties/remaining/minimum` is `credits.remaining`. What is
-/// no such place names the field itself.
+/// Converts a schema location to a field name: `/properties/credits/properties/remaining/minimum` is
+/// `credits.remaining`. A location that does not start with `/` already is a field name.
 fn field(location: &str) -> String {
     if !location.starts_with('/') {
         return location.to_owned();
@@ -85,7 +85,7 @@ fn field(location: &str) -> String {
     names.join(".")
 }
 
-/// What a form was to do: done, or what is wrong with what was filled in. Everything else that fails has a page.
+/// Separates errors that the form can show beside its fields from failures that get their own page.
 pub fn split_form_errors<T>(done: Result<T, Error>) -> Result<Result<T, FormErrors>, Failure> {
     match done {
         Ok(done) => Ok(Ok(done)),
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_a_schema_is_a_field_of_the_form() {
+    fn field_returns_form_field_when_given_schema_location() {
         let faults = FormErrors(vec![
             (field("/properties/credits/properties/remaining/minimum"), "a".into()),
             (field("/properties/ratelimits/items/properties/limit"), "b".into()),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_query_is_kept() {
+    fn query_without_keeps_other_fields() {
         let query = Form::parse(b"q=a%26b&from=x&show=all&empty=");
 
         assert_eq!(query.query_without(&["from"]).finish(), "q=a%26b&show=all");

@@ -1,13 +1,13 @@
-//! Times and names, as people read them.
+//! Formats times, numbers, JSON and names for display.
 
 use foundation::clock::Timestamp;
 
-/// A moment in a page: to the minute, and how long ago it was or how soon it will be.
+/// A time in a page: relative to now within 30 days, else a date.
 #[derive(Debug, Clone)]
 pub struct TimeLabel {
-    /// As machines read it.
+    /// The time in RFC 3339, for the `datetime` attribute.
     pub exact: String,
-    /// As it stands in the page.
+    /// The displayed text.
     pub words: String,
 }
 
@@ -25,7 +25,7 @@ impl TimeLabel {
 
 fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
     let (distance, is_past) = (now.0.saturating_sub(at.0).saturating_abs(), at <= now);
-    let told = |count: i64, unit: &str| {
+    let relative = |count: i64, unit: &str| {
         let plural = if count == 1 { "" } else { "s" };
         if is_past {
             format!("{count} {unit}{plural} ago")
@@ -36,26 +36,26 @@ fn words(at: Timestamp, now: Timestamp, date: &str) -> String {
     match distance {
         _ if distance < MINUTE_MS && is_past => "just now".to_owned(),
         _ if distance < MINUTE_MS => "in a moment".to_owned(),
-        _ if distance < HOUR_MS => told(distance / MINUTE_MS, "minute"),
-        _ if distance < DAY_MS => told(distance / HOUR_MS, "hour"),
-        _ if distance < 30 * DAY_MS => told(distance / DAY_MS, "day"),
+        _ if distance < HOUR_MS => relative(distance / MINUTE_MS, "minute"),
+        _ if distance < DAY_MS => relative(distance / HOUR_MS, "hour"),
+        _ if distance < 30 * DAY_MS => relative(distance / DAY_MS, "day"),
         _ => date.to_owned(),
     }
 }
 
-/// A moment to the second.
+/// Formats a time to the second, in UTC.
 pub fn utc(at: Timestamp) -> String {
     let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// A number with its thousands apart; what was counted only so far says so.
+/// Formats a number with thousands separators. A number above `max`, where counting stopped, is shown as `max+`.
 pub fn count(number: i64, max: i64) -> String {
     let (shown, more) = if number > max { (max, "+") } else { (number, "") };
     grouped(shown) + more
 }
 
-/// A number that is not negative, with its thousands apart.
+/// Formats a non-negative number with thousands separators.
 pub fn grouped(number: i64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -68,7 +68,7 @@ pub fn grouped(number: i64) -> String {
     text
 }
 
-/// How long something took, given in microseconds: to three digits.
+/// Formats a duration in microseconds with three digits.
 pub fn latency(us: i64) -> String {
     match us {
         ..1_000 => format!("{us} µs"),
@@ -79,56 +79,56 @@ pub fn latency(us: i64) -> String {
     }
 }
 
-/// A text of JSON over lines. Nothing in it is changed but the spaces between.
+/// Formats JSON text over several lines. Only whitespace between tokens changes.
 pub fn json(text: &str) -> String {
-    let mut told = String::with_capacity(text.len() * 2);
+    let mut formatted = String::with_capacity(text.len() * 2);
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
     let mut letters = text.chars().peekable();
-    let line = |told: &mut String, depth: usize| {
-        told.push('\n');
-        told.extend(std::iter::repeat_n("  ", depth));
+    let line = |formatted: &mut String, depth: usize| {
+        formatted.push('\n');
+        formatted.extend(std::iter::repeat_n("  ", depth));
     };
     while let Some(letter) = letters.next() {
         if in_string {
-            told.push(letter);
+            formatted.push(letter);
             in_string = is_escaped || letter != '"';
             is_escaped = !is_escaped && letter == '\\';
             continue;
         }
         match letter {
             '{' | '[' => {
-                told.push(letter);
+                formatted.push(letter);
                 while letters.next_if(char::is_ascii_whitespace).is_some() {}
                 let end = if letter == '{' { '}' } else { ']' };
                 match letters.next_if_eq(&end) {
-                    Some(end) => told.push(end),
+                    Some(end) => formatted.push(end),
                     None => {
                         depth += 1;
-                        line(&mut told, depth);
+                        line(&mut formatted, depth);
                     }
                 }
             }
             '}' | ']' => {
                 depth = depth.saturating_sub(1);
-                line(&mut told, depth);
-                told.push(letter);
+                line(&mut formatted, depth);
+                formatted.push(letter);
             }
             ',' => {
-                told.push(letter);
-                line(&mut told, depth);
+                formatted.push(letter);
+                line(&mut formatted, depth);
             }
-            ':' => told.push_str(": "),
+            ':' => formatted.push_str(": "),
             space if space.is_ascii_whitespace() => {}
             other => {
                 in_string = other == '"';
-                told.push(other);
+                formatted.push(other);
             }
         }
     }
-    told
+    formatted
 }
 
-/// A command that calls an operation.
+/// Returns a curl command that calls an operation.
 pub fn curl(base_url: &str, operation: &str, body: &str) -> String {
     format!(
         "curl {base_url}/v2/{operation} -H 'Authorization: Bearer ROOT_KEY' \
@@ -136,7 +136,7 @@ pub fn curl(base_url: &str, operation: &str, body: &str) -> String {
     )
 }
 
-/// `add_permission_to_key` as a person says it.
+/// Formats the name of an action for display: `add_permission_to_key` is "Add permission to key".
 pub fn humanize(name: &str) -> String {
     let spaced = name.replace("_api", " API").replace('_', " ");
     let mut letters = spaced.chars();
@@ -148,40 +148,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_told_by_its_distance_and_from_a_month_on_by_its_date() {
+    fn time_label_shows_date_when_30_days_or_more_away() {
         let now = Timestamp(100 * DAY_MS);
-        let told = |ms: i64| TimeLabel::new(now.plus_ms(ms), now).words;
+        let words = |ms: i64| TimeLabel::new(now.plus_ms(ms), now).words;
 
-        assert_eq!(told(0), "just now");
-        assert_eq!(told(-MINUTE_MS), "1 minute ago");
-        assert_eq!(told(-HOUR_MS + 1), "59 minutes ago");
-        assert_eq!(told(2 * HOUR_MS), "in 2 hours");
-        assert_eq!(told(-29 * DAY_MS), "29 days ago");
-        assert_eq!(told(-100 * DAY_MS), "1970-01-01");
+        assert_eq!(words(0), "just now");
+        assert_eq!(words(-MINUTE_MS), "1 minute ago");
+        assert_eq!(words(-HOUR_MS + 1), "59 minutes ago");
+        assert_eq!(words(2 * HOUR_MS), "in 2 hours");
+        assert_eq!(words(-29 * DAY_MS), "29 days ago");
+        assert_eq!(words(-100 * DAY_MS), "1970-01-01");
     }
 
     #[test]
-    fn a_count_has_its_thousands_apart_and_tells_where_it_stopped() {
+    fn count_shows_plus_when_number_exceeds_max() {
         assert_eq!([count(7, 10_000), count(9_999, 10_000)], ["7", "9,999"]);
         assert_eq!(count(10_001, 10_000), "10,000+");
     }
 
     #[test]
-    fn a_latency_has_three_digits() {
-        let told = [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(latency);
+    fn latency_has_three_digits() {
+        let formatted =
+            [7, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 999_999, 1_234_567].map(latency);
 
-        let wanted = [
+        let expected = [
             "7 µs", "999 µs", "1.00 ms", "9.99 ms", "10.0 ms", "99.9 ms", "100 ms", "999 ms",
             "1.23 s",
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(formatted, expected);
     }
 
     #[test]
-    fn json_is_spread_over_lines_and_nothing_in_it_is_changed() {
+    fn json_changes_only_whitespace() {
         let text = r#"{"b":"x, {\"y\"}: \\","a":[1,12345678901234567890.50],"c":{ },"d":[]}"#;
 
-        let told = json(text);
+        let formatted = json(text);
         let lines = [
             "{",
             r#"  "b": "x, {\"y\"}: \\","#,
@@ -193,12 +194,12 @@ mod tests {
             r#"  "d": []"#,
             "}",
         ];
-        assert_eq!(told, lines.join("\n"));
-        assert_eq!(json(&told), told);
+        assert_eq!(formatted, lines.join("\n"));
+        assert_eq!(json(&formatted), formatted);
     }
 
     #[test]
-    fn a_name_is_spoken_with_spaces() {
+    fn humanize_separates_words_with_spaces() {
         assert_eq!(humanize("add_permission_to_key"), "Add permission to key");
         assert_eq!(humanize("create_api"), "Create API");
     }

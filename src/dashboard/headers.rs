@@ -1,4 +1,4 @@
-//! The headers of every answer, and cookies.
+//! The headers of every response, and cookies.
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE};
@@ -7,13 +7,14 @@ use foundation::id::RequestId;
 
 use crate::domain::users::LIFE_MS;
 
-/// The cookie of somebody who is signed in, and of somebody who is not yet. The prefix has a browser take them only
-/// over a safe connection, for this host alone and for all of its paths.
+/// Names the session cookie of a signed-in user. Browsers accept a cookie with the prefix `__Host-` only over a secure
+/// connection, for this host alone and for all of its paths.
 pub const SESSION: &str = "__Host-keyward-session";
+/// Names the cookie of a visitor who is not signed in. The CSRF token is derived from it.
 pub const GUEST: &str = "__Host-keyward-guest";
-/// The cookie of somebody who is on the way to the issuer of single sign-on and back.
+/// Names the cookie with the pending authorization request of single sign-on.
 pub const TRIP: &str = "__Host-keyward-oidc";
-/// How long that may take, in seconds.
+/// Limits how long the authorization request may take, in seconds.
 const TRIP_SECONDS: i64 = 600;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -21,8 +22,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const FEATURES: &str = "accelerometer=(), camera=(), display-capture=(), geolocation=(), \
     gyroscope=(), microphone=(), payment=(), usb=()";
 
-/// What every answer says. A policy of `no-referrer` would have browsers send `Origin: null` with the forms of the
-/// dashboard itself; `same-origin` tells others as little.
+/// The headers of every response. With `no-referrer`, browsers would send `Origin: null` with the dashboard's own
+/// forms; `same-origin` reveals as little to other sites.
 const ALWAYS: [(&str, &str); 7] = [
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
@@ -39,7 +40,7 @@ fn add_always(headers: &mut HeaderMap) {
     }
 }
 
-/// Finishes a page: nobody keeps it.
+/// Adds the headers of a page, which must not be cached.
 pub fn finish(answer: &mut Response<Body>, request_id: &RequestId) {
     let headers = answer.headers_mut();
     add_always(headers);
@@ -54,7 +55,7 @@ pub fn finish_asset(mut answer: Response<Body>) -> Response<Body> {
     answer
 }
 
-/// Sends a browser elsewhere, which it asks for with GET.
+/// Creates a 303 redirect, which the browser follows with GET. `None`: `to` is not a valid header value.
 pub fn redirect(to: &str) -> Option<Response<Body>> {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SEE_OTHER;
@@ -62,7 +63,7 @@ pub fn redirect(to: &str) -> Option<Response<Body>> {
     Some(answer)
 }
 
-/// Keeps the token of somebody who has just signed in, and forgets the guest.
+/// Sets the session cookie after sign-in and deletes the guest cookie.
 pub fn keep_session(answer: &mut Response<Body>, token: &str) {
     keep(answer, SESSION, token, LIFE_MS / 1000);
     keep(answer, GUEST, "", 0);
@@ -72,17 +73,17 @@ pub fn forget_session(answer: &mut Response<Body>) {
     keep(answer, SESSION, "", 0);
 }
 
-/// Keeps the token of a guest for as long as the browser runs a day.
+/// Sets the guest cookie for one day.
 pub fn keep_guest(answer: &mut Response<Body>, token: &str) {
     keep(answer, GUEST, token, 86_400);
 }
 
-/// Keeps what is needed when somebody comes back from the issuer of single sign-on.
+/// Stores the authorization request until the browser returns from the OIDC provider.
 pub fn keep_trip(answer: &mut Response<Body>, trip: &str) {
     keep(answer, TRIP, trip, TRIP_SECONDS);
 }
 
-/// An answer of the issuer is heard once.
+/// Deletes the authorization request, so that a callback is accepted only once.
 pub fn forget_trip(answer: &mut Response<Body>) {
     keep(answer, TRIP, "", 0);
 }
@@ -90,13 +91,13 @@ pub fn forget_trip(answer: &mut Response<Body>) {
 fn keep(answer: &mut Response<Body>, name: &str, value: &str, seconds: i64) {
     let cookie =
         format!("{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax");
-    // Tokens are base58.
+    // Never fails, because tokens are base58.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         answer.headers_mut().append(SET_COOKIE, cookie);
     }
 }
 
-/// The value of a cookie.
+/// Returns the value of a cookie.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all("cookie").iter().filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));

@@ -1,11 +1,11 @@
-//! Characters in stored texts that change how the text around them is shown.
+//! Escapes hidden characters in stored texts, which change how the surrounding text is displayed.
 //!
-//! New names hold none, but names of before may, and descriptions and metadata are free.
+//! New names cannot contain them, but older names may, and descriptions and metadata are not restricted.
 
 use foundation::model::is_hidden;
 
-/// Writes such characters out in the text of a page, as `\u{202e}`. They stay in tags and in `textarea` elements, whose
-/// values come back with a form.
+/// Escapes hidden characters in the text of a page, as `\u{202e}`. Tags and `textarea` elements stay unchanged, because
+/// forms submit their values.
 pub fn write_out(html: String) -> String {
     if html.chars().all(is_shown) {
         return html;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_out_changes_texts_and_no_values() {
+    fn write_out_escapes_text_but_not_values() {
         let page = "<p title=\"a\u{202e}b\">a\u{202e}b &#60; é 漢\u{200d}🦀</p>\n\t<textarea>\u{1b}a</textarea>\u{9b}";
 
         assert_eq!(
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn write_out_leaves_a_page_without_such_characters_alone() {
+    fn write_out_returns_page_unchanged_when_nothing_is_hidden() {
         let page = "<p>a</p>\r\n\t<textarea>b</textarea>";
 
         assert_eq!(write_out(page.to_owned()), page);

@@ -1,16 +1,16 @@
-//! A key, as lists of other sections show it.
+//! Keys in the lists of other sections.
 
 use foundation::clock::Timestamp;
 use foundation::id::KeyId;
 use foundation::model::Key;
 
-/// A key in one line.
+/// A key in one table row.
 pub struct KeyRow {
     pub id: KeyId,
     pub name: String,
     pub start: String,
     pub state: &'static str,
-    /// Whether verification would not refuse it by its state alone.
+    /// Whether the key is enabled and not expired.
     pub is_good: bool,
 }
 
@@ -18,13 +18,13 @@ impl KeyRow {
     pub fn new(key: Key, now: Timestamp) -> Self {
         let is_expired = key.expires_at.is_some_and(|expires| expires < now);
         let state = match (key.enabled, is_expired) {
-            (false, _) => "disabled",
-            (true, true) => "expired",
-            (true, false) => "enabled",
+            (false, _) => "Disabled",
+            (true, true) => "Expired",
+            (true, false) => "Enabled",
         };
         Self {
             id: key.id,
-            name: key.name.unwrap_or_else(|| "without a name".into()),
+            name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: key.start,
             state,
             is_good: key.enabled && !is_expired,

@@ -1,4 +1,4 @@
-//! What every page of somebody who is signed in has around it.
+//! The layout around every page: head, navigation, notice.
 
 use foundation::model::Membership;
 
@@ -8,7 +8,7 @@ use super::page_request::{PageRequest, WorkspaceRequest};
 use crate::domain::permission::Action;
 use crate::domain::users;
 
-/// Which entry of the navigation a page belongs to.
+/// The navigation entry that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     Overview,
@@ -25,16 +25,16 @@ pub enum Section {
     Account,
 }
 
-/// The frame of a page.
+/// The template fields that every page shares.
 pub struct Layout {
     pub assets: Assets,
     pub title: &'static str,
     pub csrf: String,
-    /// Absent: nobody is signed in.
+    /// The e-mail of the user; `None` if no user is signed in.
     pub email: Option<String>,
-    /// Absent on pages that belong to no workspace, where there is none.
+    /// The navigation; `None` on pages outside of a workspace.
     pub nav: Option<Nav>,
-    /// What has just been done.
+    /// The notice about the change that was just made.
     pub told: Option<&'static str>,
 }
 
@@ -48,7 +48,7 @@ pub struct Nav {
 pub struct Entry {
     pub path: String,
     pub label: &'static str,
-    /// Whether the page that is shown belongs to it, which screen readers then say.
+    /// Whether the current page belongs to this entry. Screen readers announce it.
     pub is_here: bool,
 }
 
@@ -75,83 +75,83 @@ impl Nav {
 }
 
 impl Layout {
-    /// Of a page of a workspace.
+    /// Creates the layout of a page within a workspace.
     pub async fn of(
-        asked: &WorkspaceRequest,
+        request: &WorkspaceRequest,
         section: Section,
         title: &'static str,
     ) -> Result<Self, Failure> {
-        let memberships = users::memberships(&asked.visit.app, &asked.known.person).await?;
+        let memberships = users::memberships(&request.visit.app, &request.known.person).await?;
         let others = memberships.into_iter();
-        let others = others.filter(|other| other.workspace_id != asked.membership.workspace_id);
-        let nav = Nav::new(asked.membership.clone(), others.collect(), section);
-        Ok(Self { nav: Some(nav), ..Self::bare(&asked.visit, title) })
+        let others = others.filter(|other| other.workspace_id != request.membership.workspace_id);
+        let nav = Nav::new(request.membership.clone(), others.collect(), section);
+        Ok(Self { nav: Some(nav), ..Self::bare(&request.visit, title) })
     }
 
-    /// Of the page of a person's own account, in whichever workspace comes first.
-    pub async fn of_account(visit: &PageRequest, title: &'static str) -> Result<Self, Failure> {
+    /// Creates the layout of the user's account page, with the navigation of the user's first workspace.
+    pub async fn of_account(request: &PageRequest, title: &'static str) -> Result<Self, Failure> {
         let mut memberships =
-            users::memberships(&visit.app, &visit.signed_in()?.person).await?.into_iter();
+            users::memberships(&request.app, &request.signed_in()?.person).await?.into_iter();
         let nav =
             memberships.next().map(|here| Nav::new(here, memberships.collect(), Section::Account));
-        Ok(Self { nav, ..Self::bare(visit, title) })
+        Ok(Self { nav, ..Self::bare(request, title) })
     }
 
-    /// Of a page outside of any workspace.
-    pub fn bare(visit: &PageRequest, title: &'static str) -> Self {
+    /// Creates the layout of a page outside of any workspace.
+    pub fn bare(request: &PageRequest, title: &'static str) -> Self {
         Self {
             assets: assets(),
             title,
-            csrf: visit.csrf.clone(),
-            email: visit.known.as_ref().map(|known| known.person.email.clone()),
+            csrf: request.csrf.clone(),
+            email: request.known.as_ref().map(|known| known.person.email.clone()),
             nav: None,
-            told: notice_text(visit.query.text("notice")),
+            told: notice_text(request.query.text("notice")),
         }
     }
 }
 
-/// Only these sentences can be told, so that no link makes a page say something else.
-fn notice_text(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "revoked" => "The root key is revoked. Nothing accepts it any more.",
-        "password" => "Your password is changed, and your other sessions are ended.",
-        "linked" => "Your account is linked. Sign in either way from now on.",
-        "unlinked" => "Your account is not linked any more. Sign in with your password.",
-        "session" => "The session is ended.",
-        "others" => "All your other sessions are ended.",
-        "role" => "The role is changed.",
-        "removed" => "The member is removed.",
-        "withdrawn" => "The invitation is withdrawn.",
-        "api-created" => "The API is made. Now make its first key.",
-        "api-updated" => "The settings are saved.",
-        "api-deleted" => "The API is deleted. None of its keys works any more.",
-        "key-updated" => "The key is changed.",
-        "key-unchanged" => "Nothing was changed.",
-        "key-enabled" => "The key is enabled.",
-        "key-disabled" => "The key is disabled. It is refused until it is enabled again.",
-        "key-deleted" => "The key is deleted. Nothing accepts it any more.",
-        "key-credits" => "The credits are changed.",
-        "identity-created" => "The identity is made. Give it to keys by its externalId.",
-        "identity-updated" => "The identity is changed, for all its keys at once.",
-        "identity-deleted" => "The identity is deleted. Its keys go on without it.",
-        "permission-created" => "The permission is made. Give it to keys, or to roles.",
-        "permission-deleted" => "The permission is deleted. No key and no role has it any more.",
-        "role-created" => "The role is made. Give it to keys.",
-        "role-updated" => "The role has these permissions from now on, and so have its keys.",
-        "role-deleted" => "The role is deleted. No key has it any more.",
-        "namespace-created" => "The namespace is made. Checks can count in it.",
-        "namespace-updated" => "The namespace is changed. It holds at once.",
-        "namespace-deleted" => "The namespace is deleted. Checks in it are refused.",
-        "override-updated" => "The override is set. Checks count with it from now on.",
-        "override-deleted" => "The override is deleted. Checks no longer count with it.",
-        "undone" => "It is undone. The audit log tells that too.",
-        "import-created" => "The import is made. Now take in keys.",
-        "joined" => "Welcome. You belong to this workspace now.",
+/// Returns the notice for a code. Only these sentences exist, so a crafted link cannot put other text into a page.
+fn notice_text(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "revoked" => "Root key revoked. It is no longer accepted.",
+        "password" => "Password changed. Your other sessions have ended.",
+        "linked" => "Account linked. You can now sign in either way.",
+        "unlinked" => "Account unlinked. Sign in with your password.",
+        "session" => "Session ended.",
+        "others" => "All other sessions ended.",
+        "role" => "Role changed.",
+        "removed" => "Member removed.",
+        "withdrawn" => "Invitation withdrawn.",
+        "api-created" => "API created. Create your first key.",
+        "api-updated" => "Settings saved.",
+        "api-deleted" => "API deleted. Its keys no longer work.",
+        "key-updated" => "Key updated.",
+        "key-unchanged" => "No changes to save.",
+        "key-enabled" => "Key enabled.",
+        "key-disabled" => "Key disabled. Verification returns DISABLED until it is enabled.",
+        "key-deleted" => "Key deleted. It is no longer accepted.",
+        "key-credits" => "Credits updated.",
+        "identity-created" => "Identity created. Assign it to keys by its externalId.",
+        "identity-updated" => "Identity updated. The change applies to all its keys.",
+        "identity-deleted" => "Identity deleted. Its keys remain without an identity.",
+        "permission-created" => "Permission created. Assign it to keys or roles.",
+        "permission-deleted" => "Permission deleted and removed from all keys and roles.",
+        "role-created" => "Role created. Assign it to keys.",
+        "role-updated" => "Permissions updated. The change applies to all keys with this role.",
+        "role-deleted" => "Role deleted and removed from all keys.",
+        "namespace-created" => "Namespace created. It accepts limit checks.",
+        "namespace-updated" => "Namespace updated. The change takes effect immediately.",
+        "namespace-deleted" => "Namespace deleted. Limit checks in it are rejected.",
+        "override-updated" => "Override saved. It applies to all further checks.",
+        "override-deleted" => "Override deleted. It no longer applies to checks.",
+        "undone" => "Change undone and recorded in the audit log.",
+        "import-created" => "Import created. Add keys to it.",
+        "joined" => "Welcome to the workspace.",
         _ => return None,
     })
 }
 
-/// Whether somebody may do something, for pages that leave out what would be refused.
-pub fn may(asked: &WorkspaceRequest, action: Action) -> bool {
-    asked.caller.may(action)
+/// Returns whether the user may perform an action. Pages use it to hide controls that would be rejected.
+pub fn may(request: &WorkspaceRequest, action: Action) -> bool {
+    request.caller.may(action)
 }

@@ -1,4 +1,4 @@
-//! The rate limits of a key or an identity as a form has them: rows, of which one is added or left out at a time.
+//! Form rows for the rate limits of a key or an identity. One row can be added or removed at a time.
 
 use foundation::model::Ratelimit;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::duration_field::{DurationField, nth, number};
 use super::form::Form;
 
-/// How many limits there may be, which the operations say.
+/// The maximum number of limits, as the operations define it.
 const LIMITS_MAX: usize = 50;
-/// The window of a row that nobody has filled in yet.
+/// The window of a new row.
 const WINDOW_MS: i64 = 60_000;
 
-/// A rate limit, as it is filled in.
+/// The fields of one rate limit, as submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRow {
     pub name: String,
@@ -29,7 +29,7 @@ impl Default for LimitRow {
 }
 
 impl LimitRow {
-    /// Whether it says nothing, and is none.
+    /// Returns whether the row has neither name nor limit and is therefore ignored.
     fn is_blank(&self) -> bool {
         self.name.is_empty() && self.limit.is_empty()
     }
@@ -42,13 +42,13 @@ impl LimitRow {
     }
 }
 
-/// All rows of a form.
+/// The rate limits of a form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LimitRows(Vec<LimitRow>);
 
 impl LimitRows {
-    /// Of limits as they are, by name.
+    /// Creates rows from stored limits, sorted by name.
     pub fn of(limits: &[Ratelimit]) -> Self {
         let row = |limit: &Ratelimit| LimitRow {
             name: limit.name.clone(),
@@ -61,7 +61,7 @@ impl LimitRows {
         Self(rows)
     }
 
-    /// As a form was filled in, and whether its button was only to add a row or to leave one out.
+    /// Reads the rows of a form. The flag is `true` if the pressed button only adds or removes a row.
     pub fn filled_in(form: &Form) -> (Self, bool) {
         let is_auto = |at: usize| form.all("limit-auto").any(|row| row == at.to_string());
         let row = |at: usize| LimitRow {
@@ -82,7 +82,7 @@ impl LimitRows {
         (rows, adds || !removed.is_empty())
     }
 
-    /// With a row to fill in, where there is none.
+    /// Adds an empty row if there is none.
     pub fn or_blank(mut self) -> Self {
         if self.0.is_empty() {
             self.0.push(LimitRow::default());
@@ -102,7 +102,7 @@ impl LimitRows {
         self.0.len() < LIMITS_MAX
     }
 
-    /// What an operation is asked for: the rows that say something.
+    /// Returns the non-empty rows as fields of an operation's request.
     pub fn asked(&self) -> Vec<Value> {
         self.0.iter().filter(|row| !row.is_blank()).map(LimitRow::asked).collect()
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_added_and_left_out_without_touching_the_others() {
+    fn limit_rows_keep_other_rows_when_one_is_added_or_removed() {
         let (same, is_step) = read("");
         assert_eq!((names(&same), is_step), (vec![("a", false), ("b", true)], false));
         let (more, is_step) = read("&add=limit");
@@ -135,19 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_says_nothing_is_none_and_what_is_no_number_is_left_to_the_operation() {
+    fn limit_rows_skip_blank_rows_and_keep_invalid_numbers_as_text() {
         let (rows, _) = read("&limit-name=&limit-name=c&limit-limit=&limit-limit=x");
 
-        let asked = json!([
+        let expected = json!([
             { "name": "a", "limit": 1, "duration": 60_000, "autoApply": false },
             { "name": "b", "limit": 2, "duration": 7_200_000, "autoApply": true },
             { "name": "c", "limit": "x", "duration": "", "autoApply": false },
         ]);
-        assert_eq!(json!(rows.asked()), asked);
+        assert_eq!(json!(rows.asked()), expected);
     }
 
     #[test]
-    fn no_more_limits_are_added_than_there_may_be() {
+    fn limit_rows_add_no_row_when_maximum_is_reached() {
         let added = |count: usize| {
             let query = "limit-name=a&".repeat(count) + "add=limit";
             let (rows, _) = LimitRows::filled_in(&Form::parse(query.as_bytes()));

@@ -1,4 +1,4 @@
-//! Members of a workspace: who they are, what they may do, and the links for those to come.
+//! The members of a workspace, their roles, and invitations.
 
 use askama::Template;
 use axum::Router;
@@ -39,7 +39,7 @@ struct Page {
     pages: Pages,
     invitations: Vec<Waiting>,
     may_manage: bool,
-    /// A link that has just been made, shown this once.
+    /// The link of an invitation that was just created. It is shown only once.
     link: Option<Link>,
 }
 
@@ -53,7 +53,7 @@ struct Row {
     id: PersonId,
     email: String,
     role: &'static str,
-    /// Every role, and whether it is this one.
+    /// Every role, and whether the member has it.
     roles: [(&'static str, bool); 3],
     is_self: bool,
     joined: TimeLabel,
@@ -68,9 +68,9 @@ struct Waiting {
 }
 
 impl Row {
-    fn new(member: Member, asked: &WorkspaceRequest, now: Timestamp) -> Self {
+    fn new(member: Member, request: &WorkspaceRequest, now: Timestamp) -> Self {
         Self {
-            is_self: member.person.id == asked.known.person.id,
+            is_self: member.person.id == request.known.person.id,
             id: member.person.id,
             email: member.person.email,
             role: member.role.as_str(),
@@ -81,91 +81,91 @@ impl Row {
     }
 }
 
-async fn listed(asked: &WorkspaceRequest, link: Option<Link>) -> Result<Page, Failure> {
-    let app = &asked.visit.app;
+async fn listed(request: &WorkspaceRequest, link: Option<Link>) -> Result<Page, Failure> {
+    let app = &request.visit.app;
     let now = app.clock.now();
-    let path = asked.path("/members");
-    let members = users::members(app, &asked.caller, &paging(asked)).await?;
-    let invitations = users::invitations(app, &asked.caller).await?;
-    let waiting = |invitation: Invitation| Waiting {
+    let path = request.path("/members");
+    let members = users::members(app, &request.caller, &paging(request)).await?;
+    let invitations = users::invitations(app, &request.caller).await?;
+    let row = |invitation: Invitation| Waiting {
         id: invitation.id,
         role: invitation.role.as_str(),
         by: invitation.invited_by.unwrap_or_else(|| "–".into()),
         ends: TimeLabel::new(invitation.expires_at, now),
     };
     Ok(Page {
-        shell: Layout::of(asked, Section::Members, "Members").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(asked, &path, members.next.as_deref()),
+        shell: Layout::of(request, Section::Members, "Members").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(request, &path, members.next.as_deref()),
         path,
-        search: asked.visit.query.text("q").to_owned(),
-        members: members.items.into_iter().map(|member| Row::new(member, asked, now)).collect(),
-        invitations: invitations.into_iter().map(waiting).collect(),
-        may_manage: may(asked, Action::ManageMembers),
+        search: request.visit.query.text("q").to_owned(),
+        members: members.items.into_iter().map(|member| Row::new(member, request, now)).collect(),
+        invitations: invitations.into_iter().map(row).collect(),
+        may_manage: may(request, Action::ManageMembers),
         link,
     })
 }
 
-async fn page_of(asked: WorkspaceRequest) -> Answer {
-    page(&listed(&asked, None).await?)
+async fn page_of(request: WorkspaceRequest) -> Answer {
+    page(&listed(&request, None).await?)
 }
 
-fn role(asked: &WorkspaceRequest) -> Result<MemberRole, Error> {
-    let role = asked.visit.form.text("role");
+fn role(request: &WorkspaceRequest) -> Result<MemberRole, Error> {
+    let role = request.visit.form.text("role");
     role.parse().map_err(|fault: String| Error::invalid("role", format!("role {fault}")))
 }
 
-async fn invite(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let (invitation, token) = users::invite(app, &asked.caller, role(&asked)?).await?;
+async fn invite(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let (invitation, token) = users::invite(app, &request.caller, role(&request)?).await?;
     let link = Link {
-        url: format!("{}/dashboard/join/{}", asked.visit.base_url, token.expose()),
+        url: format!("{}/dashboard/join/{}", request.visit.base_url, token.expose()),
         role: invitation.role.as_str(),
         ends: TimeLabel::new(invitation.expires_at, app.clock.now()),
     };
-    page(&listed(&asked, Some(link)).await?)
+    page(&listed(&request, Some(link)).await?)
 }
 
-async fn withdraw(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    users::withdraw(&asked.visit.app, &asked.caller, &InvitationId::from(id)).await?;
-    back(&asked, "withdrawn")
+async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    users::withdraw(&request.visit.app, &request.caller, &InvitationId::from(id)).await?;
+    back(&request, "withdrawn")
 }
 
-async fn set_role(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let role = role(&asked)?;
-    users::set_role(&asked.visit.app, &asked.caller, &PersonId::from(id), role).await?;
-    back(&asked, "role")
+async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let role = role(&request)?;
+    users::set_role(&request.visit.app, &request.caller, &PersonId::from(id), role).await?;
+    back(&request, "role")
 }
 
-async fn ask_remove(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::ManageMembers)?;
-    let member = users::member(&asked.visit.app, &asked.caller, &PersonId::from(id)).await?;
+async fn ask_remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::ManageMembers)?;
+    let member = users::member(&request.visit.app, &request.caller, &PersonId::from(id)).await?;
     let person = member.person;
-    let leaves = match person.id == asked.known.person.id {
-        true => "You leave this workspace, and come back when somebody invites you.",
-        false => "They can no longer use this workspace here.",
+    let leaves = match person.id == request.known.person.id {
+        true => "You lose access to this workspace until a member invites you again.",
+        false => "They lose access to this workspace immediately.",
     };
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Members, "Remove a member").await?,
+        shell: Layout::of(&request, Section::Members, "Remove member").await?,
         question: format!("Remove {}?", person.email),
-        told: vec![format!("{leaves} Root keys that they made stay good.")],
-        act: asked.path(&format!("/members/{}/remove", person.id)),
+        told: vec![format!("{leaves} Root keys that they created remain valid.")],
+        act: request.path(&format!("/members/{}/remove", person.id)),
         fields: Vec::new(),
         button: "Remove",
-        back: asked.path("/members"),
+        back: request.path("/members"),
     })
 }
 
-async fn remove(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+async fn remove(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let id = PersonId::from(id);
-    users::remove(&asked.visit.app, &asked.caller, &id).await?;
-    // Who leaves is not shown the members of what they have left.
-    if id == asked.known.person.id {
+    users::remove(&request.visit.app, &request.caller, &id).await?;
+    // A user who has left the workspace may not see its members.
+    if id == request.known.person.id {
         return redirect_to("/dashboard");
     }
-    back(&asked, "removed")
+    back(&request, "removed")
 }
 
-fn back(asked: &WorkspaceRequest, told: &str) -> Answer {
-    redirect_to(&asked.path(&format!("/members?notice={told}")))
+fn back(request: &WorkspaceRequest, notice: &str) -> Answer {
+    redirect_to(&request.path(&format!("/members?notice={notice}")))
 }

@@ -1,9 +1,10 @@
-//! The dashboard: pages for people, at `/dashboard`.
+//! Serves the dashboard at `/dashboard`.
 //!
-//! A door like [`crate::rpc`]: it reads a request, calls the domain, and words the answer; every rule is in the domain.
-//! Every request walks one line, [`Dashboard::answer`]: who asks, is it allowed to come from there, the page, the
-//! headers. Pages work without JavaScript, change nothing by GET, and show what is stored as text. A page is a file
-//! with its templates beside it; its row in the `routes` of its section is all that there is to register.
+//! The dashboard is an interface like [`crate::rpc`]: it reads a request, calls the domain and renders the response.
+//! Every rule is in the domain. [`Dashboard::answer`] handles every request in four steps: authentication, the check of
+//! the request's origin, the page, the headers. Pages work without JavaScript, change nothing on GET, and show stored
+//! values as text. A page is a Rust file with its templates beside it, registered only by its row in the `routes` of
+//! its section.
 
 mod accept_invitation;
 mod account;
@@ -56,15 +57,15 @@ use tower::Service as _;
 
 use crate::app::App;
 
-/// What every path of the dashboard begins with.
+/// Prefixes every path of the dashboard.
 pub const PREFIX: &str = "/dashboard";
-/// The largest form that is read.
+/// Limits the size of a form, in bytes.
 const FORM_BYTES_MAX: usize = 128 * 1024;
 
-/// What a page answers with.
+/// The response of a page handler, or the failure to show instead.
 type Answer = Result<Response<Body>, Failure>;
 
-/// The dashboard of a server.
+/// Serves the pages and assets of the dashboard.
 #[derive(Clone)]
 pub struct Dashboard {
     app: Arc<App>,
@@ -76,22 +77,22 @@ impl Dashboard {
         Self { app, routes: routes() }
     }
 
-    /// Whether a path is one of its own.
+    /// Returns whether a path belongs to the dashboard.
     pub fn has(path: &str) -> bool {
         path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Answers one request.
+    /// Answers one request. A panic of a page becomes an internal error.
     pub async fn answer(self, request: Request) -> Response<Body> {
         if let Some(asset) = assets::answer(&request) {
             return headers::finish_asset(asset);
         }
         let request_id = RequestId::new(self.app.clock.now());
-        let walked = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
-        let walked = walked
-            .unwrap_or_else(|_| Err(Error::Internal("a page panicked".into()).into()))
+        let caught = AssertUnwindSafe(self.handle(request)).catch_unwind().await;
+        let result = caught
+            .unwrap_or_else(|_| Err(Error::Internal("the page handler panicked".into()).into()))
             .map(|answer| Failure::render_into(answer, &request_id));
-        let mut answer = walked.unwrap_or_else(|failure| failure.page(&request_id));
+        let mut answer = result.unwrap_or_else(|failure| failure.page(&request_id));
         headers::finish(&mut answer, &request_id);
         answer
     }
@@ -104,14 +105,14 @@ impl Dashboard {
         if head.uri.path().contains("%00") {
             return Err(Error::NoSuchPath.into());
         }
-        let mut visit = PageRequest::begin(&self.app, &head).await?;
+        let mut page_request = PageRequest::begin(&self.app, &head).await?;
         if head.method == Method::POST {
-            visit.read_form(&head, body).await?;
+            page_request.read_form(&head, body).await?;
         }
-        let fresh_guest = visit.fresh_guest();
-        head.extensions.insert(visit);
-        let called = self.routes.call(Request::from_parts(head, Body::empty())).await;
-        let mut answer = called.unwrap_or_else(|never: Infallible| match never {});
+        let fresh_guest = page_request.fresh_guest();
+        head.extensions.insert(page_request);
+        let routed = self.routes.call(Request::from_parts(head, Body::empty())).await;
+        let mut answer = routed.unwrap_or_else(|never: Infallible| match never {});
         if let Some(token) = fresh_guest {
             headers::keep_guest(&mut answer, &token);
         }
@@ -150,21 +151,24 @@ fn routes() -> Router {
         })
 }
 
-/// A page, whole.
+/// Renders a page with status 200.
 fn page(template: &impl Template) -> Answer {
-    let html = template.render().map_err(|e| Error::Internal(format!("a page failed: {e}")))?;
+    let html =
+        template.render().map_err(|e| Error::Internal(format!("failed to render a page: {e}")))?;
     let html_type = HeaderValue::from_static("text/html; charset=utf-8");
     Ok(([(CONTENT_TYPE, html_type)], hidden::write_out(html)).into_response())
 }
 
-/// A page that says what is wrong with what it was sent.
+/// Renders a page with status 422, for a form with invalid values.
 fn refused_page(template: &impl Template) -> Answer {
     let mut answer = page(template)?;
     *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     Ok(answer)
 }
 
-/// After an act: where to look next. `to` holds nothing but ids.
+/// Redirects the browser after a change (303). `to` must contain only ids, so that it is a valid header.
 fn redirect_to(to: &str) -> Answer {
-    headers::redirect(to).ok_or_else(|| Error::Internal("a path is no header".into()).into())
+    headers::redirect(to).ok_or_else(|| {
+        Error::Internal("the redirect path is not a valid header value".into()).into()
+    })
 }

@@ -1,4 +1,4 @@
-//! The first page of a workspace.
+//! The overview page of a workspace.
 
 use askama::Template;
 use foundation::model::EventKind;
@@ -25,20 +25,20 @@ struct Page {
     keys: String,
     identities: String,
     health: Health,
-    /// Events that this server dropped since its start.
+    /// The number of events that this server has dropped since it started, if any.
     dropped: Option<String>,
-    /// Whether this server leaves events out for want of room on its disk.
+    /// Whether this server does not record events because its disk has too little free space.
     is_disk_short: bool,
     late: Option<DeliveryLag>,
     ranges: Vec<(&'static str, &'static str, bool)>,
-    /// Absent: it cannot be read now.
+    /// The charts; `None` if the rollups cannot be read.
     traffic: Option<Traffic>,
     is_empty: bool,
     may_create: bool,
     example: String,
 }
 
-/// What came of verifications.
+/// The key figures and charts of verifications.
 struct Traffic {
     figures: Vec<(&'static str, String)>,
     requests: Bars,
@@ -51,30 +51,30 @@ struct Nowhere {
     shell: Layout,
 }
 
-/// Where somebody belongs who names no workspace.
-pub async fn home(visit: PageRequest) -> Answer {
-    let known = visit.signed_in()?;
-    let memberships = users::memberships(&visit.app, &known.person).await?;
+/// Redirects a user to their first enabled workspace.
+pub async fn home(request: PageRequest) -> Answer {
+    let known = request.signed_in()?;
+    let memberships = users::memberships(&request.app, &known.person).await?;
     match memberships.into_iter().find(|membership| membership.workspace_enabled) {
         Some(membership) => redirect_to(&format!("/dashboard/{}", membership.workspace_id)),
-        None => page(&Nowhere { shell: Layout::bare(&visit, "No workspace") }),
+        None => page(&Nowhere { shell: Layout::bare(&request, "No workspace") }),
     }
 }
 
-pub async fn page_of(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let sizes = users::sizes(app, &asked.caller).await?;
-    let told = |number| count(number, SIZE_MAX);
-    let range = Range::last(asked.visit.query.text("range"), app.clock.now());
+pub async fn page_of(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let sizes = users::sizes(app, &request.caller).await?;
+    let size_text = |number| count(number, SIZE_MAX);
+    let range = Range::last(request.visit.query.text("range"), app.clock.now());
     let kind = EventKind::Verifications;
-    // Who looks here because something is wrong must see what is not.
-    let traffic = match Told::of_totals(&asked, kind, None, &range).await {
-        Ok(told) => {
-            let (requests, latency) = charts(&told, &range, kind, "");
-            Some(Traffic { figures: told.figures(kind), requests, latency })
+    // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
+    let traffic = match Told::of_totals(&request, kind, None, &range).await {
+        Ok(series) => {
+            let (requests, latency) = charts(&series, &range, kind, "");
+            Some(Traffic { figures: series.figures(kind), requests, latency })
         }
         Err(e) => {
-            tracing::warn!(error = %e, "cannot read what verifications came to: {e}");
+            tracing::warn!(error = %e, "failed to read verification totals: {e}");
             None
         }
     };
@@ -85,16 +85,16 @@ pub async fn page_of(asked: WorkspaceRequest) -> Answer {
         dropped: (dropped > 0).then(|| count(dropped, i64::MAX)),
         ranges: range.offered(),
         traffic,
-        name: asked.membership.workspace_name.clone(),
-        id: asked.membership.workspace_id.to_string(),
-        role: asked.membership.role.as_str(),
-        apis: told(sizes.apis),
-        keys: told(sizes.keys),
-        identities: told(sizes.identities),
+        name: request.membership.workspace_name.clone(),
+        id: request.membership.workspace_id.to_string(),
+        role: request.membership.role.as_str(),
+        apis: size_text(sizes.apis),
+        keys: size_text(sizes.keys),
+        identities: size_text(sizes.identities),
         health: health::health(app).await,
         is_empty: sizes.apis == 0,
-        may_create: may(&asked, Action::CreateRootKey),
-        example: curl(&asked.visit.base_url, "apis.createApi", "{\"name\":\"my first API\"}"),
-        shell: Layout::of(&asked, Section::Overview, "Overview").await?,
+        may_create: may(&request, Action::CreateRootKey),
+        example: curl(&request.visit.base_url, "apis.createApi", "{\"name\":\"my first API\"}"),
+        shell: Layout::of(&request, Section::Overview, "Overview").await?,
     })
 }

@@ -1,7 +1,7 @@
-//! Who asks for a page, and whether the request may come from where it comes.
+//! Authenticates the user of a page and checks the origin of the request.
 //!
-//! A form is taken only from a page of this server: the browser says so in `Sec-Fetch-Site` and `Origin`, and the form
-//! shows a token that is made from the visitor's cookie, which no other page can read.
+//! A form is accepted only from a page of this server. The browser confirms this in `Sec-Fetch-Site` and `Origin`, and
+//! the form contains a CSRF token derived from the browser's cookie, which no other site can read.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::domain::caller::{Caller, ClientInfo};
 use crate::domain::users::{self, AuthenticatedSession};
 use crate::request::{address, body, user_agent};
 
-/// Random bytes in the token of a guest.
+/// The number of random bytes in the token of a visitor who is not signed in.
 const GUEST_BYTES: u8 = 16;
-/// The field of a form that shows the token.
+/// Names the form field with the CSRF token.
 const CSRF: &str = "csrf";
 
 /// A request for a page.
@@ -34,22 +34,22 @@ const CSRF: &str = "csrf";
 pub struct PageRequest {
     pub app: Arc<App>,
     pub origin: ClientInfo,
-    /// Absent: not signed in.
+    /// The authenticated session; `None` if the browser is not signed in.
     pub known: Option<AuthenticatedSession>,
-    /// What the forms of the page show.
+    /// The CSRF token for the forms of the page.
     pub csrf: String,
     pub query: Form,
-    /// What was sent; empty but for a POST.
+    /// The submitted form; empty unless the method is POST.
     pub form: Form,
-    /// Where the visitor's browser reaches this server, as far as it says so.
+    /// The URL under which the browser reaches this server: its `Origin`, else the public URL.
     pub base_url: String,
-    /// Whether the browser says that it was a page of this server that asked, or the person.
+    /// Whether the browser reports that a page of this server, or the user directly, made the request.
     pub is_from_here: bool,
-    /// What the browser keeps of its way to the issuer of single sign-on.
+    /// The cookie with the pending authorization request of single sign-on.
     pub trip: Option<String>,
-    /// A guest who has no token yet gets this one.
+    /// The new token of a visitor who has neither a session nor a guest cookie.
     guest: Option<Plaintext>,
-    /// Whether the browser showed the cookie of a session that is over.
+    /// Whether the browser sent the cookie of an expired or ended session.
     is_over: bool,
 }
 
@@ -89,12 +89,13 @@ impl PageRequest {
         })
     }
 
-    /// The token that a guest is to keep from now on.
+    /// Returns the token to store in the guest cookie, if a new one was created.
     pub fn fresh_guest(&self) -> Option<String> {
         self.guest.as_ref().map(|token| token.expose().to_owned())
     }
 
-    /// Reads the form of a POST, if it may come from where it comes.
+    /// Reads the form of a POST and checks its origin and CSRF token. Fails with `Forged`, `SignIn` (the session has
+    /// expired) or `NoCookies` (the browser did not return the guest cookie).
     pub async fn read_form(&mut self, head: &Parts, body: Body) -> Result<(), Failure> {
         let headers = &head.headers;
         let is_form = headers.get(CONTENT_TYPE).is_some_and(|kind| {
@@ -112,7 +113,7 @@ impl PageRequest {
             None => FORM_BYTES_MAX,
         };
         self.form = Form::parse(&body::read(body, max).await?);
-        // Compared by their hashes, which nobody can steer towards each other.
+        // Comparing hashes instead of tokens prevents timing attacks: a client cannot approach a hash step by step.
         if KeyHash::of(self.form.text(CSRF)) == KeyHash::of(&self.csrf) {
             return Ok(());
         }
@@ -125,23 +126,23 @@ impl PageRequest {
         Err(Failure::Forged)
     }
 
-    /// How single sign-on is called, where there is one.
+    /// Returns the display name of the OIDC provider, if one is configured.
     pub fn issuer(&self) -> Option<&str> {
         self.app.settings.oidc.as_ref().map(|oidc| oidc.name.as_str())
     }
 
-    /// Who is signed in; else the page that asks for it.
+    /// Returns the authenticated session, or the failure that redirects to the sign-in page.
     pub fn signed_in(&self) -> Result<&AuthenticatedSession, Failure> {
         self.known.as_ref().ok_or(Failure::SignIn)
     }
 }
 
-/// What the forms of somebody with this cookie show.
+/// Derives the CSRF token from a session or guest token.
 fn csrf(token: &str) -> String {
     KeyHash::of(format!("csrf\n{token}")).hex()
 }
 
-/// Whether a form was sent by a page of this server, as far as the browser says.
+/// Returns whether a form was sent by a page of this server, according to the browser's headers.
 fn is_from_here(headers: &HeaderMap, public_url: &str) -> bool {
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
     let site = headers.get("sec-fetch-site").map(text);
@@ -153,7 +154,7 @@ fn is_from_here(headers: &HeaderMap, public_url: &str) -> bool {
         named == Some(host.as_str()) || origin == public_url.to_ascii_lowercase()
     });
     match (is_same_site, is_same_origin) {
-        // A browser that tells neither is none that a page could misuse, or is too old to be safe with.
+        // A client that sends neither header is not a browser that a page could misuse, or is too old to be safe.
         (None, None) => false,
         (site, origin) => site.unwrap_or(true) && origin.unwrap_or(true),
     }
@@ -164,11 +165,13 @@ impl<S: Sync> FromRequestParts<S> for PageRequest {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let visit = parts.extensions.remove::<Self>();
-        visit.ok_or_else(|| Error::Internal("a page was asked for without a visit".into()).into())
+        visit.ok_or_else(|| {
+            Error::Internal("the request has no PageRequest extension".into()).into()
+        })
     }
 }
 
-/// A visit of somebody who is signed in, to a workspace that they belong to.
+/// A page request of a signed-in user for a workspace of which the user is a member.
 pub struct WorkspaceRequest {
     pub visit: PageRequest,
     pub known: AuthenticatedSession,
@@ -177,7 +180,7 @@ pub struct WorkspaceRequest {
 }
 
 impl WorkspaceRequest {
-    /// A path within the workspace.
+    /// Returns a dashboard path within the workspace.
     pub fn path(&self, rest: &str) -> String {
         format!("/dashboard/{}{rest}", self.membership.workspace_id)
     }
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_comes_from_here_if_all_that_the_browser_says_agrees() {
+    fn form_is_accepted_when_all_origin_headers_agree() {
         assert!(is_from_here_with(&[("origin", "https://keys.example:8443")]));
         assert!(is_from_here_with(&[("origin", "https://public.example")]));
         assert!(is_from_here_with(&[("sec-fetch-site", "same-origin")]));

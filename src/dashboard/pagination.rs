@@ -1,34 +1,34 @@
-//! The links between the pages of a list.
+//! Pagination of lists.
 
 use super::page_request::WorkspaceRequest;
 use crate::domain::page::Paging;
 
-/// How many rows a page of a list has.
+/// The number of rows per page.
 pub const PAGE: usize = 25;
 
-/// The page of a list that the address asks for, with its search.
-pub fn paging(asked: &WorkspaceRequest) -> Paging {
-    let query = &asked.visit.query;
+/// Reads the cursor and the search term from the query.
+pub fn paging(request: &WorkspaceRequest) -> Paging {
+    let query = &request.visit.query;
     Paging { from: query.text("from").to_owned(), limit: PAGE, search: query.text("q").to_owned() }
 }
 
-/// Where the list begins, and where it goes on: the same page with the same search.
+/// Links to the first and the next page of a list, with the same filters.
 pub struct Pages {
-    /// Absent: this is the beginning.
+    /// The first page; `None` if it is the current one.
     pub first: Option<String>,
-    /// Absent: this is the end.
+    /// The next page; `None` if the current one is the last.
     pub next: Option<String>,
 }
 
 impl Pages {
-    /// Of the list at `path`, of which the next page begins at `next`.
-    pub fn new(asked: &WorkspaceRequest, path: &str, next: Option<&str>) -> Self {
-        Self::by(asked, path, "from", next)
+    /// Creates the links of the list at `path`; the next page begins at the cursor `next`.
+    pub fn new(request: &WorkspaceRequest, path: &str, next: Option<&str>) -> Self {
+        Self::by(request, path, "from", next)
     }
 
-    /// As [`Pages::new`], where `field` says in the address at which row a page begins.
-    pub fn by(asked: &WorkspaceRequest, path: &str, field: &str, next: Option<&str>) -> Self {
-        let query = &asked.visit.query;
+    /// Creates the links of a list with the cursor in the query parameter `field`.
+    pub fn by(request: &WorkspaceRequest, path: &str, field: &str, next: Option<&str>) -> Self {
+        let query = &request.visit.query;
         let to = |from: Option<&str>| {
             let mut pairs = query.query_without(&[field, "notice"]);
             if let Some(from) = from {

@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 
 use askama::Template;
 
@@ -14,52 +14,52 @@ struct Page<'a> {
     email: &'a str,
     fault: Option<String>,
     takes_passwords: bool,
-    /// How single sign-on is called, where there is one.
+    /// The display name of the OIDC provider, if one is configured.
     issuer: Option<&'a str>,
 }
 
 impl<'a> Page<'a> {
-    fn new(visit: &'a PageRequest, fault: Option<String>) -> Self {
+    fn new(request: &'a PageRequest, fault: Option<String>) -> Self {
         Self {
-            shell: Layout::bare(visit, "Sign in"),
-            email: visit.form.text("email"),
+            shell: Layout::bare(request, "Sign in"),
+            email: request.form.text("email"),
             fault,
-            takes_passwords: users::require_passwords_enabled(&visit.app).is_ok(),
-            issuer: visit.issuer(),
+            takes_passwords: users::require_passwords_enabled(&request.app).is_ok(),
+            issuer: request.issuer(),
         }
     }
 }
 
-pub async fn form(visit: PageRequest) -> Answer {
-    match visit.known {
+pub async fn form(request: PageRequest) -> Answer {
+    match request.known {
         Some(_) => redirect_to("/dashboard"),
-        None => page(&Page::new(&visit, None)),
+        None => page(&Page::new(&request, None)),
     }
 }
 
-/// The page with the reason why somebody has not come in.
-pub fn refused(visit: &PageRequest, fault: String) -> Answer {
-    refused_page(&Page::new(visit, Some(fault)))
+/// Renders the sign-in page with the reason for the rejection.
+pub fn refused(request: &PageRequest, fault: String) -> Answer {
+    refused_page(&Page::new(request, Some(fault)))
 }
 
-pub async fn sign_in(visit: PageRequest) -> Answer {
-    let (email, password) = (visit.form.text("email"), visit.form.text("password"));
-    let signed_in = users::sign_in(&visit.app, email, password, &visit.origin).await?;
+pub async fn sign_in(request: PageRequest) -> Answer {
+    let (email, password) = (request.form.text("email"), request.form.text("password"));
+    let signed_in = users::sign_in(&request.app, email, password, &request.origin).await?;
     let Some(signed_in) = signed_in else {
-        return refused(&visit, "No account has this e-mail and this password.".to_owned());
+        return refused(&request, "Incorrect e-mail or password.".to_owned());
     };
-    // Whoever was signed in here before is not any more.
-    if let Some(known) = &visit.known {
-        users::sign_out(&visit.app, known, &visit.origin).await?;
+    // The previous session of this browser ends.
+    if let Some(known) = &request.known {
+        users::sign_out(&request.app, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard")?;
     headers::keep_session(&mut answer, signed_in.token.expose());
     Ok(answer)
 }
 
-pub async fn sign_out(visit: PageRequest) -> Answer {
-    if let Some(known) = &visit.known {
-        users::sign_out(&visit.app, known, &visit.origin).await?;
+pub async fn sign_out(request: PageRequest) -> Answer {
+    if let Some(known) = &request.known {
+        users::sign_out(&request.app, known, &request.origin).await?;
     }
     let mut answer = redirect_to("/dashboard/login")?;
     headers::forget_session(&mut answer);

@@ -1,8 +1,8 @@
-//! Single sign-on: the way to the issuer and back.
+//! Single sign-on: the redirect to the OIDC provider and its callback.
 //!
-//! The way there is a link and no form: the policy of pages (`form-action`) would hold for every address that the issuer
-//! sends a form's browser on to. It changes nothing but a cookie, and nobody is sent by another site: that could have
-//! somebody join what they did not mean to.
+//! Sign-in starts with a link, not a form: the `form-action` policy of the page would also apply to every URL to which
+//! the provider redirects the form's browser. The link changes only a cookie. A request from another site is not
+//! accepted, because that site could make a user join a workspace unintentionally.
 
 use axum::Router;
 use axum::body::Body;
@@ -29,55 +29,55 @@ pub fn routes() -> Router {
         .route("/dashboard/account/oidc/unlink", post(unlink))
 }
 
-async fn sign_in(visit: PageRequest) -> Answer {
-    if visit.known.is_some() || !visit.is_from_here {
+async fn sign_in(request: PageRequest) -> Answer {
+    if request.known.is_some() || !request.is_from_here {
         return redirect_to("/dashboard/login");
     }
-    go(&visit, &Purpose::SignIn).await
+    go(&request, &Purpose::SignIn).await
 }
 
-async fn join(visit: PageRequest, Path(token): Path<String>) -> Answer {
-    if !visit.is_from_here {
+async fn join(request: PageRequest, Path(token): Path<String>) -> Answer {
+    if !request.is_from_here {
         return Err(Failure::Forged);
     }
-    // A token that is good holds nothing that a cookie cannot.
-    match users::find_invitation(&visit.app, &token).await? {
-        Some(_) => go(&visit, &Purpose::Join(token)).await,
+    // A valid token contains only characters that a cookie can hold.
+    match users::find_invitation(&request.app, &token).await? {
+        Some(_) => go(&request, &Purpose::Join(token)).await,
         None => Err(Error::NoSuchPath.into()),
     }
 }
 
-async fn link(visit: PageRequest) -> Answer {
-    visit.signed_in()?;
-    if !visit.is_from_here {
+async fn link(request: PageRequest) -> Answer {
+    request.signed_in()?;
+    if !request.is_from_here {
         return Err(Failure::Forged);
     }
-    go(&visit, &Purpose::Link).await
+    go(&request, &Purpose::Link).await
 }
 
-async fn unlink(visit: PageRequest) -> Answer {
-    let known = visit.signed_in()?;
-    single_sign_on::unlink(&visit.app, known, &visit.origin).await?;
+async fn unlink(request: PageRequest) -> Answer {
+    let known = request.signed_in()?;
+    single_sign_on::unlink(&request.app, known, &request.origin).await?;
     redirect_to("/dashboard/account?notice=unlinked")
 }
 
-async fn go(visit: &PageRequest, purpose: &Purpose) -> Answer {
+async fn go(request: &PageRequest, purpose: &Purpose) -> Answer {
     let secret = AuthorizationRequest::secret();
     let secret = secret.expose();
-    let to = sign_in_url(&visit.app, &AuthorizationRequest::of(secret, &visit.csrf)).await?;
+    let to = sign_in_url(&request.app, &AuthorizationRequest::of(secret, &request.csrf)).await?;
     let mut answer = redirect_to(&to)?;
-    let kept = match purpose {
+    let cookie = match purpose {
         Purpose::SignIn => format!("in.{secret}"),
         Purpose::Join(token) => format!("join.{secret}.{token}"),
         Purpose::Link => format!("link.{secret}"),
     };
-    headers::keep_trip(&mut answer, &kept);
+    headers::keep_trip(&mut answer, &cookie);
     Ok(answer)
 }
 
-/// What [`go`] had the browser keep.
-fn trip(visit: &PageRequest) -> Option<(AuthorizationRequest, Purpose)> {
-    let (kind, rest) = visit.trip.as_deref()?.split_once('.')?;
+/// Reads the authorization request and its purpose from the cookie that was set before the redirect.
+fn trip(request: &PageRequest) -> Option<(AuthorizationRequest, Purpose)> {
+    let (kind, rest) = request.trip.as_deref()?.split_once('.')?;
     let (secret, purpose) = match kind {
         "in" => (rest, Purpose::SignIn),
         "link" => (rest, Purpose::Link),
@@ -87,28 +87,28 @@ fn trip(visit: &PageRequest) -> Option<(AuthorizationRequest, Purpose)> {
         }
         _ => return None,
     };
-    Some((AuthorizationRequest::of(secret, &visit.csrf), purpose))
+    Some((AuthorizationRequest::of(secret, &request.csrf), purpose))
 }
 
-async fn back(visit: PageRequest) -> Answer {
+async fn back(request: PageRequest) -> Answer {
     let mut answer =
-        arrived(&visit).await.unwrap_or_else(axum::response::IntoResponse::into_response);
+        arrived(&request).await.unwrap_or_else(axum::response::IntoResponse::into_response);
     headers::forget_trip(&mut answer);
     Ok(answer)
 }
 
-async fn arrived(visit: &PageRequest) -> Result<Response<Body>, Failure> {
-    let query = &visit.query;
-    let heard = single_sign_on::Answer {
+async fn arrived(request: &PageRequest) -> Result<Response<Body>, Failure> {
+    let query = &request.query;
+    let params = single_sign_on::Answer {
         state: query.text("state"),
         code: query.text("code"),
         error: query.text("error"),
         issuer: query.text("iss"),
     };
-    let (app, known, origin) = (&visit.app, visit.known.as_ref(), &visit.origin);
-    match handle_callback(app, trip(visit), heard, known, origin).await? {
+    let (app, known, origin) = (&request.app, request.known.as_ref(), &request.origin);
+    match handle_callback(app, trip(request), params, known, origin).await? {
         SsoResult::In(signed_in, joined) => {
-            // Whoever was signed in here before is not any more.
+            // The previous session of this browser ends.
             if let Some(known) = known {
                 users::sign_out(app, known, origin).await?;
             }
@@ -120,6 +120,6 @@ async fn arrived(visit: &PageRequest) -> Result<Response<Body>, Failure> {
             Ok(answer)
         }
         SsoResult::Linked => redirect_to("/dashboard/account?notice=linked"),
-        SsoResult::Refused(stranger) => refused(visit, stranger.to_string()),
+        SsoResult::Refused(rejection) => refused(request, rejection.to_string()),
     }
 }

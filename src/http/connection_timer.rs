@@ -1,8 +1,8 @@
-//! How long a connection may keep the server waiting.
+//! Closes connections that keep the server waiting.
 //!
-//! hyper has a timer for a request's head; it costs one for every request, and closes connections
-//! that merely rest between two. Here a connection notes what it waits for, and one look every few
-//! seconds finds those that have waited too long.
+//! hyper has a timer for a request's head, but it costs one timer per request and also closes connections that are idle
+//! between two requests. Here a connection records what it waits for, and a check every few seconds finds the ones that
+//! have waited too long.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-/// How long a request's head may take to arrive, and as much again as between two looks.
+/// Limits how long a request's head may take to arrive, with a tolerance of one check interval.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may rest between two requests, likewise.
+/// Limits how long a connection may be idle between two requests, with the same tolerance.
 const REST: Duration = Duration::from_secs(75);
-/// How often it is looked.
+/// The interval between two checks of a connection.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What a connection waits for, in the lowest two bits; above them, how often that has changed. So
-/// no clock has to be read while requests come.
+/// Records what a connection waits for, in the lowest two bits; the bits above count the changes. Thus no clock has to
+/// be read while requests arrive.
 #[derive(Debug)]
 pub struct ConnectionTimer(AtomicU32);
 
@@ -35,30 +35,30 @@ impl ConnectionTimer {
         Arc::new(Self(AtomicU32::new(RESTS)))
     }
 
-    /// Only the connection's own task changes it.
+    /// Changes the state. Only the connection's own task may call it, because load and store are not atomic together.
     fn becomes(&self, kind: u32) {
         let changes = (self.0.load(Ordering::Relaxed) & !KIND).wrapping_add(KIND + 1);
         self.0.store(changes | kind, Ordering::Relaxed);
     }
 
-    /// Bytes have come: if it rested, a head has begun.
+    /// Records received bytes: on an idle connection, a request head begins.
     fn bytes(&self) {
         if self.0.load(Ordering::Relaxed) & KIND == RESTS {
             self.becomes(HEAD_ARRIVES);
         }
     }
 
-    /// A head is complete.
+    /// Records that a request head is complete.
     pub fn busy(&self) {
         self.becomes(BUSY);
     }
 
-    /// An answer is on its way.
+    /// Records that a response was produced; the connection is idle until the next request.
     pub fn rest(&self) {
         self.becomes(RESTS);
     }
 
-    /// Completes when the connection has waited too long.
+    /// Completes when the connection has waited longer than its state allows.
     pub async fn expired(&self) {
         let mut seen = self.0.load(Ordering::Relaxed);
         let mut waited = Duration::ZERO;
@@ -66,19 +66,19 @@ impl ConnectionTimer {
             tokio::time::sleep(LOOK_EVERY).await;
             let before = std::mem::replace(&mut seen, self.0.load(Ordering::Relaxed));
             waited = if seen == before { waited + LOOK_EVERY } else { Duration::ZERO };
-            let patience = match seen & KIND {
+            let limit = match seen & KIND {
                 HEAD_ARRIVES => HEAD,
                 RESTS => REST,
                 _ => continue,
             };
-            if waited >= patience {
+            if waited >= limit {
                 return;
             }
         }
     }
 }
 
-/// A stream that tells its patience when bytes come.
+/// A stream that reports received bytes to its [`ConnectionTimer`].
 pub struct TimedStream<S> {
     pub stream: S,
     pub patience: Arc<ConnectionTimer>,

@@ -1,4 +1,4 @@
-//! What listens, how many connections there may be, and how the server stops.
+//! Accepts connections, limits their number, and shuts the server down gracefully.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -35,29 +35,30 @@ use crate::app::App;
 use crate::request::PEER;
 use crate::rpc::Answer;
 
-/// How long requests in flight may take to finish when the server stops.
+/// Limits how long in-flight requests may take to finish during shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is read of a request's head.
+/// Limits the size of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// In how many groups idle connections are closed, one after the other, in the second half of the drain. A client that
-/// sends a request at the moment in which its connection is closed loses it, so few are closed at any moment.
+/// The number of groups in which idle connections are closed, one after the other, in the second half of the drain. A
+/// client that sends a request while its connection is being closed loses the request, so few connections are closed at
+/// any moment.
 const GROUPS: usize = 16;
-/// How long a connection that has just been accepted has for its first request before a server that stops closes it.
+/// How long a new connection has for its first request before a stopping server closes it.
 const FIRST_REQUEST: Duration = Duration::from_millis(100);
-/// How many refused connections are kept at a time until their clients have read the refusal. Those beyond it are sent the
-/// refusal and closed at once.
+/// Limits how many rejected connections stay open until their clients have read the response. Further ones receive the
+/// response and are closed immediately.
 const REFUSALS_MAX: usize = 64;
-/// How many connections may be open where the metrics alone are served.
+/// Limits the open connections of the listener that serves only metrics.
 const METRICS_CONNECTIONS_MAX: usize = 32;
-/// How long a client may take to read the refusal.
+/// Limits how long a client may take to read the rejection.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
-/// A year: browsers then come over https only.
+/// Makes browsers use https only, for one year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// What answers the requests of a listener.
+/// The routes of a listener.
 enum Routes {
     All(HttpService),
     Metrics(Router),
@@ -74,21 +75,21 @@ impl Routes {
     }
 }
 
-/// What every connection of a listener needs.
+/// The shared state of all connections of a listener.
 struct Server {
     app: Arc<App>,
     routes: Routes,
-    /// Whether the public URL is https.
+    /// Whether the public URL uses https.
     is_https: bool,
     room: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
-    /// Counts open connections.
+    /// The number of open connections.
     open: Gauge,
-    /// Counts refused connections.
+    /// The number of rejected connections.
     refused: Counter,
 }
 
-/// Connections by the group in which they are closed.
+/// The connections, in the groups in which they are closed.
 struct Groups {
     groups: Vec<GracefulShutdown>,
     accepted: usize,
@@ -99,8 +100,8 @@ impl Groups {
         Self { groups: (0..GROUPS).map(|_| GracefulShutdown::new()).collect(), accepted: 0 }
     }
 
-    /// The group of a new connection. While draining, that is the one which is closed last: its first request is
-    /// answered, and that answer closes it.
+    /// Returns the group of a new connection. While draining, this is the group that is closed last: the connection's
+    /// first request is answered, and that response closes the connection.
     fn next(&mut self, is_draining: bool) -> Option<&GracefulShutdown> {
         if is_draining {
             return self.groups.first();
@@ -111,11 +112,11 @@ impl Groups {
     }
 }
 
-/// Serves until `stop` completes, then as long as the balancer needs to notice, then until every
-/// request in flight has been answered.
+/// Serves until `stop` completes, then for the drain time, in which the load balancer notices, then until every
+/// in-flight request has been answered.
 ///
-/// From `stop` on every response closes its connection. What stays idle all the same is closed over the second half
-/// of that time, a few connections at a time.
+/// After `stop`, every response closes its connection. Connections that remain idle are closed over the second half of
+/// the drain time, a few at a time.
 pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let connections_max = connections_max(&app.settings);
     let server = Arc::new(Server {
@@ -140,7 +141,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
         let pause = half / u32::try_from(GROUPS).unwrap_or(1);
         accept_until(&server, &listener, &mut groups, tokio::time::sleep(pause)).await;
     }
-    // What the system has accepted by now would be cut off with the listener.
+    // Closing the listener would reset connections that the operating system has already accepted.
     while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
         server.clone().admit(stream, peer, &mut groups);
     }
@@ -150,11 +151,11 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, stop: impl Future<Outpu
     let finished =
         async { tokio::join!(rest, async { while closing.join_next().await.is_some() {} }) };
     if tokio::time::timeout(FINISH_TIMEOUT, finished).await.is_err() {
-        tracing::warn!("some requests did not finish within {} s", FINISH_TIMEOUT.as_secs());
+        tracing::warn!("failed to finish some requests within {} s", FINISH_TIMEOUT.as_secs());
     }
 }
 
-/// Returns the bound on connections, which is lower than configured when the process may not open as many files, and logs
+/// Returns and logs the maximum number of connections. It is lower than configured if the limit on open files requires
 /// it.
 fn connections_max(settings: &Settings) -> usize {
     let configured = settings.security.connections_max;
@@ -168,11 +169,11 @@ fn connections_max(settings: &Settings) -> usize {
     if max < configured {
         let needed = descriptors::needed(settings);
         tracing::warn!(
-            "the limit on open files is {limit}: at most {max} connections are served instead of {configured} \
-            (KEYWARD_CONNECTIONS_MAX); raise the hard limit to {needed}"
+            "reduced the connection limit from {configured} (KEYWARD_CONNECTIONS_MAX) to {max}, because the limit on \
+            open files is {limit}; raise the hard limit to {needed}"
         );
     } else {
-        tracing::info!("at most {max} connections are served");
+        tracing::info!("set the connection limit to {max}");
     }
     max
 }
@@ -190,8 +191,8 @@ async fn accept_until(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => server.clone().admit(stream, peer, groups),
                 Err(e) => {
-                    // Out of file descriptors, mostly: those in use will be given back.
-                    tracing::warn!(error = %e, "cannot accept a connection: {e}");
+                    // Usually no file descriptor is free; wait until other connections release theirs.
+                    tracing::warn!(error = %e, "failed to accept a connection: {e}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -200,7 +201,7 @@ async fn accept_until(
 }
 
 impl Server {
-    /// A server of one listener with this many connections at most. What it counts is in no metric.
+    /// Creates the state of a listener with a maximum number of connections. Its counters are not exported as metrics.
     fn new(app: Arc<App>, routes: Routes, connections_max: usize) -> Self {
         Self {
             routes,
@@ -213,40 +214,40 @@ impl Server {
         }
     }
 
-    /// Serves a connection where there is room for it.
+    /// Serves a connection, or rejects it if the maximum is reached.
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, groups: &mut Groups) {
         match self.room.clone().try_acquire_owned() {
-            Ok(place) => self.accept(stream, peer, place, groups),
+            Ok(permit) => self.accept(stream, peer, permit, groups),
             Err(_) => self.refuse(stream),
         }
     }
 
-    /// Serves a connection, which holds its place until it ends.
+    /// Serves a connection, which holds its permit until it ends.
     fn accept(
         self: Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
         groups: &mut Groups,
     ) {
         let _ = stream.set_nodelay(true);
-        let patience = ConnectionTimer::new();
-        let stream = TimedStream { stream: TokioIo::new(stream), patience: patience.clone() };
-        let waiting = patience.clone();
+        let timer = ConnectionTimer::new();
+        let stream = TimedStream { stream: TokioIo::new(stream), patience: timer.clone() };
+        let waiting = timer.clone();
         let open = self.open.clone();
         let is_draining = self.app.draining.load(Ordering::Relaxed);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            patience.busy();
+            timer.busy();
             let answer = self.routes.answer(request.map(Body::new));
-            let (server, patience) = (self.clone(), patience.clone());
+            let (server, timer) = (self.clone(), timer.clone());
             answer.map(move |mut answer| {
-                patience.rest();
+                timer.rest();
                 server.finish(answer.headers_mut());
                 Ok::<_, Infallible>(answer)
             })
         });
-        // Without writev: copying a small answer behind its head costs less than handing over two pieces.
-        // Without pipeline_flush, with which hyper drops its answer to a head that it cannot read.
+        // Without writev: copying a small body behind its head costs less than a vectored write.
+        // Without pipeline_flush, with which hyper drops its response to a head that it cannot parse.
         let connection = http1::Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
             .writev(false)
@@ -258,16 +259,16 @@ impl Server {
             tokio::select! {
                 biased;
                 ended = connection => if let Err(e) = ended {
-                    tracing::debug!(error = %e, "a connection broke: {e}");
+                    tracing::debug!(error = %e, "a connection failed: {e}");
                 },
-                () = waiting.expired() => tracing::debug!("a connection kept us waiting"),
+                () = waiting.expired() => tracing::debug!("closed an idle connection"),
             }
             open.dec();
-            drop(place);
+            drop(permit);
         }));
     }
 
-    /// What every response says.
+    /// Adds the headers of every response.
     fn finish(&self, headers: &mut HeaderMap) {
         if self.is_https {
             headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
@@ -277,38 +278,39 @@ impl Server {
         }
     }
 
-    /// Tells a client that there are too many connections, and closes this one.
+    /// Answers 503 to a connection above the maximum and closes it.
     fn refuse(&self, mut stream: TcpStream) {
         self.refused.inc();
-        let Ok(turn) = self.refusals.clone().try_acquire_owned() else {
+        let Ok(permit) = self.refusals.clone().try_acquire_owned() else {
             return refuse_at_once(stream);
         };
         tokio::spawn(async move {
             let refusing = async {
                 stream.write_all(REFUSAL).await?;
                 stream.shutdown().await?;
-                // What the client has sent is read: else the system would take the answer back.
+                // Read what the client has sent: otherwise the operating system resets the connection and discards
+                // the response.
                 let mut sent = [0; 1024];
                 while stream.read(&mut sent).await? > 0 {}
                 Ok::<_, std::io::Error>(())
             };
             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refusing).await;
-            drop(turn);
+            drop(permit);
         });
     }
 }
 
-/// Sends the refusal as far as the system takes it without waiting, and closes the connection.
+/// Sends the rejection without waiting, as far as the socket buffer accepts it, and closes the connection.
 fn refuse_at_once(stream: TcpStream) {
-    // A stream of tokio would first wait to hear from the system that it can be written.
+    // A tokio stream would first wait for the readiness event of the operating system.
     let Ok(mut stream) = stream.into_std() else { return };
-    // What the client has sent is read: else the system would take the answer back.
+    // Read what the client has sent: otherwise the operating system resets the connection and discards the response.
     let mut sent = [0; 8192];
     let _ = stream.read(&mut sent);
     let _ = stream.write_all(REFUSAL);
 }
 
-/// Serves the metrics alone, until the task ends. Its connections have a bound of their own, and are in no metric.
+/// Serves only the metrics, until the task ends. Its connections have a separate limit and are not counted in metrics.
 pub async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(app.clone());
     let server = Server::new(app, Routes::Metrics(router), METRICS_CONNECTIONS_MAX);

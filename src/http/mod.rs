@@ -1,4 +1,4 @@
-//! The server: which paths there are. What listens, and how it stops, is in `connections`.
+//! The HTTP server: its paths. Listeners and shutdown are in `connections`.
 
 mod connection_timer;
 mod connections;
@@ -30,8 +30,8 @@ use crate::domain::health;
 use crate::rpc::{self, Answer, Endpoint, Verb, Version as _, reply};
 pub use connections::{serve, serve_metrics};
 
-/// Every path: the operations by their table, and what else there is by a router. An operation is one
-/// look into a map; a router with its layers of futures costs a verification a tenth of its time.
+/// Routes requests: operations by a hash map, other paths by a router. Finding an operation is one map lookup; a router
+/// with its layers of futures would take a tenth of the time of a verification.
 #[derive(Clone)]
 pub struct HttpService {
     operations: Arc<HashMap<String, Operation>>,
@@ -40,7 +40,7 @@ pub struct HttpService {
     other: Arc<Endpoint>,
 }
 
-/// What answers at a path.
+/// The handler of an operation's path.
 struct Operation {
     verb: Verb,
     call: fn(Arc<Endpoint>, Request) -> Answer,
@@ -51,13 +51,13 @@ impl Operation {
     fn answers(&self, method: &Method) -> bool {
         match self.verb {
             Verb::Post => *method == Method::POST,
-            // Of the answer to HEAD only the head is sent.
+            // hyper sends only the head of the response to HEAD.
             Verb::Get => *method == Method::GET || *method == Method::HEAD,
         }
     }
 }
 
-/// How paths that are no operation are called in the metrics.
+/// The metric labels of paths that are not operations.
 const OTHER: &str = "other";
 const NO_VERSION: &str = "none";
 
@@ -148,8 +148,8 @@ async fn liveness(State(app): State<Arc<App>>) -> Response<Body> {
     )
 }
 
-/// 503 until the store has been opened, and while draining. Not otherwise: a balancer must not drop every replica
-/// because Redis is away.
+/// Answers 503 until the store has been opened and while draining, otherwise 200: a load balancer must not remove every
+/// replica because Redis is unreachable.
 async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
     let health = health::health(&app).await;
     let draining = app.draining.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ async fn readiness(State(app): State<Arc<App>>) -> Response<Body> {
     } else {
         ("degraded", StatusCode::OK)
     };
-    let word = |there: bool| if there { "ok" } else { "away" };
+    let word = |is_reachable: bool| if is_reachable { "ok" } else { "away" };
     let (database, counters) = (word(health.database), word(health.counters));
     reply::json(code, &json!({ "status": status, "database": database, "counters": counters }))
 }
@@ -174,7 +174,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 async fn openapi(State(app): State<Arc<App>>) -> Response<Body> {
-    // Where the documentation is, there is the server that it is of.
+    // The server in the document is derived from the URL of the documentation.
     reply::json(StatusCode::OK, &rpc::document(&rpc::v2::table(), &app.settings.docs_url))
 }
 
@@ -193,7 +193,7 @@ fn wrong_method(app: &App, path: &str, method: &Method, allowed: &'static str) -
     response
 }
 
-/// The section of `docs/errors.md` that explains an error.
+/// Serves the section of `docs/errors.md` that explains an error.
 async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Response<Body> {
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
         return rpc::failure(&app, "/errors/", &Error::NoSuchPath);
@@ -202,7 +202,7 @@ async fn error_page(Path(name): Path<String>, State(app): State<Arc<App>>) -> Re
     ([(CONTENT_TYPE, html)], error_html(*code)).into_response()
 }
 
-/// The text of a code's section, as it stands in the document.
+/// Returns the Markdown text of a code's section in `docs/errors.md`.
 pub fn error_section(code: Code) -> Option<&'static str> {
     let document = include_str!("../../docs/errors.md");
     let heading = format!("\n## {}\n", code.name());

@@ -1,4 +1,4 @@
-//! Each request as a span, in a build that has traces.
+//! Traces each request as a span, in builds with the feature `otel`.
 
 use axum::extract::Request;
 use axum::http::HeaderMap;
@@ -6,11 +6,11 @@ use foundation::traces;
 use opentelemetry::propagation::Extractor;
 use tracing::instrument::Instrument as _;
 
-use super::{OTHER, Paths};
+use super::{HttpService, OTHER};
 use crate::dashboard::Dashboard;
 use crate::rpc::Answer;
 
-impl Paths {
+impl HttpService {
     pub fn answer(&self, request: Request) -> Answer {
         let route = self.route(request.uri().path());
         let span = traces::begin(request.method().as_str(), route, &Headers(request.headers()));
@@ -24,7 +24,7 @@ impl Paths {
         Box::pin(traced.instrument(span))
     }
 
-    /// The path as it is known here, and never as a caller wrote it.
+    /// Returns the route of a path as registered, never the text of the caller.
     fn route(&self, path: &str) -> &str {
         match self.operations.get_key_value(path) {
             Some((route, _)) => route,

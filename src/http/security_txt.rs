@@ -1,4 +1,4 @@
-//! `/.well-known/security.txt`: where to report a vulnerability (RFC 9116).
+//! Serves `/.well-known/security.txt`, which tells where to report a vulnerability (RFC 9116).
 
 use std::sync::Arc;
 

@@ -1,21 +1,21 @@
-//! From where a request comes: the other end of its connection, or what a trusted proxy says of it.
+//! Determines the client address of a request: the peer of its connection, or the address that a trusted proxy reports.
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::HeaderMap;
 use foundation::model::Networks;
 
-/// As a proxy writes it: each adds the address that it was asked from at the end.
+/// The header in which each proxy appends the address of its own client.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 tokio::task_local! {
-    /// Where the connection comes from whose requests a task answers. An extension of each request
-    /// would cost each an allocation.
+    /// The peer of the connection whose requests a task answers. An extension of each request would cost an allocation
+    /// per request.
     pub static PEER: SocketAddr;
 }
 
-/// The address of the client. Only what trusted proxies say is believed: of the addresses that they have
-/// added, the last one that is not one of theirs.
+/// Returns the address of the client. Only trusted proxies are believed: it is the last of their reported addresses
+/// that is not a trusted proxy.
 pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAddr> {
     let peer = PEER.try_with(SocketAddr::ip).ok()?.to_canonical();
     let Some(trusted) = trusted.filter(|trusted| trusted.contain(peer)) else { return Some(peer) };
@@ -23,7 +23,7 @@ pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAd
     for value in headers.get_all(FORWARDED_FOR).iter().rev() {
         let Ok(hops) = value.to_str() else { return Some(client) };
         for hop in hops.rsplit(',') {
-            // What cannot be read was not written by one of ours; nor was anything before it.
+            // A value that cannot be parsed was not written by a trusted proxy, and neither was anything before it.
             let Some(address) = address(hop.trim()) else { return Some(client) };
             client = address.to_canonical();
             if !trusted.contain(client) {
@@ -34,7 +34,7 @@ pub fn of_client(trusted: Option<&Networks>, headers: &HeaderMap) -> Option<IpAd
     Some(client)
 }
 
-/// With a port or without.
+/// Parses an address, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
@@ -56,13 +56,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_is_who_it_is_whatever_it_says() {
+    async fn client_address_is_peer_when_peer_is_not_trusted() {
         assert_eq!(client("203.0.113.9:1", &["198.51.100.1"]).await, "203.0.113.9");
         assert_eq!(client("[::ffff:203.0.113.9]:1", &[]).await, "203.0.113.9");
     }
 
     #[tokio::test]
-    async fn header_means_nothing_when_no_proxy_is_trusted() {
+    async fn client_address_is_peer_when_no_proxy_is_trusted() {
         let mut headers = HeaderMap::new();
         headers.insert(FORWARDED_FOR, "198.51.100.1".parse().expect("a header"));
         let peer = "10.0.0.1:1".parse().expect("an address");
@@ -73,16 +73,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trusted_proxy_is_believed_as_far_as_the_last_one_that_is_none() {
-        let through = client("10.0.0.1:1", &["192.0.2.66, 198.51.100.1, 10.0.0.2"]);
-        assert_eq!(through.await, "198.51.100.1");
-        let by_lines = client("10.0.0.1:1", &["192.0.2.66", "198.51.100.1:4711", "[fd00::1]:80"]);
-        assert_eq!(by_lines.await, "198.51.100.1");
+    async fn client_address_is_last_untrusted_when_proxies_are_trusted() {
+        let single_header = client("10.0.0.1:1", &["192.0.2.66, 198.51.100.1, 10.0.0.2"]);
+        assert_eq!(single_header.await, "198.51.100.1");
+        let several_headers =
+            client("10.0.0.1:1", &["192.0.2.66", "198.51.100.1:4711", "[fd00::1]:80"]);
+        assert_eq!(several_headers.await, "198.51.100.1");
         assert_eq!(client("10.0.0.1:1", &["[2001:db8::1]"]).await, "2001:db8::1");
     }
 
     #[tokio::test]
-    async fn where_proxies_say_nothing_that_can_be_read_the_nearest_known_is_meant() {
+    async fn client_address_is_nearest_known_when_header_is_unreadable() {
         assert_eq!(client("10.0.0.1:1", &[]).await, "10.0.0.1");
         assert_eq!(client("10.0.0.1:1", &["198.51.100.1, nonsense, 10.0.0.2"]).await, "10.0.0.2");
         assert_eq!(client("10.0.0.1:1", &["10.0.0.3, 10.0.0.2"]).await, "10.0.0.3");

@@ -1,4 +1,4 @@
-//! The body of a request, read within its bounds.
+//! Reads the body of a request within its bounds.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -10,32 +10,32 @@ use bytes::{Bytes, BytesMut};
 use foundation::error::{Error, Result};
 use http_body_util::BodyExt as _;
 
-/// Where a fault of a whole body is said to stand.
+/// The location of an error of the whole body.
 pub const LOCATION: &str = "requestBody";
 /// How long a body may take to arrive.
 const BODY_SECONDS: u64 = 30;
-/// How much of a body that is too large is read on, and for how long.
+/// How much of a body that is too large is read and discarded, and for how long.
 const DISCARD_MAX_BYTES: usize = 16 * 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The bytes of a body of at most so many.
+/// Reads a body of at most `max_bytes`.
 pub async fn read(mut body: Body, max_bytes: usize) -> Result<Bytes> {
-    let whole = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
-    match whole {
+    let result = within(Duration::from_secs(BODY_SECONDS), pin!(whole(&mut body, max_bytes))).await;
+    match result {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(BodyError::TooLarge)) => {
             discard_body(body).await;
             Err(Error::BodyTooLarge(max_bytes))
         }
         Some(Err(BodyError::Broken)) => {
-            Err(Error::invalid(LOCATION, "the body could not be read to its end"))
+            Err(Error::invalid(LOCATION, "the body could not be read completely"))
         }
         None => Err(Error::BodyTimeout(BODY_SECONDS)),
     }
 }
 
-/// Reads on and forgets: who still sends when the connection ends hears no answer. If it takes too long, the
-/// answer is sent all the same.
+/// Reads and discards the rest of a body: a client that still sends when the connection ends receives no response. If
+/// it takes too long, the response is sent anyway.
 pub async fn discard_body(mut body: Body) {
     let discard = async {
         let mut left = DISCARD_MAX_BYTES;
@@ -55,31 +55,30 @@ enum BodyError {
     Broken,
 }
 
-/// A body's bytes; without a copy where they come in one piece, as those of most requests do.
+/// Returns the bytes of a body, without a copy if they arrive in one piece, as most do.
 async fn whole(body: &mut Body, max_bytes: usize) -> std::result::Result<Bytes, BodyError> {
-    // What the Content-Length announces.
+    // The size that Content-Length announces.
     if usize::try_from(body.size_hint().lower()).map_or(true, |bytes| bytes > max_bytes) {
         return Err(BodyError::TooLarge);
     }
-    let mut whole = BytesMut::new();
+    let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(piece) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
-        if whole.len() + piece.len() > max_bytes {
+        if bytes.len() + piece.len() > max_bytes {
             return Err(BodyError::TooLarge);
         }
-        if whole.is_empty() && body.is_end_stream() {
+        if bytes.is_empty() && body.is_end_stream() {
             return Ok(piece);
         }
-        whole.extend_from_slice(&piece);
+        bytes.extend_from_slice(&piece);
     }
-    Ok(whole.freeze())
+    Ok(bytes.freeze())
 }
 
-/// The future's outcome, unless it takes longer. One that is ready at once, as most are, costs no
-/// timer.
+/// Awaits a future for at most `limit`. A future that is ready immediately, as most are, costs no timer.
 pub async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
-    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-    match at_once {
+    let first_poll = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    match first_poll {
         Poll::Ready(outcome) => Some(outcome),
         Poll::Pending => tokio::time::timeout(limit, future).await.ok(),
     }

@@ -50,7 +50,7 @@ wherever_events_are! {
 
         assert_eq!(page.status, 200, "{}", page.text);
         assert_eq!(figures(&page.text)[..2], ["4", "25.0 %"]);
-        assert_eq!(legend(&page.text), ["valid 3", "no credits left 1"]);
+        assert_eq!(legend(&page.text), ["Valid 3", "Credits exhausted 1"]);
         assert!(page.text.contains("<title>12:00: 4 requests</title>"), "{}", page.text);
         // A table says the same.
         let table = between(&page.text, "<tr><th scope=\"row\">12:00</th>", "</tr>");
@@ -78,7 +78,7 @@ wherever_events_are! {
         assert_eq!(shown(&format!("only={empty}")).await, "0");
         assert_eq!(shown(&format!("only={api}")).await, "3");
         let page = owner.get(&at("/analytics?outcome=USAGE_EXCEEDED")).await;
-        assert_eq!(legend(&page.text), ["no credits left 1"]);
+        assert_eq!(legend(&page.text), ["Credits exhausted 1"]);
     }
 
     async fn time_is_looked_at_by_range_or_by_days(kw) {
@@ -110,7 +110,7 @@ wherever_events_are! {
         assert_eq!(shown(&format!("until={}", day(-1))).await, "0");
         let wrong = owner.get(&at("/analytics?from=%3Cb%3E&until=x")).await;
         assert_eq!(wrong.status, 200);
-        assert!(wrong.text.contains("is no day such as 2026-03-31"));
+        assert!(wrong.text.contains("must be a date such as 2026-03-31"));
         assert!(!wrong.text.contains("<b>"));
     }
 
@@ -137,7 +137,7 @@ wherever_events_are! {
         let page = owner.get(&at("/analytics?of=limits&key=ignored")).await;
 
         assert_eq!(figures(&page.text)[..2], ["3", "33.3 %"]);
-        assert_eq!(legend(&page.text), ["passed 2", "refused 1"]);
+        assert_eq!(legend(&page.text), ["Allowed 2", "Rejected 1"]);
         let other = owner.get(&at("/analytics?of=limits&only=rlns_none")).await;
         assert_eq!(figures(&other.text)[0], "0");
     }
@@ -172,7 +172,7 @@ both! {
         let page = owner.get(&at("")).await;
 
         assert_eq!(page.status, 200);
-        assert!(page.text.contains("cannot be read now") && page.text.contains("Counters"));
+        assert!(page.text.contains("Failed to load traffic") && page.text.contains("Rate limiter"));
     }
 }
 
@@ -192,8 +192,8 @@ async fn the_overview_tells_that_events_are_late_from_the_second_minute_on() {
 
         let page = owner.get(&at("")).await.text;
 
-        assert!(page.contains("cannot be read now"), "{page}");
-        let told = "1 on the way to ClickHouse, the oldest for 2 minutes";
+        assert!(page.contains("Failed to load traffic"), "{page}");
+        let told = "1 not yet delivered to ClickHouse, the oldest for 2 minutes";
         assert_eq!(page.contains(told), is_late, "{page}");
     }
 }

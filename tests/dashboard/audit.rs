@@ -61,7 +61,7 @@ both! {
         assert_eq!(found(&[("until", "2026-03-09")]).await, 0);
         assert_eq!(found(&[("from", "2026-03-11")]).await, 0);
         let page = owner.get(&at("/audit?from=tomorrow")).await.text;
-        assert!(page.contains("From is no day such as 2026-03-31"));
+        assert!(page.contains("Start date must be a date such as 2026-03-31"));
     }
 
     async fn a_long_log_is_paged(kw) {
@@ -84,7 +84,7 @@ both! {
 /// Every event that is recorded has words.
 #[test]
 fn every_event_is_among_those_that_can_be_looked_for() {
-    let page = std::fs::read_to_string("src/dashboard/audit/labels.rs").expect("the words");
+    let page = std::fs::read_to_string("src/dashboard/audit/labels.rs").expect("the labels");
     let mut found = 0;
     let mut folders = vec![std::path::PathBuf::from("src/domain")];
     while let Some(folder) = folders.pop() {

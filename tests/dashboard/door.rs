@@ -101,7 +101,7 @@ both! {
                 owner.csrf = token.to_owned();
                 let refused = owner.post(path, &[("role", "owner")]).await;
                 assert_eq!(refused.status, 403, "{path}");
-                assert!(refused.text.contains("did not come from a page"), "{path}");
+                assert!(refused.text.contains("The form has expired"), "{path}");
             }
         }
 
@@ -210,7 +210,7 @@ both! {
             forgetful.post("/dashboard/login", &[("email", EMAIL), ("password", PASSWORD)]).await;
 
         assert_eq!(refused.status, 400);
-        assert!(refused.text.contains("need https"), "{}", refused.text);
+        assert!(refused.text.contains("require https"), "{}", refused.text);
     }
 }
 
@@ -228,7 +228,7 @@ async fn while_the_database_is_away_a_page_says_so() {
     assert!(answer.headers().contains_key("retry-after"));
     let page = answer.into_body().collect().await.unwrap().to_bytes();
     let page = String::from_utf8_lossy(&page);
-    assert!(page.contains("Something is away") && page.contains("req_"), "{page}");
+    assert!(page.contains("Service unavailable") && page.contains("req_"), "{page}");
 }
 
 #[tokio::test]

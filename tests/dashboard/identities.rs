@@ -78,7 +78,7 @@ both! {
             assert!(!page.text.contains("kept <b>"));
         }
         let taken = make(&mut owner, &[("externalId", "a")]).await;
-        assert!(taken.status == 422 && taken.text.contains("exists already"));
+        assert!(taken.status == 422 && taken.text.contains("already exists"));
         assert_eq!(kw.rows("identities").await, 3);
     }
 
@@ -87,7 +87,7 @@ both! {
         let mut fields = vec![("externalId", "user_1"), ("meta", "{\"kept\":1}")];
         fields.extend(LIMIT);
 
-        assert!(owner.get(&at("/new-identity")).await.text.contains("Add a limit"));
+        assert!(owner.get(&at("/new-identity")).await.text.contains("Add limit"));
         let more = owner.post(&at("/identities"), &[&fields[..], &[("add", "limit")]].concat()).await;
         let fewer = owner.post(&at("/identities"), &[&fields[..], &[("remove", "0")]].concat()).await;
 
@@ -121,7 +121,7 @@ both! {
         assert!(wrong.status == 422 && wrong.text.contains("{]</textarea>"), "{}", wrong.text);
         let doubled = [&LIMIT[..], &LIMIT[..]].concat();
         let doubled = owner.post(&format!("{path}/edit"), &doubled).await;
-        assert!(doubled.status == 422 && doubled.text.contains("two limits of the name requests"));
+        assert!(doubled.status == 422 && doubled.text.contains("two limits with the name requests"));
         assert_eq!(stored().await, [meta]);
 
         led_to(&owner.post(&format!("{path}/edit"), &[("meta", "")]).await);
@@ -140,7 +140,7 @@ both! {
 
             let page = owner.get(&path).await.text;
             let form = owner.get(&format!("{path}/edit")).await.text;
-            assert_eq!(page.contains("Only its beginning"), !is_whole);
+            assert_eq!(page.contains("Truncated."), !is_whole);
             assert_eq!((form.contains("<textarea"), form.contains("keep-meta")), (is_whole, !is_whole));
             let fields = if is_whole { ("meta", meta(bytes).to_string()) } else { ("keep-meta", "yes".into()) };
             led_to(&owner.post(&format!("{path}/edit"), &[(fields.0, &fields.1)]).await);
@@ -217,7 +217,7 @@ both! {
         let path = led_to(&owner.get(&at("/identities/user_1")).await);
 
         let asked = owner.get(&format!("{path}/delete")).await.text;
-        assert!(asked.contains("Delete user_1?") && asked.contains("2 keys have it, and go on"), "{asked}");
+        assert!(asked.contains("Delete user_1?") && asked.contains("Its 2 keys remain valid"), "{asked}");
         led_to(&owner.post(&format!("{path}/delete"), &[]).await);
 
         assert_eq!((code(0).await, code(1).await), (json!("VALID"), json!("VALID")));

@@ -28,14 +28,14 @@ both! {
         let taken = owner.post(&path, &[("api", &api), ("keys", &csv)]).await;
 
         assert_eq!(taken.status, 200, "{}", taken.text);
-        assert!(taken.text.contains("2 keys taken in") && !taken.text.contains("not taken in"));
+        assert!(taken.text.contains("2 keys imported") && !taken.text.contains("not imported"));
         assert!(!taken.text.contains(&hash("old_one")));
         let one = kw.verify("old_one").await;
         assert_eq!(one.data()["identity"]["externalId"], "user_1");
         let two = kw.verify("old_two").await;
         assert_eq!((&two.data()["name"], &two.data()["credits"]), (&json!("two, too"), &json!(4)));
         let page = owner.get(&path).await.text;
-        assert!(page.contains("<dt>Keys taken in</dt><dd>2</dd>") && !page.contains("Not shown yet"));
+        assert!(page.contains("<dt>Keys imported</dt><dd>2</dd>") && !page.contains("Not yet verified"));
         let id = path.rsplit('/').next().unwrap();
         assert!(page.contains(&format!("&#34;migrationId&#34;:&#34;{id}&#34;")), "{page}");
         assert!(owner.get(&at("/imports")).await.text.contains("<td class=\"number\">2</td>"));
@@ -53,7 +53,7 @@ both! {
 
         for text in [keys.to_string(), whole.to_string()] {
             let taken = owner.post(&path, &[("api", &api), ("keys", &text)]).await;
-            assert!(taken.text.contains("1 key taken in"), "{}", taken.text);
+            assert!(taken.text.contains("1 key imported"), "{}", taken.text);
         }
 
         let one = kw.verify("old_one").await;
@@ -72,10 +72,10 @@ both! {
         let keys = format!("hash\n{one}\n{two}\n{hex}\n");
         let taken = owner.post(&path, &[("api", &api), ("keys", &keys)]).await.text;
 
-        assert!(taken.contains("1 key taken in") && taken.contains("2 not taken in"), "{taken}");
+        assert!(taken.contains("1 key imported") && taken.contains("2 not imported"), "{taken}");
         let known = between(&taken, &one[..12], "</p></div>");
-        assert!(known.contains("is here already"), "{known}");
-        assert!(between(&taken, &hex[..12], "</p></div>").contains("it stands there twice"));
+        assert!(known.contains("Already imported"), "{known}");
+        assert!(between(&taken, &hex[..12], "</p></div>").contains("Duplicate in this import"));
         assert!(owner.get(&path).await.text.contains("<dd>2</dd>"));
     }
 
@@ -88,12 +88,12 @@ both! {
         let late = format!("hash,expires\n{},soon\n", hash("old_one"));
 
         for (api, keys, words, field) in [
-            (api.as_str(), "", "paste one key at least", "keys"),
+            (api.as_str(), "", "paste at least one hash", "keys"),
             (&api, &mixed, "keys[1].hash must be SHA-256", "keys"),
             (&api, &late, "keys[0].expires", "keys"),
             (&api, "{\"keys\":[{\"name\":\"a\"}]}", "hash", "keys"),
             ("", &good, "apiId", "api"),
-            ("api_none", &good, "choose the API", "api"),
+            ("api_none", &good, "select the API", "api"),
         ] {
             let refused = owner.post(&path, &[("api", api), ("keys", keys)]).await;
 
@@ -112,7 +112,7 @@ both! {
         let mut owner = Visitor::owner(&kw).await;
 
         for (name, algorithm, words) in [
-            ("x".repeat(256), "sha256", "255 at most"),
+            ("x".repeat(256), "sha256", "at most 255 characters"),
             (String::new(), "md5", "sha256 or prefixed-api-key"),
         ] {
             let fields = [("name", name.as_str()), ("algorithm", algorithm)];
@@ -130,7 +130,7 @@ both! {
 
     async fn imports_are_listed_the_latest_first_page_by_page_and_searched(kw) {
         let mut owner = Visitor::owner(&kw).await;
-        assert!(owner.get(&at("/imports")).await.text.contains("Make one for each place"));
+        assert!(owner.get(&at("/imports")).await.text.contains("Create one for each source"));
         for at in 0..27 {
             import(&mut owner, &format!("From {at:02}"), "sha256").await;
             kw.clock.advance_ms(1);
@@ -143,7 +143,7 @@ both! {
         assert_eq!([&first, &second, &found].map(|page| rows(&page.text)), [25, 2, 10]);
         assert!(first.text.contains("From 26") && second.text.contains("From 00"));
         let none = owner.get(&at("/imports?q=elsewhere")).await.text;
-        assert!(none.contains("No import has that"));
+        assert!(none.contains("No matching imports"));
     }
 
     async fn keys_of_prefixed_api_key_wait_until_they_are_shown(kw) {
@@ -158,8 +158,8 @@ both! {
 
         assert_eq!(verified.data()["code"], "VALID");
         let page = owner.get(&path).await.text;
-        assert!(page.contains("<dt>Keys taken in</dt><dd>2</dd>"), "{page}");
-        assert!(page.contains("<dt>Not shown yet</dt><dd>1</dd>") && page.contains("keys.verifyKey"));
+        assert!(page.contains("<dt>Keys imported</dt><dd>2</dd>"), "{page}");
+        assert!(page.contains("<dt>Not yet verified</dt><dd>1</dd>") && page.contains("keys.verifyKey"));
     }
 
     async fn as_many_go_at_once_as_the_operation_takes(kw) {
@@ -176,9 +176,9 @@ both! {
         let again = owner.post(&path, &[("api", &api), ("keys", &csv(10_000))]).await;
 
         assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("10000 at most go at once"));
-        assert!(taken.text.contains("10000 keys taken in") && taken.text.contains("And 9900 more."));
-        assert!(again.text.contains("10000 not taken in") && again.text.contains("And 9000 more."));
+        assert!(refused.text.contains("import at most 10000"));
+        assert!(taken.text.contains("10000 keys imported") && taken.text.contains("And 9900 more."));
+        assert!(again.text.contains("10000 not imported") && again.text.contains("And 9000 more."));
         assert!(owner.get(&path).await.text.contains("<dd>10,000</dd>"));
     }
 
@@ -196,7 +196,7 @@ both! {
         let stranger = guest.post(&path, &[("keys", &"x".repeat(128 * 1024))]).await;
 
         assert_eq!(told.status, 422);
-        assert!(told.text.contains("1048576 at most go at once"));
+        assert!(told.text.contains("the maximum is 1048576"));
         assert_eq!([too_much, elsewhere, stranger].map(|page| page.status.as_u16()), [413; 3]);
     }
 

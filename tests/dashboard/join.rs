@@ -26,7 +26,7 @@ both! {
         for used in [&first, &second] {
             let refused = late.join(used, "late@example.com", PASSWORD).await;
             assert_eq!(refused.status, 422);
-            assert!(refused.text.contains("This link is not good"));
+            assert!(refused.text.contains("Invalid invitation link"));
         }
         assert_eq!(link_at_start(&kw).await, None);
         assert_eq!(kw.rows("people").await, 1);
@@ -110,7 +110,7 @@ both! {
         let refused = thief.join(&token, EMAIL, "a password of the thief").await;
 
         assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("give its password"));
+        assert!(refused.text.contains("Enter its password"));
         assert!(!thief.is_in().await && owner.is_in().await);
         // It changes no role either.
         assert_eq!(thief.join(&token, EMAIL, PASSWORD).await.status, 303);

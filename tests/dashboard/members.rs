@@ -170,7 +170,7 @@ both! {
         assert!(first.text.contains(EMAIL) && first.text.contains("member23@"));
         assert!(second.text.contains("member24@") && second.text.contains("member29@"));
         assert!(!second.text.contains("rel=\"next\"") && second.text.contains("First page"));
-        assert!(none.text.contains("No member has that"));
+        assert!(none.text.contains("No matching members"));
         // One of a later page is asked about too.
         let id = between(&second.text, "for=\"role-", "\"");
         let asked = owner.get(&at(&format!("/members/{id}/remove"))).await.text;
@@ -195,7 +195,7 @@ both! {
         let late = arrive(&kw.app, &late, &Purpose::SignIn, None, &ClientInfo::default()).await;
 
         assert!(last.is_ok());
-        assert!(late.unwrap_err().to_string().contains("has 10000 members"));
+        assert!(late.unwrap_err().to_string().contains("the maximum of 10000 members"));
         assert_eq!(kw.rows("memberships").await, 10_000);
     }
 

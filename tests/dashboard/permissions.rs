@@ -20,7 +20,7 @@ both! {
         let full = led_to(&owner.post(&at("/permissions"), &fields).await);
 
         let bare = owner.get(&bare).await.text;
-        assert!(bare.contains("The permission is made"));
+        assert!(bare.contains("Permission created"));
         assert_eq!(bare.matches(">documents.read<").count(), 2, "{bare}");
         for path in [full.as_str(), &at("/permissions"), &at("/permissions/documents.write")] {
             let page = owner.get(path).await.text;
@@ -52,7 +52,7 @@ both! {
         }
         let taken = owner.post(&at("/permissions"), &ok).await;
         assert_eq!(taken.status, 422);
-        assert!(taken.text.contains("exists already"));
+        assert!(taken.text.contains("already exists"));
         assert_eq!(kw.rows("permissions").await, 1);
     }
 
@@ -74,7 +74,7 @@ both! {
 
             assert_eq!([rows(&first.text), rows(&second), rows(&found), rows(&none)], [25, 1, 1, 1]);
             assert!(!second.contains("rel=\"next\"") && second.contains("First page"));
-            assert!(nothing.contains("Nothing found") && !nothing.contains(HOSTILE));
+            assert!(nothing.contains("No results") && !nothing.contains(HOSTILE));
         }
     }
 
@@ -90,8 +90,8 @@ both! {
         let first = owner.get(&at(&format!("/permissions/{id}"))).await;
         let second = owner.get(&next(&first)).await.text;
 
-        assert!(first.text.contains("<dt>Roles with it</dt><dd>26</dd>"), "{}", first.text);
-        assert!(first.text.contains("of themselves</dt><dd>1</dd>"));
+        assert!(first.text.contains("<dt>Roles</dt><dd>26</dd>"), "{}", first.text);
+        assert!(first.text.contains("direct assignment</dt><dd>1</dd>"));
         assert!(!first.text.contains("<b>") && !first.text.contains("of something else"));
         assert_eq!((rows(&first.text), rows(&second)), (25, 1));
     }
@@ -105,7 +105,7 @@ both! {
         let path = at(&format!("/permissions/{id}/delete"));
 
         let asked = owner.get(&path).await.text;
-        assert!(asked.contains("1 key of themselves and 1 role have it"), "{asked}");
+        assert!(asked.contains("1 key with a direct assignment and 1 role lose it"), "{asked}");
         assert_eq!(verdict(&kw, &direct.key, "documents.read").await, "VALID");
         led_to(&owner.post(&path, &[]).await);
 
@@ -113,7 +113,7 @@ both! {
             assert_eq!(verdict(&kw, key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");
         }
         assert_eq!(owner.get(&path).await.status, 404);
-        assert!(owner.get(&at(&format!("/roles/{role}"))).await.text.contains("Nothing."));
+        assert!(owner.get(&at(&format!("/roles/{role}"))).await.text.contains("No permissions."));
         assert!(kw.events_of(&id).await.contains(&"permission.delete".to_owned()));
     }
 
@@ -141,7 +141,7 @@ both! {
 
         assert_eq!(verdict(&kw, &key.key, "a.new").await, "VALID");
         assert_eq!(verdict(&kw, &key.key, "b.new").await, "INSUFFICIENT_PERMISSIONS");
-        assert!(owner.get(path).await.text.contains("<dt>Keys with it</dt><dd>1</dd>"));
+        assert!(owner.get(path).await.text.contains("<dt>Keys</dt><dd>1</dd>"));
         led_to(&owner.post(&format!("{path}/permissions"), &[]).await);
         assert_eq!(verdict(&kw, &key.key, "a.new").await, "INSUFFICIENT_PERMISSIONS");
     }
@@ -174,7 +174,7 @@ both! {
         let page = owner.post(&format!("{path}/permissions"), &[("more", &too_many)]).await;
         assert_eq!(page.status, 422);
         let taken = owner.post(&at("/roles"), &[("name", &name)]).await;
-        assert!(taken.status == 422 && taken.text.contains("exists already"));
+        assert!(taken.status == 422 && taken.text.contains("already exists"));
     }
 
     async fn a_role_is_called_and_described_anew_and_its_keys_keep_it(kw) {
@@ -197,7 +197,7 @@ both! {
             ("", "", "name has 0 characters: it must have 1 to 128"),
             (&*beyond, "", "name has 129 characters"),
             ("fine", &*too_much, "description has 513 characters: it must have 0 to 512"),
-            ("taken", "", "taken exists already"),
+            ("taken", "", "taken already exists"),
         ] {
             let refused = owner.post(&path, &fields(name, description)).await;
             assert!(refused.status == 422 && refused.text.contains(told), "{}", refused.text);
@@ -223,7 +223,7 @@ both! {
         let path = at(&format!("/roles/{role}/delete"));
 
         let asked = owner.get(&path).await.text;
-        assert!(asked.contains("It is on 1 key,") && asked.contains("the 1 permission that"), "{asked}");
+        assert!(asked.contains("It is removed from 1 key") && asked.contains("its 1 permission,"), "{asked}");
         led_to(&owner.post(&path, &[]).await);
 
         assert_eq!(verdict(&kw, &key.key, "documents.read").await, "INSUFFICIENT_PERMISSIONS");
@@ -239,11 +239,11 @@ both! {
         kw.role("reader <b>", ["documents.read"]).await;
         kw.role("writer", ["documents.read", "documents.write"]).await;
         let holders = [
-            (kw.key_in(&api, json!({ "permissions": ["documents.read"] })).await, "of itself<"),
-            (kw.key_in(&api, json!({ "roles": ["writer"] })).await, "through <a"),
+            (kw.key_in(&api, json!({ "permissions": ["documents.read"] })).await, "Direct<"),
+            (kw.key_in(&api, json!({ "roles": ["writer"] })).await, "Role <a"),
             (
                 kw.key_in(&api, json!({ "roles": ["reader <b>"], "permissions": ["documents.read"] })).await,
-                "of itself, and through <a",
+                "Direct, Role <a",
             ),
             (kw.key_in(&api, json!({ "roles": ["reader <b>", "writer"], "name": HOSTILE })).await, "</a>, <a"),
         ];
@@ -268,7 +268,7 @@ both! {
         let star = owner.get(&at("/which-keys?slug=documents.*")).await.text;
         assert!(star.contains(&others[0].id) && !star.contains(&holders[0].0.id));
         let none = owner.get(&at("/which-keys?slug=documents.none")).await.text;
-        assert!(none.contains("There is no such permission"));
+        assert!(none.contains("Permission not found"));
     }
 
     async fn the_holders_of_a_permission_are_paged_each_once(kw) {
@@ -323,7 +323,7 @@ both! {
         }
         let set = owner.post(&at(&format!("/roles/{role}/permissions")), &[]).await;
         assert_eq!(set.status, 404);
-        assert!(owner.get(&at("/which-keys?slug=theirs")).await.text.contains("There is no such permission"));
+        assert!(owner.get(&at("/which-keys?slug=theirs")).await.text.contains("Permission not found"));
         for list in ["/permissions", "/roles"] {
             assert!(!owner.get(&at(list)).await.text.contains("theirs"));
         }

@@ -52,7 +52,7 @@ both! {
 
         assert_eq!(checked.data()["remaining"], 9);
         assert_eq!(again.status, 422);
-        assert!(again.text.contains("exists already"));
+        assert!(again.text.contains("already exists"));
         for page in [path.as_str(), &at("/ratelimits"), &format!("{path}/simulator"), &format!("{path}/override")] {
             let page = owner.get(page).await.text;
             assert!(page.contains(ESCAPED) && !page.contains(HOSTILE), "{page}");
@@ -96,7 +96,7 @@ both! {
         let refused = owner.post(&at("/ratelimits"), &[("name", "one more")]).await;
 
         assert_eq!(refused.status, 422);
-        assert!(refused.text.contains("which is the most"));
+        assert!(refused.text.contains("the maximum of"));
     }
 
     async fn namespaces_and_overrides_are_searched_and_paged(kw) {
@@ -114,7 +114,7 @@ both! {
             let none = owner.get(&format!("{list}?q=nobody")).await.text;
 
             assert_eq!([rows(&first.text), rows(&second), rows(&found)], [25, 1, 1]);
-            assert!(none.contains("Nothing found"));
+            assert!(none.contains("No results"));
         }
     }
 
@@ -137,7 +137,7 @@ both! {
         assert_eq!(kw.texts("overrides", "id").await, before);
 
         let ask = owner.get(&format!("{path}/override/delete?{query}")).await.text;
-        assert!(ask.contains("It allows 3 per minute") && !ask.contains(HOSTILE), "{ask}");
+        assert!(ask.contains("Its limit is 3 per minute") && !ask.contains(HOSTILE), "{ask}");
         led_to(&owner.post(&format!("{path}/override/delete"), &[("identifier", HOSTILE)]).await);
         assert_eq!(limit_of(&kw, "mail", HOSTILE).await, 10);
         assert_eq!(owner.get(&format!("{path}/override?{query}")).await.status, 404);
@@ -197,7 +197,7 @@ both! {
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
         kw.clock.advance_ms(1);
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 10);
-        assert!(owner.get(&path).await.text.contains("expired"));
+        assert!(owner.get(&path).await.text.contains(">Expired<"));
 
         let fields = [("identifier", "user_1"), ("known", "yes"), ("expires", "2026-03-10T13:00:02")];
         set(&mut owner, &path, &fields).await;
@@ -213,7 +213,7 @@ both! {
         set(&mut owner, &path, &[("identifier", "*")]).await;
 
         let asked = owner.get(&format!("{path}/delete")).await.text;
-        assert!(asked.contains("Delete mail?") && asked.contains("Its override goes with it."), "{asked}");
+        assert!(asked.contains("Delete mail?") && asked.contains("Its override is deleted too."), "{asked}");
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 5);
         led_to(&owner.post(&format!("{path}/delete"), &[]).await);
 
@@ -224,7 +224,7 @@ both! {
         assert_eq!(owner.post(&format!("{path}/delete"), &[]).await.status, 404);
         assert!(!owner.get(&at("/ratelimits")).await.text.contains(id(&path)));
         let again = owner.post(&at("/ratelimits"), &[("name", "mail")]).await;
-        assert!(again.status == 422 && again.text.contains("its name stays taken"));
+        assert!(again.status == 422 && again.text.contains("its name stays reserved"));
         let events = kw.events_of(id(&path)).await;
         assert!(events.contains(&"ratelimitNamespace.delete".to_owned()), "{events:?}");
     }
@@ -232,10 +232,10 @@ both! {
     async fn what_checks_are_answered_while_the_counters_are_away_is_chosen(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let path = made(&mut owner, "mail").await;
-        assert!(owner.get(&path).await.text.contains("each replica enforces its share"));
+        assert!(owner.get(&path).await.text.contains("Each replica enforces its share"));
         assert!(owner.get(&format!("{path}/outage")).await.text.contains("value=\"local\" checked"));
 
-        for (outage, told) in [("closed", "no check passes"), ("open", "all checks pass")] {
+        for (outage, told) in [("closed", "All checks are rejected"), ("open", "All checks are allowed")] {
             led_to(&owner.post(&format!("{path}/outage"), &[("outage", outage)]).await);
             assert!(owner.get(&path).await.text.contains(told), "{outage}");
         }
@@ -244,7 +244,7 @@ both! {
             assert_eq!(refused.status, 422, "{outage}");
             assert!(refused.text.contains("must be local, open or closed"), "{}", refused.text);
         }
-        assert!(owner.get(&path).await.text.contains("all checks pass"));
+        assert!(owner.get(&path).await.text.contains("All checks are allowed"));
         let events = kw.events_of(id(&path)).await;
         assert_eq!(events.iter().filter(|e| *e == "ratelimitNamespace.update").count(), 2);
     }
@@ -253,7 +253,7 @@ both! {
         let mut owner = Visitor::owner(&kw).await;
         let path = made(&mut owner, "mail").await;
         let none = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
-        assert!(none.contains("no override that is live matches") && none.contains("10 per minute"), "{none}");
+        assert!(none.contains("No active override matches") && none.contains("10 per minute"), "{none}");
 
         for (identifier, limit) in [("*", 1), ("user_*", 2), ("u*", 3), ("user_1", 4), ("other", 5)] {
             kw.clock.advance_ms(1);
@@ -265,16 +265,16 @@ both! {
             .into_iter()
             .collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {exact}");
-        assert_eq!((rows(&exact), exact.matches("not reached").count()), (4, 3));
-        assert!(exact.contains("set for exactly this identifier") && exact.contains("4 per 2 minutes"));
+        assert_eq!((rows(&exact), exact.matches("Not evaluated").count()), (4, 3));
+        assert!(exact.contains("exists for exactly this identifier") && exact.contains("4 per 2 minutes"));
 
         let soon = kw.clock.now().0 + 1;
         kw.set_override("mail", "user_1", json!({ "limit": 4, "expires": soon })).await;
         let live = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
-        assert!(live.contains("set for exactly this identifier"));
+        assert!(live.contains("exists for exactly this identifier"));
         kw.clock.advance_ms(2);
         let over = simulated(&mut owner, &path, &[("identifier", "user_1")]).await.1;
-        assert!(over.contains("expired, passed over") && over.contains("the override for user_* is the first"), "{over}");
+        assert!(over.contains("Skipped (expired)") && over.contains("The override for user_* matches first"), "{over}");
         assert_eq!(limit_of(&kw, "mail", "user_1").await, 2);
     }
 
@@ -290,16 +290,16 @@ both! {
             for visitor in [&mut owner, &mut viewer] {
                 let (status, page) = simulated(visitor, &path, &fields).await;
                 assert_eq!(status, 200);
-                assert!(page.contains("<dt>Left right now</dt><dd>3</dd>"), "{page}");
-                assert_eq!(page.contains("It would pass"), passes, "{cost}");
-                assert_eq!(page.contains("It would be refused"), !passes, "{cost}");
+                assert!(page.contains("<dt>Remaining</dt><dd>3</dd>"), "{page}");
+                assert_eq!(page.contains(">Allowed</h2>"), passes, "{cost}");
+                assert_eq!(page.contains(">Rejected</h2>"), !passes, "{cost}");
             }
         }
 
         assert_eq!(kw.limit("mail", "user_1", json!({ "cost": 3 })).await.data()["remaining"], 0);
         kw.set_override("mail", "user_2", json!({ "limit": 0 })).await;
         let shut = simulated(&mut owner, &path, &[("identifier", "user_2"), ("cost", "0")]).await.1;
-        assert!(shut.contains("It would be refused") && shut.contains("nothing at all"));
+        assert!(shut.contains(">Rejected</h2>") && shut.contains("Blocked"));
         assert_eq!(kw.audit_entries().await, entries + 1);
     }
 
@@ -327,7 +327,7 @@ both! {
             assert_eq!(page.contains("aria-invalid"), status == 422, "{field} {value}");
         }
         let untouched = owner.get(&format!("{path}/simulator")).await;
-        assert!(untouched.status == 200 && !untouched.text.contains("It would"));
+        assert!(untouched.status == 200 && !untouched.text.contains("Applied limit"));
     }
 
     async fn a_namespace_of_another_workspace_does_not_exist(kw) {

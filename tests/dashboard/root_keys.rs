@@ -156,14 +156,14 @@ both! {
         let page = owner.post(&at("/root-keys"), &[("permission", "api.*.create_api")]).await;
         let (made, id) = (secret(&page), id(&page));
         let path = at(&format!("/root-keys/key_{id}"));
-        assert!(owner.get(&path).await.text.contains("not yet"));
+        assert!(owner.get(&path).await.text.contains("Last used</dt><dd>Never"));
 
         status(&kw, &made).await;
         kw.clock.advance_ms(120_000);
         last_used::flush(&kw.app).await.unwrap();
 
         let told = owner.get(&path).await.text;
-        assert!(told.contains("2 minutes ago") && !told.contains("not yet"), "{told}");
+        assert!(told.contains("2 minutes ago") && !told.contains("Last used</dt><dd>Never"), "{told}");
     }
 
     async fn the_list_is_searched_and_paged_the_latest_first(kw) {

@@ -119,7 +119,7 @@ both! {
         let failed = follow(&mut guest, "/dashboard/login/oidc", "same-origin").await;
 
         assert_eq!(failed.status, 503);
-        assert!(failed.text.contains("Single sign-on cannot be used") && failed.text.contains("req_"));
+        assert!(failed.text.contains("Single sign-on is unavailable") && failed.text.contains("req_"));
         assert!(!failed.text.contains("127.0.0.1"), "{}", failed.text);
         assert!(!guest.cookies.contains_key(TRIP));
         assert_eq!(follow(&mut owner, "/dashboard/account/oidc", "same-origin").await.status, 503);
@@ -166,7 +166,7 @@ both! {
             }
             let refused = follow(&mut guest, &format!("{CALLBACK}?{query}"), "cross-site").await;
             assert_eq!(refused.status, 422, "{cookie:?} {query}");
-            assert!(refused.text.contains("was not begun in this browser"));
+            assert!(refused.text.contains("was not started in this browser"));
             assert!(!guest.cookies.contains_key(TRIP));
         }
         // This one is asked about, at an issuer that is away.
@@ -180,7 +180,7 @@ both! {
         let path = format!("{CALLBACK}?state={good}&error={}", "%3Cb%3E".repeat(100));
         let denied = follow(&mut guest, &path, "cross-site").await;
         assert_eq!(denied.status, 422);
-        assert!(denied.text.contains("was not finished") && !denied.text.contains("<b>"));
+        assert!(denied.text.contains("was not completed") && !denied.text.contains("<b>"));
     }
 
     async fn an_address_has_fifty_answers_in_a_quarter_of_an_hour(kw) {
@@ -262,7 +262,7 @@ both! {
         let mut first = comes(&kw, &alan, &Purpose::SignIn).await.ok().unwrap();
         let mut second = comes(&kw, &alan, &Purpose::SignIn).await.ok().unwrap();
 
-        assert!(second.get("/dashboard/account").await.text.contains("End all others"));
+        assert!(second.get("/dashboard/account").await.text.contains("End all other sessions"));
         second.post("/dashboard/account/sessions/end-others", &[]).await;
 
         assert!(!first.is_in().await && second.is_in().await);

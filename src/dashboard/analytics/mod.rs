@@ -1,4 +1,4 @@
-//! What came of requests: charts by time, and who asked most.
+//! The analytics page: charts of outcomes and latency over time, top keys and top identities.
 
 mod range;
 mod traffic;
@@ -24,9 +24,9 @@ pub use range::{DAY_MS, Range, day, shown};
 use traffic::{OUTCOMES, outcome_name};
 pub use traffic::{Told, charts};
 
-/// How many APIs, or namespaces, the form offers.
+/// The maximum number of APIs or namespaces in the select.
 const OFFERED: usize = 100;
-/// How many of those who asked most are told.
+/// The number of top keys and top identities.
 const MOST: usize = 10;
 
 pub fn routes() -> Router {
@@ -42,7 +42,7 @@ struct Page {
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
-    /// The APIs, or the namespaces: value, label, whether it is chosen.
+    /// The APIs or namespaces: value, label, whether it is selected.
     offered: Vec<(String, String, bool)>,
     outcomes: Vec<(&'static str, &'static str, bool)>,
     filter: Filter,
@@ -52,11 +52,11 @@ struct Page {
     latency: Option<Bars>,
     by_key: Vec<TopConsumer>,
     by_identity: Vec<TopConsumer>,
-    /// From when on there are single events. Absent: there are none, or it cannot be told.
+    /// The time of the oldest raw event; `None` if there are none or it cannot be read.
     raw_since: Option<String>,
 }
 
-/// Whose verifications are shown.
+/// The filter of verifications.
 #[derive(Debug, Clone, Default)]
 struct Filter {
     key: String,
@@ -66,24 +66,24 @@ struct Filter {
 }
 
 impl Filter {
-    /// Whether the totals of an API do not tell it.
+    /// Returns whether the filter needs rollups per key, because totals per API cannot answer it.
     fn is_fine(&self) -> bool {
         !(self.key.is_empty() && self.identity.is_empty() && self.tag.is_empty())
     }
 }
 
-/// Somebody who asked much.
+/// A key or identity with the most requests.
 struct TopConsumer {
     /// The key's id, or the identity's external id.
     id: String,
-    /// Where more is told.
+    /// The path of its page.
     path: String,
     total: String,
     refused: String,
 }
 
-async fn page_of(asked: WorkspaceRequest) -> Answer {
-    let (app, query) = (&asked.visit.app, &asked.visit.query);
+async fn page_of(request: WorkspaceRequest) -> Answer {
+    let (app, query) = (&request.visit.app, &request.visit.query);
     let is_limits = query.text("of") == "limits";
     let kind = if is_limits { EventKind::Ratelimits } else { EventKind::Verifications };
     let (range, fault) = Range::read(query, app.clock.now());
@@ -97,42 +97,46 @@ async fn page_of(asked: WorkspaceRequest) -> Answer {
     };
     let only = query.text("only").trim();
     let only = (!only.is_empty()).then_some(only);
-    let told = match filter.is_fine() {
+    let series = match filter.is_fine() {
         true => {
             let question = RollupQuery { unit: Some(range.unit), ..question(&filter, &range) };
-            Told::of_groups(of_workspace(&asked, only, question).await?)
+            Told::of_groups(of_workspace(&request, only, question).await?)
         }
-        false => Told::of_totals(&asked, kind, only, &range).await?,
+        false => Told::of_totals(&request, kind, only, &range).await?,
     };
-    let (requests, latency) = charts(&told, &range, kind, &filter.outcome);
+    let (requests, latency) = charts(&series, &range, kind, &filter.outcome);
     let (mut by_key, mut by_identity) = (Vec::new(), Vec::new());
     if !is_limits {
         let by = RollupGrouping { key: true, ..RollupGrouping::default() };
-        let most = most(&asked, only, &filter, &range, by).await?;
+        let most = most(&request, only, &filter, &range, by).await?;
         by_key = most
             .into_iter()
             .map(|group| {
-                asker(group.key_id.clone(), asked.path(&format!("/keys/{}", group.key_id)), &group)
+                asker(
+                    group.key_id.clone(),
+                    request.path(&format!("/keys/{}", group.key_id)),
+                    &group,
+                )
             })
             .collect();
         let by = RollupGrouping { identity: true, ..RollupGrouping::default() };
-        let most = self::most(&asked, only, &filter, &range, by).await?;
+        let most = self::most(&request, only, &filter, &range, by).await?;
         by_identity = most
             .into_iter()
             .filter(|group| !group.identity_id.is_empty())
             .map(|group| {
-                let path = asked.path(&format!("/identities/{}", group.identity_id));
+                let path = request.path(&format!("/identities/{}", group.identity_id));
                 asker(group.external_id.clone(), path, &group)
             })
             .collect();
     }
     page(&Page {
-        workspace: asked.membership.workspace_id.to_string(),
+        workspace: request.membership.workspace_id.to_string(),
         is_limits,
         ranges: range.offered(),
         from: range.from_text.clone(),
         until: range.until_text.clone(),
-        offered: offered(&asked, is_limits, only).await?,
+        offered: offered(&request, is_limits, only).await?,
         outcomes: OUTCOMES
             .iter()
             .filter(|outcome| outcome.kind == kind)
@@ -140,7 +144,7 @@ async fn page_of(asked: WorkspaceRequest) -> Answer {
                 (outcome.value, outcome_name(outcome.value), outcome.value == filter.outcome)
             })
             .collect(),
-        figures: told.figures(kind),
+        figures: series.figures(kind),
         filter,
         fault,
         requests,
@@ -148,7 +152,7 @@ async fn page_of(asked: WorkspaceRequest) -> Answer {
         by_key,
         by_identity,
         raw_since: raw_since(app).await,
-        shell: Layout::of(&asked, Section::Analytics, "Analytics").await?,
+        shell: Layout::of(&request, Section::Analytics, "Analytics").await?,
     })
 }
 
@@ -156,7 +160,7 @@ async fn raw_since(app: &App) -> Option<String> {
     match app.events.raw_since().await {
         Ok(since) => since.map(utc),
         Err(e) => {
-            tracing::warn!(error = %e, "cannot read since when there are events: {e}");
+            tracing::warn!(error = %e, "failed to read the time of the oldest event: {e}");
             None
         }
     }
@@ -176,16 +180,16 @@ fn question(filter: &Filter, range: &Range) -> RollupQuery {
 }
 
 async fn of_workspace(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     only: Option<&str>,
     question: RollupQuery,
 ) -> Result<Vec<Group>> {
     let api = only.map(ApiId::from);
-    rollup_query::of_workspace(&asked.visit.app, &asked.caller, api.as_ref(), question).await
+    rollup_query::of_workspace(&request.visit.app, &request.caller, api.as_ref(), question).await
 }
 
 async fn most(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     only: Option<&str>,
     filter: &Filter,
     range: &Range,
@@ -198,7 +202,7 @@ async fn most(
         limit: Some(MOST),
         ..question(filter, range)
     };
-    of_workspace(asked, only, question).await
+    of_workspace(request, only, question).await
 }
 
 fn asker(id: String, path: String, group: &Group) -> TopConsumer {
@@ -212,11 +216,11 @@ fn asker(id: String, path: String, group: &Group) -> TopConsumer {
 }
 
 async fn offered(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     is_limits: bool,
     only: Option<&str>,
 ) -> Result<Vec<(String, String, bool)>> {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+    let (app, caller) = (&request.visit.app, &request.caller);
     let paging = Paging { limit: OFFERED, ..Paging::default() };
     let named: Vec<_> = match is_limits {
         true => {
@@ -236,7 +240,7 @@ async fn offered(
             (id, name, is_chosen)
         })
         .collect();
-    // What is further down in a long list, or deleted, is chosen by a link.
+    // An API or namespace beyond the first ones, or a deleted one, can be selected by a link.
     if let Some(id) = only.filter(|id| !offered.iter().any(|(known, ..)| known == id)) {
         offered.push((id.to_owned(), id.to_owned(), true));
     }

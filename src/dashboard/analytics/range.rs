@@ -1,4 +1,4 @@
-//! Which time is looked at, and in which units.
+//! The time range of a chart and its unit.
 
 use foundation::clock::Timestamp;
 use foundation::model::RollupUnit;
@@ -9,10 +9,10 @@ use super::super::form::Form;
 
 const HOUR_MS: i64 = 3_600_000;
 pub const DAY_MS: i64 = 24 * HOUR_MS;
-/// The most days that can be looked at.
+/// Limits the length of a time range, in days.
 const DAYS_MAX: i64 = 400;
 
-/// A time up to now: as it is sent, as it is called, how long it is, and what it is told in.
+/// The relative time ranges: form value, label, length in milliseconds, unit.
 const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
     ("hour", "Last hour", HOUR_MS, RollupUnit::Minute),
     ("day", "Last 24 hours", DAY_MS, RollupUnit::Hour),
@@ -25,33 +25,35 @@ const RANGES: [(&str, &str, i64, RollupUnit); 6] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub from: Timestamp,
-    /// The first moment that does not belong to it.
+    /// The exclusive end.
     pub until: Timestamp,
     pub unit: RollupUnit,
-    /// The first and the last day, as they were filled in.
+    /// The first day, as submitted.
     pub from_text: String,
+    /// The last day, as submitted.
     pub until_text: String,
     chosen: &'static str,
 }
 
-/// When a day begins, in UTC. The error names the field.
+/// Parses a date and returns its start in UTC. The error names the field.
 pub fn day(name: &str, text: &str) -> Result<Timestamp, String> {
-    let date: Date = text.parse().map_err(|_| format!("{name} is no day such as 2026-03-31"))?;
+    let date: Date =
+        text.parse().map_err(|_| format!("{name} must be a date such as 2026-03-31"))?;
     let start = date.to_zoned(TimeZone::UTC).map_err(|e| e.to_string())?;
     Ok(Timestamp(start.timestamp().as_millisecond()))
 }
 
-/// What a browser shows in a field of days: it complains of a day that is none.
+/// Returns the text if it is a valid date, else an empty text: a browser's date field cannot show anything else.
 pub fn shown(text: String) -> String {
     if text.parse::<Date>().is_ok() { text } else { String::new() }
 }
 
 impl Range {
-    /// A time up to now; where there is none of this name, the last day.
+    /// Creates a relative range up to now. An unknown name means the last 24 hours.
     pub fn last(name: &str, now: Timestamp) -> Self {
         let known = RANGES.iter().find(|(known, ..)| *known == name).unwrap_or(&RANGES[1]);
         let (chosen, _, length_ms, unit) = *known;
-        // The unit that is under way is the last one.
+        // Includes the current unit.
         let until = unit.next(now);
         Self {
             from: until.plus_ms(-length_ms),
@@ -63,7 +65,7 @@ impl Range {
         }
     }
 
-    /// As a form says, and what is wrong with it.
+    /// Reads the range from a form. The second value is the error of invalid dates; the range then is the relative one.
     pub fn read(form: &Form, now: Timestamp) -> (Self, Option<String>) {
         let last = Self::last(form.text("range"), now);
         let (from_text, until_text) = (form.text("from").trim(), form.text("until").trim());
@@ -87,26 +89,26 @@ impl Range {
         }
     }
 
-    /// Whole days in UTC, the last one too.
+    /// Returns the start and the exclusive end of a range of whole days in UTC, including the last day.
     fn between(from: &str, until: &str, now: Timestamp) -> Result<(Timestamp, Timestamp), String> {
         let until = match until {
             "" => RollupUnit::Day.next(now),
-            text => day("Until", text)?.plus_ms(DAY_MS),
+            text => day("End date", text)?.plus_ms(DAY_MS),
         };
         let from = match from {
             "" => until.plus_ms(-30 * DAY_MS),
-            text => day("From", text)?,
+            text => day("Start date", text)?,
         };
         if from >= until {
-            return Err("From must not be later than until".into());
+            return Err("Start date must not be after end date".into());
         }
         if until.0 - from.0 > DAYS_MAX * DAY_MS {
-            return Err(format!("at most {DAYS_MAX} days can be looked at"));
+            return Err(format!("Select at most {DAYS_MAX} days"));
         }
         Ok((from, until))
     }
 
-    /// Which sums are added up where no time is told apart: few.
+    /// Returns the unit of the rollups to add up when the result is not grouped by time: as coarse as possible.
     pub fn grain(&self) -> RollupUnit {
         match self.unit {
             RollupUnit::Minute => RollupUnit::Minute,
@@ -115,12 +117,12 @@ impl Range {
         }
     }
 
-    /// The choices: as they are sent, as they are called, whether it is this one.
+    /// Returns the options: form value, label, whether it is selected.
     pub fn offered(&self) -> Vec<(&'static str, &'static str, bool)> {
         RANGES.iter().map(|(value, label, ..)| (*value, *label, *value == self.chosen)).collect()
     }
 
-    /// A unit of it, by when it began.
+    /// Returns the label of a unit, by its start.
     pub fn label(&self, at: Timestamp) -> String {
         let format = match self.unit {
             RollupUnit::Minute => "%H:%M",
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_up_to_now_ends_with_the_unit_that_is_under_way() {
+    fn relative_range_includes_current_unit() {
         let (range, fault) = read("range=day");
 
         assert_eq!(fault, None);
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn days_count_whole_and_their_unit_follows_from_how_many_they_are() {
+    fn date_range_includes_whole_days_and_derives_unit_from_length() {
         let length = |query: &str| {
             let (range, fault) = read(query);
             assert_eq!(fault, None, "{query}");
@@ -172,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_days_is_told_and_the_last_day_shown() {
+    fn range_falls_back_to_last_day_when_dates_are_invalid() {
         for (query, fault) in [
-            ("from=yesterday", "From is no day such as 2026-03-31"),
-            ("until=2026-02-30", "Until is no day such as 2026-03-31"),
-            ("from=2026-03-31&until=2026-03-30", "From must not be later than until"),
-            ("from=2025-02-24&until=2026-03-31", "at most 400 days can be looked at"),
+            ("from=yesterday", "Start date must be a date such as 2026-03-31"),
+            ("until=2026-02-30", "End date must be a date such as 2026-03-31"),
+            ("from=2026-03-31&until=2026-03-30", "Start date must not be after end date"),
+            ("from=2025-02-24&until=2026-03-31", "Select at most 400 days"),
         ] {
-            let (range, told) = read(query);
-            assert_eq!(told.as_deref(), Some(fault));
+            let (range, found) = read(query);
+            assert_eq!(found.as_deref(), Some(fault));
             assert_eq!(range.unit, RollupUnit::Hour);
         }
     }

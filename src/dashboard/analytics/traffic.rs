@@ -1,4 +1,4 @@
-//! What is drawn: outcomes by time, and how long answers took.
+//! The data of traffic charts: outcomes and latency over time.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::Range;
 use crate::domain::analytics::rollup_query::Group;
 use crate::domain::analytics::traffic::{self, Traffic, TrafficFilter};
 
-/// An outcome as it is drawn.
+/// The label and color of an outcome in charts.
 pub struct Outcome {
     pub kind: EventKind,
-    /// As events have it.
+    /// The outcome's value in events.
     pub value: &'static str,
     name: &'static str,
-    /// The class with its colour.
+    /// The CSS class that sets the color.
     class: &'static str,
 }
 
@@ -32,51 +32,51 @@ const fn outcome(
     Outcome { kind, value, name, class }
 }
 
-/// From the bottom of a bar up.
+/// The outcomes, from the bottom of a bar up.
 pub const OUTCOMES: [Outcome; 9] = [
-    outcome(EventKind::Verifications, "VALID", "valid", "c-good"),
-    outcome(EventKind::Verifications, "RATE_LIMITED", "rate limited", "c-limited"),
-    outcome(EventKind::Verifications, "USAGE_EXCEEDED", "no credits left", "c-spent"),
+    outcome(EventKind::Verifications, "VALID", "Valid", "c-good"),
+    outcome(EventKind::Verifications, "RATE_LIMITED", "Rate limited", "c-limited"),
+    outcome(EventKind::Verifications, "USAGE_EXCEEDED", "Credits exhausted", "c-spent"),
     outcome(
         EventKind::Verifications,
         "INSUFFICIENT_PERMISSIONS",
-        "permission missing",
+        "Insufficient permissions",
         "c-missing",
     ),
-    outcome(EventKind::Verifications, "FORBIDDEN", "forbidden", "c-forbidden"),
-    outcome(EventKind::Verifications, "DISABLED", "disabled", "c-off"),
-    outcome(EventKind::Verifications, "EXPIRED", "expired", "c-over"),
-    outcome(EventKind::Ratelimits, "true", "passed", "c-good"),
-    outcome(EventKind::Ratelimits, "false", "refused", "c-limited"),
+    outcome(EventKind::Verifications, "FORBIDDEN", "Forbidden", "c-forbidden"),
+    outcome(EventKind::Verifications, "DISABLED", "Disabled", "c-off"),
+    outcome(EventKind::Verifications, "EXPIRED", "Expired", "c-over"),
+    outcome(EventKind::Ratelimits, "true", "Allowed", "c-good"),
+    outcome(EventKind::Ratelimits, "false", "Rejected", "c-limited"),
 ];
 
-/// An outcome as people call it.
+/// Returns the label of an outcome.
 pub fn outcome_name(value: &str) -> &'static str {
-    OUTCOMES.iter().find(|outcome| outcome.value == value).map_or("unknown", |found| found.name)
+    OUTCOMES.iter().find(|outcome| outcome.value == value).map_or("Unknown", |found| found.name)
 }
 
-/// What came of requests, by time.
+/// Outcomes and latency over time.
 pub struct Told {
     slices: Vec<(Timestamp, Traffic)>,
-    /// Whether it is known how long answers took.
+    /// Whether latency is known. Rollups per key do not contain it.
     has_latency: bool,
 }
 
 impl Told {
-    /// From the totals of all APIs or namespaces, or of one.
+    /// Loads the totals of one or all APIs or namespaces.
     pub async fn of_totals(
-        asked: &WorkspaceRequest,
+        request: &WorkspaceRequest,
         kind: EventKind,
         only: Option<&str>,
         range: &Range,
     ) -> Result<Self> {
-        let wanted =
+        let filter =
             TrafficFilter { kind, only, unit: range.unit, from: range.from, until: range.until };
-        let slices = traffic::by_time(&asked.visit.app, &asked.caller, &wanted).await?;
+        let slices = traffic::by_time(&request.visit.app, &request.caller, &filter).await?;
         Ok(Self { slices, has_latency: true })
     }
 
-    /// From the sums of some keys.
+    /// Converts rollups per key.
     pub fn of_groups(groups: Vec<Group>) -> Self {
         let mut slices: BTreeMap<Timestamp, Traffic> = BTreeMap::new();
         for group in groups {
@@ -98,7 +98,7 @@ impl Told {
         Self { slices: slices.into_iter().collect(), has_latency: false }
     }
 
-    /// All of it.
+    /// Returns the sum over the whole range.
     fn sum(&self) -> Traffic {
         let mut sum = Traffic::default();
         for (_, slice) in &self.slices {
@@ -107,7 +107,7 @@ impl Told {
         sum
     }
 
-    /// The numbers above the charts.
+    /// Returns the key figures above the charts.
     pub fn figures(&self, kind: EventKind) -> Vec<(&'static str, String)> {
         let sum = self.sum();
         let good = if kind == EventKind::Verifications { "VALID" } else { "true" };
@@ -117,20 +117,20 @@ impl Told {
             EventKind::Verifications => "Verifications",
             EventKind::Ratelimits => "Limit checks",
         };
-        let mut figures = vec![(what, grouped(all)), ("Refused", share(refused, all))];
+        let mut figures = vec![(what, grouped(all)), ("Rejected", share(refused, all))];
         if self.has_latency {
-            let told = |us: Option<i64>| us.map_or_else(|| "–".into(), latency);
+            let mean = |us: Option<i64>| us.map_or_else(|| "–".into(), latency);
             let beyond = || if all == 0 { "–".into() } else { "over 100 ms".to_owned() };
             let within =
                 |us: Option<i64>| us.map_or_else(beyond, |us| format!("≤ {}", latency(us)));
-            figures.push(("Mean latency", told(sum.latencies.mean_us())));
-            figures.push(("99 of 100 within", within(sum.latencies.percentile_us(99))));
+            figures.push(("Mean latency", mean(sum.latencies.mean_us())));
+            figures.push(("p99 latency", within(sum.latencies.percentile_us(99))));
         }
         figures
     }
 }
 
-/// A share in percent; one that is small is never told as none.
+/// Formats a share in percent. A small positive share is never shown as zero.
 fn share(part: i64, all: i64) -> String {
     if all == 0 {
         return "–".into();
@@ -142,14 +142,14 @@ fn share(part: i64, all: i64) -> String {
     }
 }
 
-/// The chart of outcomes, all or only one of them, and that of latencies where they are known.
-pub fn charts(told: &Told, range: &Range, kind: EventKind, only: &str) -> (Bars, Option<Bars>) {
-    let labels: Vec<_> = told.slices.iter().map(|(at, _)| range.label(*at)).collect();
+/// Creates the chart of outcomes (all, or only one) and the chart of latency, if latency is known.
+pub fn charts(traffic: &Told, range: &Range, kind: EventKind, only: &str) -> (Bars, Option<Bars>) {
+    let labels: Vec<_> = traffic.slices.iter().map(|(at, _)| range.label(*at)).collect();
     let shown =
         |outcome: &&Outcome| outcome.kind == kind && (only.is_empty() || outcome.value == only);
     let values = |outcome: &Outcome| -> Vec<i64> {
-        let count = |traffic: &Traffic| traffic.outcomes.get(outcome.value).copied().unwrap_or(0);
-        told.slices.iter().map(|(_, traffic)| count(traffic)).collect()
+        let count = |slice: &Traffic| slice.outcomes.get(outcome.value).copied().unwrap_or(0);
+        traffic.slices.iter().map(|(_, slice)| count(slice)).collect()
     };
     let series: Vec<_> = OUTCOMES
         .iter()
@@ -159,7 +159,7 @@ pub fn charts(told: &Told, range: &Range, kind: EventKind, only: &str) -> (Bars,
             class: outcome.class,
             values: values(outcome),
         })
-        // What never happened is left out, but for the one that is looked for and what is hoped for.
+        // Omits outcomes without events, except the selected one and the good one.
         .filter(|series| {
             !only.is_empty()
                 || series.class == "c-good"
@@ -172,13 +172,13 @@ pub fn charts(told: &Told, range: &Range, kind: EventKind, only: &str) -> (Bars,
     };
     let title = format!("{what} per {}, by outcome (UTC)", range.unit.as_str());
     let requests = Bars::new(title, "Time", &labels, &series, "requests", grouped);
-    let latency = told.has_latency.then(|| {
-        let mean = |traffic: &Traffic| traffic.latencies.mean_us().unwrap_or(0);
-        let values = told.slices.iter().map(|(_, traffic)| mean(traffic)).collect();
-        let series = [Series { name: "mean".into(), class: "c-plain", values }];
+    let latency = traffic.has_latency.then(|| {
+        let mean = |slice: &Traffic| slice.latencies.mean_us().unwrap_or(0);
+        let values = traffic.slices.iter().map(|(_, slice)| mean(slice)).collect();
+        let series = [Series { name: "Mean".into(), class: "c-plain", values }];
         let title = format!("Mean latency per {} (UTC)", range.unit.as_str());
         let mut chart = Bars::new(title, "Time", &labels, &series, "", latency);
-        // Means do not add up.
+        // The sum of means is meaningless, so the legend shows none.
         for part in &mut chart.parts {
             part.sum = String::new();
         }
@@ -192,9 +192,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_told_to_a_tenth_of_a_percent() {
-        let told = [share(0, 0), share(0, 9), share(1, 3), share(9, 9), share(1, 10_000)];
+    fn share_has_one_decimal() {
+        let shares = [share(0, 0), share(0, 9), share(1, 3), share(9, 9), share(1, 10_000)];
 
-        assert_eq!(told, ["–", "0.0 %", "33.3 %", "100.0 %", "< 0.1 %"]);
+        assert_eq!(shares, ["–", "0.0 %", "33.3 %", "100.0 %", "< 0.1 %"]);
     }
 }

@@ -1,4 +1,4 @@
-//! APIs: the sets of keys that a backend accepts, made, set and deleted by people.
+//! The pages of APIs: list, details, create and delete.
 
 mod settings;
 
@@ -39,8 +39,9 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/apis/{api}/delete", get(ask_delete).post(delete))
 }
 
-/// How many APIs a page lists, and how far their keys are counted there.
+/// The number of APIs per page.
 const PAGE: usize = 25;
+/// Limits how many keys per API are counted in the list.
 const KEYS_MAX: i64 = 1_000;
 
 #[derive(Template)]
@@ -77,7 +78,7 @@ struct Show {
     may: May,
 }
 
-/// What the person may do with an API.
+/// What the user may do with an API.
 struct May {
     update: bool,
     delete: bool,
@@ -94,7 +95,7 @@ struct AskDelete<'a> {
     faults: FormErrors,
 }
 
-/// An API as it is shown.
+/// An API as displayed.
 struct Row {
     id: ApiId,
     name: String,
@@ -115,111 +116,114 @@ impl Row {
     }
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let query = &asked.visit.query;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let query = &request.visit.query;
     let search = query.text("q").to_owned();
     let paging = Paging { from: query.text("from").to_owned(), limit: PAGE, search };
-    let found = apis::page(app, &asked.caller, &paging).await?;
-    let counted = apis::counted(app, &asked.caller, found.items, KEYS_MAX).await?;
+    let found = apis::page(app, &request.caller, &paging).await?;
+    let counted = apis::counted(app, &request.caller, found.items, KEYS_MAX).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Layout::of(&asked, Section::Apis, "APIs").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Apis, "APIs").await?,
+        workspace: request.membership.workspace_id.to_string(),
         rows: counted.into_iter().map(|counted| Row::new(counted, KEYS_MAX, now)).collect(),
         search: query.text("q"),
-        pages: Pages::new(&asked, &asked.path("/apis"), found.next.as_deref()),
-        may_create: may(&asked, Action::CreateApi),
+        pages: Pages::new(&request, &request.path("/apis"), found.next.as_deref()),
+        may_create: may(&request, Action::CreateApi),
     })
 }
 
-async fn making(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
+async fn making(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
     Ok(New {
-        shell: Layout::of(asked, Section::Apis, "New API").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        name: asked.visit.form.text("name"),
+        shell: Layout::of(request, Section::Apis, "New API").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        name: request.visit.form.text("name"),
         faults,
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateApi)?;
-    page(&making(&asked, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateApi)?;
+    page(&making(&request, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    let name = asked.visit.form.text("name").trim();
-    let request = json!({ "name": name });
-    match split_form_errors(call::<CreateApi>(&asked.visit.app, &asked.caller, &request).await)? {
-        Ok(made) => redirect_to(&asked.path(&format!("/apis/{}?notice=api-created", made.api_id))),
-        Err(faults) => refused_page(&making(&asked, faults).await?),
+async fn create(request: WorkspaceRequest) -> Answer {
+    let name = request.visit.form.text("name").trim();
+    let body = json!({ "name": name });
+    match split_form_errors(call::<CreateApi>(&request.visit.app, &request.caller, &body).await)? {
+        Ok(api) => redirect_to(&request.path(&format!("/apis/{}?notice=api-created", api.api_id))),
+        Err(faults) => refused_page(&making(&request, faults).await?),
     }
 }
 
-/// An API, and how many keys it has.
-async fn found(asked: &WorkspaceRequest, id: &str) -> Result<(Api, Row), Error> {
-    let app = &asked.visit.app;
-    let api = apis::get(app, &asked.caller, &ApiId::from(id)).await?;
-    let counted = apis::counted(app, &asked.caller, vec![api.clone()], SIZE_MAX).await?;
+/// Loads an API and counts its keys.
+async fn found(request: &WorkspaceRequest, id: &str) -> Result<(Api, Row), Error> {
+    let app = &request.visit.app;
+    let api = apis::get(app, &request.caller, &ApiId::from(id)).await?;
+    let counted = apis::counted(app, &request.caller, vec![api.clone()], SIZE_MAX).await?;
     let counted = counted.into_iter().next();
-    let counted = counted.ok_or_else(|| Error::Internal("an API was not counted".into()))?;
+    let counted =
+        counted.ok_or_else(|| Error::Internal("the keys of an API were not counted".into()))?;
     Ok((api, Row::new(counted, SIZE_MAX, app.clock.now())))
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (api, row) = found(&asked, &id).await?;
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (api, row) = found(&request, &id).await?;
     let body = json!({ "apiId": api.id, "name": "my first key" }).to_string();
     page(&Show {
-        shell: Layout::of(&asked, Section::Apis, "API").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Apis, "API").await?,
+        workspace: request.membership.workspace_id.to_string(),
         prefix: api.settings.default_prefix,
         bytes: api.settings.default_byte_length,
         networks: api.settings.allowed_networks.as_ref().map(Networks::texts).map(|n| n.join(", ")),
         is_recoverable: api.settings.recoverable_keys,
-        example: curl(&asked.visit.base_url, "keys.createKey", &body),
+        example: curl(&request.visit.base_url, "keys.createKey", &body),
         may: May {
-            update: asked.caller.may_on(Action::UpdateApi, &api.id),
-            delete: asked.caller.may_on(Action::DeleteApi, &api.id),
-            create_key: asked.caller.may_on(Action::CreateKey, &api.id),
+            update: request.caller.may_on(Action::UpdateApi, &api.id),
+            delete: request.caller.may_on(Action::DeleteApi, &api.id),
+            create_key: request.caller.may_on(Action::CreateKey, &api.id),
         },
         api: row,
     })
 }
 
 async fn deleting<'a>(
-    asked: &'a WorkspaceRequest,
+    request: &'a WorkspaceRequest,
     id: &str,
     faults: FormErrors,
 ) -> Result<AskDelete<'a>, Failure> {
-    let (_, api) = found(asked, id).await?;
+    let (_, api) = found(request, id).await?;
     Ok(AskDelete {
-        shell: Layout::of(asked, Section::Apis, "Delete an API").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Apis, "Delete API").await?,
+        workspace: request.membership.workspace_id.to_string(),
         api,
-        typed: asked.visit.form.text("name"),
+        typed: request.visit.form.text("name"),
         faults,
     })
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::DeleteApi, &id)?;
-    page(&deleting(&asked, &id, FormErrors::default()).await?)
+async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::DeleteApi, &id)?;
+    page(&deleting(&request, &id, FormErrors::default()).await?)
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::DeleteApi, &id)?;
-    let mut asking = deleting(&asked, &id, FormErrors::default()).await?;
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::DeleteApi, &id)?;
+    let mut asking = deleting(&request, &id, FormErrors::default()).await?;
     if asking.typed.trim() != asking.api.name.trim() {
-        asking.faults =
-            FormErrors::one("name", "This is not the name of the API. Type it as it stands above.");
+        asking.faults = FormErrors::one(
+            "name",
+            "The name doesn't match. Enter the name of the API exactly as shown.",
+        );
         return refused_page(&asking);
     }
-    let request = json!({ "apiId": id });
-    match call::<DeleteApi>(&asked.visit.app, &asked.caller, &request).await {
-        Ok(_) => redirect_to(&asked.path("/apis?notice=api-deleted")),
-        // Its page says what to do about it.
+    let body = json!({ "apiId": id });
+    match call::<DeleteApi>(&request.visit.app, &request.caller, &body).await {
+        Ok(_) => redirect_to(&request.path("/apis?notice=api-deleted")),
+        // The reloaded page shows that the API is protected and what to do.
         Err(Error::Refused(Refusal::Protected(_))) => {
-            refused_page(&deleting(&asked, &id, FormErrors::default()).await?)
+            refused_page(&deleting(&request, &id, FormErrors::default()).await?)
         }
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! What an API is set to.
+//! The settings of an API.
 
 use askama::Template;
 use axum::extract::Path;
@@ -19,7 +19,7 @@ struct Page {
     shell: Layout,
     workspace: String,
     id: ApiId,
-    /// What the API is called now.
+    /// The current name of the API.
     title: String,
     filled: Filled,
     was: Filled,
@@ -27,7 +27,7 @@ struct Page {
     faults: FormErrors,
 }
 
-/// The form as it is filled in.
+/// The form, as submitted.
 #[derive(Clone)]
 struct Filled {
     name: String,
@@ -52,7 +52,7 @@ impl Filled {
         }
     }
 
-    /// What a form says; with `was-`, what it was shown with.
+    /// Reads the fields with a name prefix: the empty prefix for the submitted values, `was-` for the original ones.
     fn read(form: &Form, before: &str) -> Self {
         let text = |name: &str| form.text(&format!("{before}{name}")).trim().to_owned();
         Self {
@@ -65,7 +65,7 @@ impl Filled {
         }
     }
 
-    /// What the person has changed, so that nothing else is set back.
+    /// Returns only the changed settings, so that concurrent changes of others are kept.
     fn change_from(&self, was: &Self) -> ApiChange {
         let changed = |now: &String, was: &String| (now != was).then(|| now.clone());
         ApiChange {
@@ -74,7 +74,7 @@ impl Filled {
             default_byte_length: match changed(&self.bytes, &was.bytes) {
                 None => Patch::Keep,
                 Some(none) if none.is_empty() => Patch::Clear,
-                // What is no number is out of bounds.
+                // Text that is not a number becomes 0, which is out of bounds.
                 Some(text) => Patch::Set(text.parse().unwrap_or(0)),
             },
             recoverable_keys: (self.is_recoverable != was.is_recoverable)
@@ -86,15 +86,15 @@ impl Filled {
 }
 
 async fn shown(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     api: &Api,
     filled: Option<(Filled, Filled)>,
     faults: FormErrors,
 ) -> Result<Page, super::Failure> {
     let (filled, was) = filled.unwrap_or_else(|| (Filled::of(api), Filled::of(api)));
     Ok(Page {
-        shell: Layout::of(asked, Section::Apis, "Settings of an API").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Apis, "API settings").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: api.id.clone(),
         title: api.name.clone(),
         filled,
@@ -104,22 +104,22 @@ async fn shown(
     })
 }
 
-pub async fn page_of(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::UpdateApi, &id)?;
-    let api = apis::get(&asked.visit.app, &asked.caller, &ApiId::from(id)).await?;
-    page(&shown(&asked, &api, None, FormErrors::default()).await?)
+pub async fn page_of(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::UpdateApi, &id)?;
+    let api = apis::get(&request.visit.app, &request.caller, &ApiId::from(id)).await?;
+    page(&shown(&request, &api, None, FormErrors::default()).await?)
 }
 
-pub async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (app, form) = (&asked.visit.app, &asked.visit.form);
+pub async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (app, form) = (&request.visit.app, &request.visit.form);
     let (filled, was) = (Filled::read(form, ""), Filled::read(form, "was-"));
     let id = ApiId::from(id);
     let change = filled.change_from(&was);
-    match split_form_errors(apis::change(app, &asked.caller, &id, change).await)? {
-        Ok(api) => redirect_to(&asked.path(&format!("/apis/{}?notice=api-updated", api.id))),
+    match split_form_errors(apis::change(app, &request.caller, &id, change).await)? {
+        Ok(api) => redirect_to(&request.path(&format!("/apis/{}?notice=api-updated", api.id))),
         Err(faults) => {
-            let api = apis::get(app, &asked.caller, &id).await?;
-            refused_page(&shown(&asked, &api, Some((filled, was)), faults).await?)
+            let api = apis::get(app, &request.caller, &id).await?;
+            refused_page(&shown(&request, &api, Some((filled, was)), faults).await?)
         }
     }
 }

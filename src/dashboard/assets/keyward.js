@@ -1,8 +1,8 @@
-// What is nicer with a script. Every page works without it.
+// Progressive enhancements. Every page works without this script.
 "use strict";
 
 (() => {
-  // A button copies the text of the element that it names, and says so.
+  // Copies the text of the element named by the button's data-copy attribute.
   const copy = async (button) => {
     const source = document.getElementById(button.dataset.copy);
     const text = source.textContent.trim();
@@ -10,14 +10,14 @@
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
     } catch {
-      // Without leave to write: select it, so that the person can.
+      // Without clipboard permission, select the text so that the user can copy it.
       getSelection().selectAllChildren(source);
       button.textContent = "Press Ctrl+C";
     }
     setTimeout(() => (button.textContent = "Copy"), 2500);
   };
 
-  // Boxes of a group are checked or cleared together.
+  // Checks or clears all boxes of a group.
   const checkAll = (button) => {
     const boxes = button.closest("fieldset").querySelectorAll("input[type=checkbox]");
     const on = [...boxes].some((box) => !box.checked);
@@ -30,7 +30,7 @@
     button.firstChild.textContent = [...boxes].every((box) => box.checked) ? "Clear" : "Select all";
   };
 
-  // Buttons that do nothing without a script are hidden until there is one.
+  // Shows buttons that work only with this script.
   const reveal = (root) => {
     for (const button of root.querySelectorAll("[data-copy], [data-check-all]")) {
       button.hidden = false;
@@ -50,13 +50,13 @@
     if (button) label(button);
   });
 
-  // A form that changes something is sent once, however often its button is pressed.
+  // Submits a POST form only once, even if its button is pressed repeatedly.
   document.addEventListener("submit", (event) => {
     if (event.submitter?.formMethod === "get" || event.target.method !== "post") return;
     if (event.target.dataset.sent) event.preventDefault();
     event.target.dataset.sent = "yes";
   });
-  // A page that comes back from the history may be sent again.
+  // A page restored from the history may be submitted again.
   addEventListener("pageshow", () => {
     for (const form of document.forms) delete form.dataset.sent;
   });

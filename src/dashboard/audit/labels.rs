@@ -1,4 +1,4 @@
-//! What the audit log tells, in words.
+//! The labels of audit events, undo actions and field values.
 
 use foundation::clock::Timestamp;
 use serde_json::Value;
@@ -7,54 +7,54 @@ use serde_json::value::RawValue;
 use super::super::format::{json, utc};
 use crate::domain::undo::UndoAction;
 
-/// Every event, and what it was.
+/// Every audit event and its label.
 pub const EVENTS: [(&str, &str); 55] = [
-    ("api.create", "API made"),
-    ("api.update", "API changed"),
+    ("api.create", "API created"),
+    ("api.update", "API updated"),
     ("api.delete", "API deleted"),
-    ("api.restore", "API brought back"),
-    ("key.create", "Key made"),
-    ("key.update", "Key changed"),
+    ("api.restore", "API restored"),
+    ("key.create", "Key created"),
+    ("key.update", "Key updated"),
     ("key.delete", "Key deleted"),
-    ("key.restore", "Key brought back"),
-    ("key.reroll", "Key re-rolled"),
-    ("key.migrate", "Key taken in"),
-    ("key.decrypt", "Key shown again"),
-    ("authorization.connect_permission_and_key", "Permission given to a key"),
-    ("authorization.disconnect_permission_and_key", "Permission taken from a key"),
-    ("authorization.connect_role_and_key", "Role given to a key"),
-    ("authorization.disconnect_role_and_key", "Role taken from a key"),
-    ("authorization.connect_role_and_permission", "Permission given to a role"),
-    ("authorization.disconnect_role_and_permissions", "Permission taken from a role"),
-    ("permission.create", "Permission made"),
+    ("key.restore", "Key restored"),
+    ("key.reroll", "Key rotated"),
+    ("key.migrate", "Key imported"),
+    ("key.decrypt", "Key decrypted"),
+    ("authorization.connect_permission_and_key", "Permission assigned to key"),
+    ("authorization.disconnect_permission_and_key", "Permission removed from key"),
+    ("authorization.connect_role_and_key", "Role assigned to key"),
+    ("authorization.disconnect_role_and_key", "Role removed from key"),
+    ("authorization.connect_role_and_permission", "Permission assigned to role"),
+    ("authorization.disconnect_role_and_permissions", "Permission removed from role"),
+    ("permission.create", "Permission created"),
     ("permission.delete", "Permission deleted"),
-    ("permission.restore", "Permission brought back"),
-    ("role.create", "Role made"),
-    ("role.update", "Role changed"),
+    ("permission.restore", "Permission restored"),
+    ("role.create", "Role created"),
+    ("role.update", "Role updated"),
     ("role.delete", "Role deleted"),
-    ("role.restore", "Role brought back"),
-    ("identity.create", "Identity made"),
-    ("identity.update", "Identity changed"),
+    ("role.restore", "Role restored"),
+    ("identity.create", "Identity created"),
+    ("identity.update", "Identity updated"),
     ("identity.delete", "Identity deleted"),
-    ("identity.restore", "Identity brought back"),
-    ("ratelimit.create", "Limit given to an identity"),
-    ("ratelimit.update", "Limit of an identity changed"),
-    ("ratelimit.delete", "Limit taken from an identity"),
-    ("ratelimitNamespace.create", "Namespace made"),
-    ("ratelimitNamespace.update", "Namespace changed"),
+    ("identity.restore", "Identity restored"),
+    ("ratelimit.create", "Identity limit created"),
+    ("ratelimit.update", "Identity limit updated"),
+    ("ratelimit.delete", "Identity limit deleted"),
+    ("ratelimitNamespace.create", "Namespace created"),
+    ("ratelimitNamespace.update", "Namespace updated"),
     ("ratelimitNamespace.delete", "Namespace deleted"),
-    ("ratelimitNamespace.restore", "Namespace brought back"),
+    ("ratelimitNamespace.restore", "Namespace restored"),
     ("ratelimit.set_override", "Override set"),
     ("ratelimit.delete_override", "Override deleted"),
-    ("rootKey.create", "Root key made"),
+    ("rootKey.create", "Root key created"),
     ("rootKey.reroll", "Root key rotated"),
     ("rootKey.revoke", "Root key revoked"),
-    ("rootKey.restore", "Root key good again"),
-    ("migration.create", "Import begun"),
+    ("rootKey.restore", "Root key restored"),
+    ("migration.create", "Import created"),
     ("member.invite", "Member invited"),
     ("member.withdrawInvitation", "Invitation withdrawn"),
     ("member.join", "Member joined"),
-    ("member.setRole", "Role of a member changed"),
+    ("member.setRole", "Member role changed"),
     ("member.remove", "Member removed"),
     ("user.login", "Signed in"),
     ("user.changePassword", "Password changed"),
@@ -62,78 +62,82 @@ pub const EVENTS: [(&str, &str); 55] = [
     ("user.unlinkLogin", "Single sign-on unlinked"),
     ("user.endSession", "Session ended"),
     ("user.endOtherSessions", "Other sessions ended"),
-    ("workspace.create", "Workspace made"),
-    ("vault.rotate", "Vault sealed anew"),
+    ("workspace.create", "Workspace created"),
+    ("vault.rotate", "Vault re-encrypted"),
 ];
 
-/// What an event was; one that is not known by its name.
+/// Returns the label of an event; its name if it is unknown.
 pub fn event(name: &str) -> &str {
     EVENTS.iter().find(|(known, _)| *known == name).map_or(name, |(_, words)| words)
 }
 
-/// What undoing would come to.
-pub fn undo_description(way: &UndoAction) -> &'static str {
-    match way {
+/// Describes the effect of an undo action.
+pub fn undo_description(action: &UndoAction) -> &'static str {
+    match action {
         UndoAction::SetKey(_)
         | UndoAction::SetIdentity(_)
         | UndoAction::SetApi(_)
         | UndoAction::SetNamespace(_) => {
-            "The fields above are set to what they were before. Other fields stay as they are."
+            "The fields above get their previous values. Other fields stay unchanged."
         }
         UndoAction::AddCredits(_, credits) if *credits < 0 => {
-            "The credits that were added are taken away again, as far as there are any. What was used stays used."
+            "The added credits are removed, as far as they remain. Spent credits stay spent."
         }
         UndoAction::AddCredits(..) => {
-            "The credits that were taken away are added again. What was used stays used."
+            "The removed credits are added again. Spent credits stay spent."
         }
-        UndoAction::DeleteKey(_) => "The key is deleted: whoever uses it is refused.",
-        UndoAction::RestoreKey(_) => {
-            "The key is good again, as it was, with the credits that it had left."
-        }
-        UndoAction::GivePermission(..) => "The key gets the permission again.",
-        UndoAction::TakePermission(..) => "The permission is taken from the key.",
-        UndoAction::GiveRole(..) => "The key gets the role again.",
-        UndoAction::TakeRole(..) => "The role is taken from the key.",
+        UndoAction::DeleteKey(_) => "The key is deleted and no longer accepted.",
+        UndoAction::RestoreKey(_) => "The key is restored with its remaining credits.",
+        UndoAction::GivePermission(..) => "The permission is assigned to the key again.",
+        UndoAction::TakePermission(..) => "The permission is removed from the key.",
+        UndoAction::GiveRole(..) => "The role is assigned to the key again.",
+        UndoAction::TakeRole(..) => "The role is removed from the key.",
         UndoAction::DeletePermission(_) => {
-            "The permission is deleted, and taken from every key and every role."
+            "The permission is deleted and removed from all keys and roles."
         }
         UndoAction::RestorePermission(_) => {
-            "The permission is there again, and so have it the keys and roles that had it and are there still."
+            "The permission is restored and assigned again to the keys and roles that had it and still exist."
         }
-        UndoAction::SetRole(_) => "The role is called and described as before.",
-        UndoAction::DeleteRole(_) => "The role is deleted, and taken from every key.",
+        UndoAction::SetRole(_) => "The role gets its previous name and description.",
+        UndoAction::DeleteRole(_) => "The role is deleted and removed from all keys.",
         UndoAction::RestoreRole(_) => {
-            "The role is there again, with its permissions, and so have it the keys that had it and are there still."
+            "The role is restored with its permissions and assigned again to the keys that had it and still exist."
         }
-        UndoAction::GiveToRole(..) => "The role gets the permission again, and so do its keys.",
+        UndoAction::GiveToRole(..) => {
+            "The permission is assigned again to the role and thereby to its keys."
+        }
         UndoAction::TakeFromRole(..) => {
-            "The permission is taken from the role, and so from its keys."
+            "The permission is removed from the role and thereby from its keys."
         }
-        UndoAction::DeleteIdentity(_) => "The identity is deleted with its limits. Its keys go on.",
+        UndoAction::DeleteIdentity(_) => {
+            "The identity is deleted with its limits. Its keys remain valid."
+        }
         UndoAction::RestoreIdentity(_) => {
-            "The identity is there again with its meta and its limits, and so are those of its keys that are nobody’s now."
+            "The identity is restored with its metadata, its limits and those of its keys that have no identity now."
         }
-        UndoAction::DeleteApi(_) => "The API is deleted: none of its keys works any more.",
+        UndoAction::DeleteApi(_) => "The API is deleted. Its keys no longer work.",
         UndoAction::RestoreApi(_) => {
-            "The API is there again, and every key of it that was not deleted by itself works again."
+            "The API is restored. Its keys work again, except those that were deleted individually."
         }
-        UndoAction::DeleteNamespace(_) => "The namespace is deleted: checks in it are refused.",
-        UndoAction::RestoreNamespace(_) => "The namespace is there again, with its overrides.",
-        UndoAction::SetOverride(_) => "The override is set as it was before.",
+        UndoAction::DeleteNamespace(_) => "The namespace is deleted. Checks in it are rejected.",
+        UndoAction::RestoreNamespace(_) => "The namespace is restored with its overrides.",
+        UndoAction::SetOverride(_) => "The override gets its previous values.",
         UndoAction::DeleteOverride(..) => {
-            "The override is deleted: checks count with the limit that they ask for."
+            "The override is deleted. Checks use the limit in the request."
         }
-        UndoAction::SetMemberRole(_) => "The member gets the role that they had before.",
-        UndoAction::RemoveMember(_) => "The member is removed, and out at once.",
-        UndoAction::WithdrawInvitation(_) => "The link is taken back, if nobody has used it.",
-        UndoAction::RevokeRootKey(_) => "The root key is revoked: nothing accepts it any more.",
+        UndoAction::SetMemberRole(_) => "The member gets their previous role.",
+        UndoAction::RemoveMember(_) => "The member is removed and loses access immediately.",
+        UndoAction::WithdrawInvitation(_) => {
+            "The invitation is withdrawn, if it has not been used."
+        }
+        UndoAction::RevokeRootKey(_) => "The root key is revoked and no longer accepted.",
         UndoAction::RestoreRootKey(_) => {
-            "The root key is accepted again. Do not, if it was revoked because somebody else may know it."
+            "The root key is accepted again. Do not undo this if the root key may be compromised."
         }
     }
 }
 
-/// A value of a field as a person reads it.
+/// Formats a field value for display.
 pub fn value(name: &str, raw: Option<&RawValue>) -> String {
     let Some(raw) = raw else { return String::new() };
     match serde_json::from_str::<Value>(raw.get()) {
@@ -151,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_as_a_person_reads_them() {
+    fn value_formats_strings_times_and_json() {
         let shown = |name, text: &str| {
             let raw = RawValue::from_string(text.to_owned()).expect("JSON");
             value(name, Some(&raw))
@@ -165,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn every_event_is_told_once() {
+    fn event_labels_are_unique() {
         let mut names: Vec<_> = EVENTS.iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), EVENTS.len());
-        assert_eq!(event("key.create"), "Key made");
+        assert_eq!(event("key.create"), "Key created");
         assert_eq!(event("what.ever"), "what.ever");
     }
 }

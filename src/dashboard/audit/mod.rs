@@ -1,4 +1,4 @@
-//! Who changed what: the log, one entry with what it changed, and undoing it.
+//! The pages of the audit log: list, entry and undo.
 
 mod labels;
 mod show;
@@ -33,12 +33,12 @@ struct List {
     rows: Vec<Row>,
     pages: Pages,
     filter: Filter,
-    /// As they are sent, as they are called, whether it is this one.
+    /// The options: event name, label, whether it is selected.
     events: Vec<(&'static str, &'static str, bool)>,
     fault: Option<String>,
 }
 
-/// What is looked for, as it was filled in.
+/// The filter form, as submitted.
 struct Filter {
     event: String,
     actor: String,
@@ -59,30 +59,31 @@ impl Filter {
         }
     }
 
-    /// As the log is asked, and what is wrong with it.
+    /// Converts the form into a filter of the domain. The second value is the error of an invalid date. Clears dates
+    /// that a browser's date field cannot show.
     fn wanted(&mut self, before: &str) -> (AuditFilter, Option<String>) {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let mut fault = None;
         let mut moment = |name: &str, text: &mut String, after_ms: i64| {
             let found = (!text.is_empty()).then(|| day(name, text)).transpose();
-            let found = found.unwrap_or_else(|told| {
-                fault = Some(told);
+            let found = found.unwrap_or_else(|error| {
+                fault = Some(error);
                 None
             });
             *text = shown(std::mem::take(text));
             found.map(|at| at.plus_ms(after_ms))
         };
-        let wanted = AuditFilter {
+        let filter = AuditFilter {
             before: given(before),
             event: given(&self.event),
             actor: given(&self.actor),
             about: given(&self.about),
-            from: moment("From", &mut self.from, 0),
-            // The last day too.
-            until: moment("Until", &mut self.until, DAY_MS),
+            from: moment("Start date", &mut self.from, 0),
+            // Includes the last day.
+            until: moment("End date", &mut self.until, DAY_MS),
             limit: i64::try_from(PAGE + 1).unwrap_or(i64::MAX),
         };
-        (wanted, fault)
+        (filter, fault)
     }
 
     fn is_empty(&self) -> bool {
@@ -92,7 +93,7 @@ impl Filter {
     }
 }
 
-/// An entry in a list.
+/// An entry in a list of entries.
 pub struct Row {
     pub path: String,
     pub what: String,
@@ -104,9 +105,9 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(asked: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
+    fn new(request: &WorkspaceRequest, entry: &StoredEntry, now: Timestamp) -> Self {
         Self {
-            path: asked.path(&format!("/audit/{}", entry.id)),
+            path: request.path(&format!("/audit/{}", entry.id)),
             what: labels::event(&entry.event).to_owned(),
             to: targets(entry).iter().map(name).collect::<Vec<_>>().join(", "),
             who: who(entry),
@@ -125,26 +126,26 @@ fn targets(entry: &StoredEntry) -> Vec<Value> {
     serde_json::from_str(&entry.targets).unwrap_or_default()
 }
 
-/// A target by its name, or else its id.
+/// Returns the name of a target, or its id if it has no name.
 fn name(target: &Value) -> String {
     let text = |field: &str| target[field].as_str().filter(|text| !text.is_empty());
     text("name").or_else(|| text("id")).unwrap_or_default().to_owned()
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let (app, query) = (&asked.visit.app, &asked.visit.query);
-    let path = asked.path("/audit");
+async fn list(request: WorkspaceRequest) -> Answer {
+    let (app, query) = (&request.visit.app, &request.visit.query);
+    let path = request.path("/audit");
     let mut filter = Filter::read(query);
-    let (wanted, fault) = filter.wanted(query.text("from-entry"));
-    let mut found = audit::list_for_caller(app, &asked.caller, &wanted).await?;
+    let (audit_filter, fault) = filter.wanted(query.text("from-entry"));
+    let mut found = audit::list_for_caller(app, &request.caller, &audit_filter).await?;
     let more = found.len() > PAGE;
     found.truncate(PAGE);
     let now = app.clock.now();
     let next = found.last().filter(|_| more).map(|entry| entry.id.clone());
     page(&List {
-        shell: Layout::of(&asked, Section::Audit, "Audit log").await?,
-        pages: Pages::by(&asked, &path, "from-entry", next.as_deref()),
-        rows: found.iter().map(|entry| Row::new(&asked, entry, now)).collect(),
+        shell: Layout::of(&request, Section::Audit, "Audit log").await?,
+        pages: Pages::by(&request, &path, "from-entry", next.as_deref()),
+        rows: found.iter().map(|entry| Row::new(&request, entry, now)).collect(),
         path,
         events: labels::EVENTS
             .iter()

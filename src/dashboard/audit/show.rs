@@ -1,4 +1,4 @@
-//! One entry: what it changed, what else was done with it and afterwards, and undoing it.
+//! The page of an audit entry: changes, other entries of the same operation, later changes of its target, and undo.
 
 use askama::Template;
 use axum::extract::Path;
@@ -17,7 +17,7 @@ use super::{Row, labels, name, targets, who};
 use crate::domain::audit::{self, AuditFilter, Fields, StoredEntry};
 use crate::domain::undo;
 
-/// How many later entries about the same thing are looked at.
+/// Limits the number of later entries about the same target.
 const LATER_MAX: i64 = 10;
 
 #[derive(Template)]
@@ -37,78 +37,79 @@ struct Show {
     id: String,
     targets: Vec<Target>,
     fields: Vec<Field>,
-    /// Whether there was something before, and something after.
+    /// Whether the entry has values from before the change.
     was: bool,
+    /// Whether the entry has values from after the change.
     is: bool,
     together: Vec<Row>,
     later: Vec<Row>,
     undoes: Option<String>,
     undone_by: Option<String>,
-    /// What undoing it would come to, or why it cannot be undone.
+    /// The effect of undoing the entry, or why it cannot be undone.
     promise: Result<&'static str, &'static str>,
     may_undo: bool,
     faults: FormErrors,
 }
 
-/// What it was done to.
+/// A target of the entry.
 struct Target {
     kind: &'static str,
     name: String,
     id: String,
-    /// Where it is, if it still is.
+    /// The path of the target's page; `None` if that kind of target has no page.
     path: Option<String>,
-    /// Other entries about it.
+    /// The path of the list of all entries about the target.
     entries: String,
 }
 
-/// A field that was changed.
+/// A changed field.
 struct Field {
     name: String,
     before: String,
     after: String,
 }
 
-pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&shown(&asked, &AuditId::from(id), FormErrors::default()).await?)
+pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&shown(&request, &AuditId::from(id), FormErrors::default()).await?)
 }
 
-pub async fn undo(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+pub async fn undo(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
     let id = AuditId::from(id);
-    match split_form_errors(undo::undo(&asked.visit.app, &asked.caller, &id).await)? {
-        Ok(_) => redirect_to(&asked.path(&format!("/audit/{id}?notice=undone"))),
-        Err(faults) => refused_page(&shown(&asked, &id, faults).await?),
+    match split_form_errors(undo::undo(&request.visit.app, &request.caller, &id).await)? {
+        Ok(_) => redirect_to(&request.path(&format!("/audit/{id}?notice=undone"))),
+        Err(faults) => refused_page(&shown(&request, &id, faults).await?),
     }
 }
 
 async fn shown(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     id: &AuditId,
     faults: FormErrors,
 ) -> Result<Show, Failure> {
-    let app = &asked.visit.app;
-    let (entry, act) = audit::get_with_group(app, &asked.caller, id).await?;
+    let app = &request.visit.app;
+    let (entry, act) = audit::get_with_group(app, &request.caller, id).await?;
     let now = app.clock.now();
-    let row = |entry: &StoredEntry| Row::new(asked, entry, now);
-    let later = later(asked, &entry, &act).await?;
-    let fields = |kept: &Option<String>| kept.as_deref().map(audit::fields).transpose();
+    let row = |entry: &StoredEntry| Row::new(request, entry, now);
+    let later = later(request, &entry, &act).await?;
+    let fields = |snapshot: &Option<String>| snapshot.as_deref().map(audit::fields).transpose();
     let (before, after) = (fields(&entry.before)?, fields(&entry.after)?);
-    let link = |id: &String| asked.path(&format!("/audit/{id}"));
+    let link = |id: &String| request.path(&format!("/audit/{id}"));
     Ok(Show {
-        shell: Layout::of(asked, Section::Audit, "Entry of the audit log").await?,
-        list: asked.path("/audit"),
-        path: asked.path(&format!("/audit/{id}")),
+        shell: Layout::of(request, Section::Audit, "Audit log entry").await?,
+        list: request.path("/audit"),
+        path: request.path(&format!("/audit/{id}")),
         what: labels::event(&entry.event).to_owned(),
         who: who(&entry),
         actor: match entry.actor_type.as_str() {
             "rootkey" => format!("root key {}", entry.actor_id),
-            "user" => format!("person {}", entry.actor_id),
-            _ => "a command, or the server itself".to_owned(),
+            "user" => format!("user {}", entry.actor_id),
+            _ => "command line or server".to_owned(),
         },
         at: TimeLabel::new(entry.at, now),
         exact: utc(entry.at),
         address: entry.remote_address.clone(),
         user_agent: entry.user_agent.clone(),
-        targets: targets(&entry).iter().map(|told| target(asked, &entry, told)).collect(),
+        targets: targets(&entry).iter().map(|value| target(request, &entry, value)).collect(),
         was: before.is_some(),
         is: after.is_some(),
         fields: changed(&before.unwrap_or_default(), &after.unwrap_or_default()),
@@ -116,38 +117,38 @@ async fn shown(
         later: later.iter().map(row).collect(),
         undoes: entry.undoes.as_ref().map(link),
         undone_by: entry.undone_by.as_ref().map(link),
-        promise: undo::plan_undo(&entry).map(|way| labels::undo_description(&way)),
-        may_undo: asked.membership.role != MemberRole::Viewer,
+        promise: undo::plan_undo(&entry).map(|action| labels::undo_description(&action)),
+        may_undo: request.membership.role != MemberRole::Viewer,
         event: entry.event,
         id: entry.id,
         faults,
     })
 }
 
-/// What was done to the same thing afterwards, the latest first.
+/// Returns later entries about the same target, newest first.
 async fn later(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     entry: &StoredEntry,
     act: &[StoredEntry],
 ) -> Result<Vec<StoredEntry>, Error> {
     let about = targets(entry).first().and_then(|target| target["id"].as_str().map(str::to_owned));
     let Some(about) = about else { return Ok(Vec::new()) };
-    let wanted = AuditFilter {
+    let filter = AuditFilter {
         about: Some(about),
         from: Some(entry.at),
         limit: LATER_MAX,
         ..AuditFilter::default()
     };
-    let mut found = audit::list_for_caller(&asked.visit.app, &asked.caller, &wanted).await?;
+    let mut found = audit::list_for_caller(&request.visit.app, &request.caller, &filter).await?;
     let is_later = |other: &StoredEntry| (other.at, &other.id) > (entry.at, &entry.id);
     found.retain(|other| is_later(other) && !act.iter().any(|of_act| of_act.id == other.id));
     Ok(found)
 }
 
-fn target(asked: &WorkspaceRequest, entry: &StoredEntry, told: &Value) -> Target {
-    let id = told["id"].as_str().unwrap_or_default().to_owned();
+fn target(request: &WorkspaceRequest, entry: &StoredEntry, value: &Value) -> Target {
+    let id = value["id"].as_str().unwrap_or_default().to_owned();
     let is_root_key = entry.event.starts_with("rootKey.");
-    let (kind, section) = match told["type"].as_str().unwrap_or_default() {
+    let (kind, section) = match value["type"].as_str().unwrap_or_default() {
         "key" if is_root_key => ("Root key", Some("root-keys")),
         "key" => ("Key", Some("keys")),
         "api" => ("API", Some("apis")),
@@ -157,23 +158,23 @@ fn target(asked: &WorkspaceRequest, entry: &StoredEntry, told: &Value) -> Target
         "ratelimit" => ("Limit", None),
         "ratelimitNamespace" => ("Namespace", Some("ratelimits")),
         "ratelimitOverride" => ("Override", None),
-        "user" => ("Person", None),
+        "user" => ("User", None),
         "invitation" => ("Invitation", None),
         "migration" => ("Import", None),
         "workspace" => ("Workspace", None),
-        _ => ("Thing", None),
+        _ => ("Target", None),
     };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("about", &id).finish();
     Target {
         kind,
-        name: name(told),
-        path: section.map(|section| asked.path(&format!("/{section}/{id}"))),
-        entries: asked.path(&format!("/audit?{query}")),
+        name: name(value),
+        path: section.map(|section| request.path(&format!("/{section}/{id}"))),
+        entries: request.path(&format!("/audit?{query}")),
         id,
     }
 }
 
-/// The fields that differ, as they are kept.
+/// Returns the fields whose stored values differ.
 fn changed(before: &Fields, after: &Fields) -> Vec<Field> {
     let mut names: Vec<_> = before.keys().collect();
     names.extend(after.keys().filter(|name| !before.contains_key(*name)));

@@ -1,4 +1,4 @@
-//! What the form of an identity is filled in with, and the requests that it stands for.
+//! The form fields of an identity, and the operation requests made from them.
 
 use foundation::model::{Identity, Meta};
 use serde::Serialize;
@@ -8,19 +8,19 @@ use serde_json::value::RawValue;
 use super::super::form::{Form, FormErrors};
 use super::super::limit_rows::LimitRows;
 
-/// The largest meta that a form holds; an operation takes more.
+/// Limits the metadata in a form, in bytes. Operations accept more.
 const META_MAX_BYTES: usize = 32 * 1024;
 
 /// The fields of the form.
 pub struct Fields {
     pub external_id: String,
     pub meta: String,
-    /// Whether the meta is none that a form could hold, and stays as it is.
+    /// Whether the metadata is too large for the form and stays unchanged.
     pub keeps_meta: bool,
     pub limits: LimitRows,
 }
 
-/// A request, in which the meta stands as it was written.
+/// A request of an operation. The metadata keeps its original text.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
@@ -33,7 +33,7 @@ pub struct Request<'a> {
     ratelimits: Vec<Value>,
 }
 
-/// The meta as a page shows it, and whether there is more of it.
+/// Returns the displayed metadata and whether it was truncated. `None`: there is no metadata.
 pub fn shown(meta: Option<&Meta>) -> Option<(String, bool)> {
     let text = meta.filter(|meta| !meta.is_empty())?.as_str();
     let end = text.floor_char_boundary(META_MAX_BYTES);
@@ -41,7 +41,7 @@ pub fn shown(meta: Option<&Meta>) -> Option<(String, bool)> {
 }
 
 impl Fields {
-    /// Of an identity as it is.
+    /// Creates the form from a stored identity.
     pub fn of(identity: &Identity) -> Self {
         let shown = shown(identity.meta.as_ref());
         let keeps_meta = shown.as_ref().is_some_and(|(_, is_cut)| *is_cut);
@@ -53,12 +53,12 @@ impl Fields {
         }
     }
 
-    /// As a form was filled in, and whether its button was only to add a limit or to leave one out.
+    /// Reads a submitted form. The flag is `true` if the pressed button only adds or removes a limit.
     pub fn filled_in(form: &Form) -> (Self, bool) {
         let (limits, is_step) = LimitRows::filled_in(form);
         let fields = Self {
             external_id: form.text("externalId").to_owned(),
-            // Browsers end each line of a text with two characters.
+            // Browsers send line breaks as CR LF.
             meta: form.text("meta").replace("\r\n", "\n"),
             keeps_meta: !form.text("keep-meta").is_empty(),
             limits,
@@ -68,10 +68,10 @@ impl Fields {
 
     fn raw(text: &str) -> Result<Box<RawValue>, FormErrors> {
         RawValue::from_string(text.to_owned())
-            .map_err(|e| FormErrors::one("meta", format!("meta is not JSON: {e}")))
+            .map_err(|e| FormErrors::one("meta", format!("Metadata isn't valid JSON: {e}")))
     }
 
-    /// The request that makes it.
+    /// Builds the request that creates the identity.
     pub fn to_create(&self) -> Result<Request<'_>, FormErrors> {
         let meta = match self.meta.trim() {
             "" => None,
@@ -81,7 +81,7 @@ impl Fields {
         Ok(Request { external_id, identity: None, meta, ratelimits: self.limits.asked() })
     }
 
-    /// The request that changes it. A meta that nobody touched is left as it was written.
+    /// Builds the request that updates the identity. Unchanged metadata is not sent, so its stored text is kept.
     pub fn to_update<'a>(&self, identity: &'a Identity) -> Result<Request<'a>, FormErrors> {
         let before = identity.meta.as_ref().map_or("", |meta| meta.as_str());
         let meta = match self.meta.trim() {

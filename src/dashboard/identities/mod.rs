@@ -1,7 +1,7 @@
-//! Identities: the customer's own users, their limits and their keys.
+//! The pages of identities, which represent the customer's users: list, details, create, edit and delete.
 //!
-//! Pages are found by the identity's id. An externalId may be any text, so where one is given instead, percent-encoded in
-//! the path or as a query, the visitor is sent on to the page of the id.
+//! The URL of a page contains the identity's id. An externalId may be any text, so a URL with an externalId,
+//! percent-encoded in the path or as a query, redirects to the page of the id.
 
 mod fields;
 
@@ -37,7 +37,7 @@ use crate::rpc::v2::identities::update_identity::UpdateIdentity;
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/identities", get(list).post(create))
-        // No page stands where an externalId could: any word can be one.
+        // No fixed path is below `identities/`, because any word there can be an externalId.
         .route("/dashboard/{workspace}/new-identity", get(new))
         .route("/dashboard/{workspace}/identity", get(named))
         .route("/dashboard/{workspace}/identities/{identity}", get(show))
@@ -77,7 +77,7 @@ struct Show {
     id: IdentityId,
     external_id: String,
     keys: String,
-    /// Absent: there is none. Whether there is more of it than is shown.
+    /// The metadata and whether it was truncated; `None` if there is none.
     meta: Option<(String, bool)>,
     limits: Vec<LimitRow>,
     rows: Vec<KeyRow>,
@@ -99,55 +99,55 @@ impl LimitRow {
     }
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let path = asked.path("/identities");
-    let (app, caller) = (&asked.visit.app, &asked.caller);
-    let found = identities::list(app, caller, None, &paging(&asked)).await?;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let path = request.path("/identities");
+    let (app, caller) = (&request.visit.app, &request.caller);
+    let found = identities::list(app, caller, None, &paging(&request)).await?;
     page(&List {
-        shell: Layout::of(&asked, Section::Identities, "Identities").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        shell: Layout::of(&request, Section::Identities, "Identities").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(&request, &path, found.next.as_deref()),
         path,
         rows: found.items,
-        search: asked.visit.query.text("q"),
-        may_create: may(&asked, Action::CreateIdentity),
+        search: request.visit.query.text("q"),
+        may_create: may(&request, Action::CreateIdentity),
     })
 }
 
-async fn found(asked: &WorkspaceRequest, called: IdentityRef) -> Result<Identity, Error> {
-    identities::get(&asked.visit.app, &asked.caller, &called).await
+async fn found(request: &WorkspaceRequest, called: IdentityRef) -> Result<Identity, Error> {
+    identities::get(&request.visit.app, &request.caller, &called).await
 }
 
-/// The page of an identity.
-fn path(asked: &WorkspaceRequest, id: &IdentityId) -> String {
-    asked.path(&format!("/identities/{id}"))
+/// Returns the path of an identity's page.
+fn path(request: &WorkspaceRequest, id: &IdentityId) -> String {
+    request.path(&format!("/identities/{id}"))
 }
 
-/// Sends on to the identity of an externalId, whatever characters that has.
-async fn named(asked: WorkspaceRequest) -> Answer {
-    let external_id = asked.visit.query.text("externalId").to_owned();
-    let identity = found(&asked, IdentityRef::ExternalId(external_id)).await?;
-    redirect_to(&path(&asked, &identity.id))
+/// Redirects to the page of the identity with an externalId. The query allows any characters in it.
+async fn named(request: WorkspaceRequest) -> Answer {
+    let external_id = request.visit.query.text("externalId").to_owned();
+    let identity = found(&request, IdentityRef::ExternalId(external_id)).await?;
+    redirect_to(&path(&request, &identity.id))
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
-    let identity = found(&asked, IdentityRef::Either(name.clone())).await?;
-    let path = path(&asked, &identity.id);
+async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
+    let (app, caller) = (&request.visit.app, &request.caller);
+    let identity = found(&request, IdentityRef::Either(name.clone())).await?;
+    let path = path(&request, &identity.id);
     if identity.id.as_str() != name {
         return redirect_to(&path);
     }
     let number = keys::count_of_identity(app, caller, &identity.id).await?;
-    let paging = Paging { search: String::new(), ..paging(&asked) };
+    let paging = Paging { search: String::new(), ..paging(&request) };
     let listed = keys::of_identity(app, caller, &identity.id, &paging).await?;
     let now = app.clock.now();
     page(&Show {
-        shell: Layout::of(&asked, Section::Identities, "Identity").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Identities, "Identity").await?,
+        workspace: request.membership.workspace_id.to_string(),
         keys: count(number, SIZE_MAX),
         meta: fields::shown(identity.meta.as_ref()),
         limits: identity.ratelimits.into_iter().map(LimitRow::new).collect(),
-        pages: Pages::new(&asked, &path, listed.next.as_deref()),
+        pages: Pages::new(&request, &path, listed.next.as_deref()),
         rows: listed.items.into_iter().map(|key| KeyRow::new(key, now)).collect(),
         may_change: caller.may_on(Action::UpdateIdentity, &identity.id),
         may_delete: caller.may_on(Action::DeleteIdentity, &identity.id),
@@ -158,56 +158,58 @@ async fn show(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) 
 }
 
 async fn making(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     fields: Fields,
     faults: FormErrors,
 ) -> Result<Form, Failure> {
     Ok(Form {
-        shell: Layout::of(asked, Section::Identities, "New identity").await?,
+        shell: Layout::of(request, Section::Identities, "New identity").await?,
         is_new: true,
         fields,
         faults,
-        act: asked.path("/identities"),
-        back: asked.path("/identities"),
+        act: request.path("/identities"),
+        back: request.path("/identities"),
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateIdentity)?;
-    let (fields, _) = Fields::filled_in(&asked.visit.form);
-    page(&making(&asked, fields, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateIdentity)?;
+    let (fields, _) = Fields::filled_in(&request.visit.form);
+    page(&making(&request, fields, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateIdentity)?;
-    let (fields, is_step) = Fields::filled_in(&asked.visit.form);
+async fn create(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateIdentity)?;
+    let (fields, is_step) = Fields::filled_in(&request.visit.form);
     if is_step {
-        return page(&making(&asked, fields, FormErrors::default()).await?);
+        return page(&making(&request, fields, FormErrors::default()).await?);
     }
-    let made = match fields.to_create() {
-        Ok(request) => {
-            let made = v2::call::<CreateIdentity>(&asked.visit.app, &asked.caller, &request).await;
-            split_form_errors(made)?
+    let created = match fields.to_create() {
+        Ok(body) => {
+            let created =
+                v2::call::<CreateIdentity>(&request.visit.app, &request.caller, &body).await;
+            split_form_errors(created)?
         }
         Err(faults) => Err(faults),
     };
-    match made {
-        Ok(made) => {
-            redirect_to(&format!("{}?notice=identity-created", path(&asked, &made.identity_id)))
-        }
-        Err(faults) => refused_page(&making(&asked, fields, faults).await?),
+    match created {
+        Ok(identity) => redirect_to(&format!(
+            "{}?notice=identity-created",
+            path(&request, &identity.identity_id)
+        )),
+        Err(faults) => refused_page(&making(&request, fields, faults).await?),
     }
 }
 
 async fn changing(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     identity: &Identity,
     fields: Fields,
     faults: FormErrors,
 ) -> Result<Form, Failure> {
-    let path = path(asked, &identity.id);
+    let path = path(request, &identity.id);
     Ok(Form {
-        shell: Layout::of(asked, Section::Identities, "Change an identity").await?,
+        shell: Layout::of(request, Section::Identities, "Edit identity").await?,
         is_new: false,
         fields: Fields { external_id: identity.external_id.clone(), ..fields },
         faults,
@@ -216,54 +218,55 @@ async fn changing(
     })
 }
 
-async fn edit(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::UpdateIdentity)?;
-    let identity = found(&asked, IdentityRef::Either(name)).await?;
+async fn edit(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::UpdateIdentity)?;
+    let identity = found(&request, IdentityRef::Either(name)).await?;
     let fields = Fields::of(&identity);
-    page(&changing(&asked, &identity, fields, FormErrors::default()).await?)
+    page(&changing(&request, &identity, fields, FormErrors::default()).await?)
 }
 
-async fn update(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::UpdateIdentity)?;
-    let identity = found(&asked, IdentityRef::Either(name)).await?;
-    let (fields, is_step) = Fields::filled_in(&asked.visit.form);
+async fn update(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::UpdateIdentity)?;
+    let identity = found(&request, IdentityRef::Either(name)).await?;
+    let (fields, is_step) = Fields::filled_in(&request.visit.form);
     if is_step {
-        return page(&changing(&asked, &identity, fields, FormErrors::default()).await?);
+        return page(&changing(&request, &identity, fields, FormErrors::default()).await?);
     }
     let set = match fields.to_update(&identity) {
-        Ok(request) => split_form_errors(
-            v2::call::<UpdateIdentity>(&asked.visit.app, &asked.caller, &request).await,
+        Ok(body) => split_form_errors(
+            v2::call::<UpdateIdentity>(&request.visit.app, &request.caller, &body).await,
         )?,
         Err(faults) => Err(faults),
     };
     match set {
-        Ok(_) => redirect_to(&format!("{}?notice=identity-updated", path(&asked, &identity.id))),
-        Err(faults) => refused_page(&changing(&asked, &identity, fields, faults).await?),
+        Ok(_) => redirect_to(&format!("{}?notice=identity-updated", path(&request, &identity.id))),
+        Err(faults) => refused_page(&changing(&request, &identity, fields, faults).await?),
     }
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::DeleteIdentity)?;
-    let identity = found(&asked, IdentityRef::Either(name)).await?;
-    let number = keys::count_of_identity(&asked.visit.app, &asked.caller, &identity.id).await?;
-    let path = path(&asked, &identity.id);
+async fn ask_delete(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::DeleteIdentity)?;
+    let identity = found(&request, IdentityRef::Either(name)).await?;
+    let number = keys::count_of_identity(&request.visit.app, &request.caller, &identity.id).await?;
+    let path = path(&request, &identity.id);
     let keys = match number {
-        0 => "No key has it.".to_owned(),
-        1 => "1 key has it, and goes on without its meta and its limits: what it may be used for does not change, what \
-            the identity limited is limited no more."
+        0 => "It has no keys.".to_owned(),
+        1 => "Its 1 key remains valid, without the metadata and limits of the identity. The key's permissions do not \
+            change; the identity's limits no longer apply."
             .to_owned(),
         number => format!(
-            "{} keys have it, and go on without its meta and its limits: what they may be used for does not change, \
-            what the identity limited is limited no more.",
+            "Its {} keys remain valid, without the metadata and limits of the identity. The keys' permissions do not \
+            change; the identity's limits no longer apply.",
             count(number, SIZE_MAX)
         ),
     };
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Identities, "Delete an identity").await?,
+        shell: Layout::of(&request, Section::Identities, "Delete identity").await?,
         question: format!("Delete {}?", identity.external_id),
         told: vec![
             keys,
-            "An identity that is made later with the same externalId is another one, and has none of these keys.".into(),
+            "An identity created later with the same externalId is a new one, without these keys."
+                .into(),
         ],
         act: format!("{path}/delete"),
         fields: Vec::new(),
@@ -272,8 +275,8 @@ async fn ask_delete(asked: WorkspaceRequest, Path((_, name)): Path<(String, Stri
     })
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
-    let request = serde_json::json!({ "identity": name });
-    v2::call::<DeleteIdentity>(&asked.visit.app, &asked.caller, &request).await?;
-    redirect_to(&asked.path("/identities?notice=identity-deleted"))
+async fn delete(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>) -> Answer {
+    let body = serde_json::json!({ "identity": name });
+    v2::call::<DeleteIdentity>(&request.visit.app, &request.caller, &body).await?;
+    redirect_to(&request.path("/identities?notice=identity-deleted"))
 }

@@ -1,4 +1,4 @@
-//! Imports: sets of keys that were issued elsewhere, and taking in more of them.
+//! The pages of imports. An import is a set of keys that were issued elsewhere; the API calls it a migration.
 
 mod pasted;
 
@@ -27,12 +27,13 @@ use crate::domain::permission::Action;
 use crate::rpc::v2::call;
 use crate::rpc::v2::keys::migrate_keys::MigrateKeys;
 
-/// The largest form that brings keys: each byte of what is pasted may take three, and there is a little more.
+/// Limits the size of an import form, in bytes. URL encoding may triple each pasted byte; other fields need some more.
 const FORM_BYTES_MAX: usize = 3 * PASTED_BYTES_MAX + 64 * 1024;
-/// How many keys are listed of those that were taken in, and of those that were not.
+/// The number of imported keys that are listed.
 const TAKEN_SHOWN: usize = 100;
+/// The number of rejected keys that are listed.
 const REFUSED_SHOWN: usize = 1_000;
-/// How many keys that wait are counted.
+/// Limits how many pending keys are counted.
 const WAITING_MAX: i64 = 10_000;
 
 pub fn routes() -> Router {
@@ -42,7 +43,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/imports/{migration}", get(show).post(take_in))
 }
 
-/// The largest form that is read at a path, where that may bring keys.
+/// Returns the size limit of forms at a path, if the path imports keys.
 pub fn form_bytes_max(path: &str) -> Option<usize> {
     let mut parts = path.strip_prefix("/dashboard/")?.split('/').skip(1);
     let brings_keys = parts.next() == Some("imports") && parts.next().is_some();
@@ -100,7 +101,7 @@ struct Taken {
     refused_rows: Vec<(String, &'static str)>,
 }
 
-/// An import as it is shown.
+/// An import as displayed.
 struct Row {
     id: MigrationId,
     name: String,
@@ -115,7 +116,7 @@ impl Row {
         let migration = stored.migration;
         Self {
             id: migration.id,
-            name: migration.name.unwrap_or_else(|| "without a name".into()),
+            name: migration.name.unwrap_or_else(|| "Unnamed".into()),
             is_prefixed: migration.algorithm == Algorithm::PrefixedApiKey,
             algorithm: migration.algorithm.as_str(),
             came: count(stored.came, i64::MAX),
@@ -124,70 +125,72 @@ impl Row {
     }
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let path = asked.path("/imports");
-    let found = migrations::page(app, &asked.caller, &paging(&asked)).await?;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let path = request.path("/imports");
+    let found = migrations::page(app, &request.caller, &paging(&request)).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Layout::of(&asked, Section::Imports, "Imports").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        shell: Layout::of(&request, Section::Imports, "Imports").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(&request, &path, found.next.as_deref()),
         path,
         rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
-        search: asked.visit.query.text("q"),
-        may_create: may(&asked, Action::CreateKey),
+        search: request.visit.query.text("q"),
+        may_create: may(&request, Action::CreateKey),
     })
 }
 
-async fn filled_in(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
-    let form = &asked.visit.form;
+async fn filled_in(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
+    let form = &request.visit.form;
     Ok(New {
-        shell: Layout::of(asked, Section::Imports, "New import").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Imports, "New import").await?,
+        workspace: request.membership.workspace_id.to_string(),
         name: form.text("name"),
         is_prefixed: form.text("algorithm") == Algorithm::PrefixedApiKey.as_str(),
         faults,
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateKey)?;
-    page(&filled_in(&asked, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateKey)?;
+    page(&filled_in(&request, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateKey)?;
-    let form = &asked.visit.form;
+async fn create(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateKey)?;
+    let form = &request.visit.form;
     let name = form.text("name").trim();
     let name = (!name.is_empty()).then(|| name.to_owned());
     let algorithm = form.text("algorithm").parse::<Algorithm>();
-    let made = match algorithm {
-        Ok(algorithm) => migrations::make(&asked.visit.app, &asked.caller, algorithm, name).await,
+    let created = match algorithm {
+        Ok(algorithm) => {
+            migrations::make(&request.visit.app, &request.caller, algorithm, name).await
+        }
         Err(fault) => Err(Error::invalid("algorithm", format!("algorithm {fault}"))),
     };
-    match split_form_errors(made)? {
-        Ok(made) => {
-            redirect_to(&asked.path(&format!("/imports/{}?notice=import-created", made.id)))
+    match split_form_errors(created)? {
+        Ok(import) => {
+            redirect_to(&request.path(&format!("/imports/{}?notice=import-created", import.id)))
         }
-        Err(faults) => refused_page(&filled_in(&asked, faults).await?),
+        Err(faults) => refused_page(&filled_in(&request, faults).await?),
     }
 }
 
 async fn showing<'a>(
-    asked: &'a WorkspaceRequest,
+    request: &'a WorkspaceRequest,
     id: &MigrationId,
     faults: FormErrors,
 ) -> Result<Show<'a>, Failure> {
-    let (app, form) = (&asked.visit.app, &asked.visit.form);
-    let (stored, waiting) = migrations::get(app, &asked.caller, id, WAITING_MAX).await?;
+    let (app, form) = (&request.visit.app, &request.visit.form);
+    let (stored, waiting) = migrations::get(app, &request.caller, id, WAITING_MAX).await?;
     let chosen = match form.text("api") {
-        "" => asked.visit.query.text("api"),
+        "" => request.visit.query.text("api"),
         chosen => chosen,
     };
-    // One that is not there is a fault, and no choice.
-    let apis = match choices(asked, chosen).await {
-        Err(Error::NotFound(_)) => choices(asked, "").await?,
+    // An API that does not exist is reported as an error and is not an option.
+    let apis = match choices(request, chosen).await {
+        Err(Error::NotFound(_)) => choices(request, "").await?,
         apis => apis?,
     };
     let api = apis.iter().find(|api| api.is_chosen).or(apis.first());
@@ -197,11 +200,11 @@ async fn showing<'a>(
         "keys": [{ "hash": "…", "name": "a key", "externalId": "user_1" }],
     });
     let verify_example = json!({ "key": "…", "migrationId": id });
-    let base = &asked.visit.base_url;
+    let base = &request.visit.base_url;
     Ok(Show {
-        shell: Layout::of(asked, Section::Imports, "Import").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        path: asked.path(&format!("/imports/{id}")),
+        shell: Layout::of(request, Section::Imports, "Import").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        path: request.path(&format!("/imports/{id}")),
         import: Row::new(stored, app.clock.now()),
         waiting: count(waiting, WAITING_MAX),
         example: curl(base, "keys.migrateKeys", &example.to_string()),
@@ -209,37 +212,37 @@ async fn showing<'a>(
         apis,
         pasted: form.text("keys"),
         faults,
-        may_take_in: may(asked, Action::CreateKey),
+        may_take_in: may(request, Action::CreateKey),
     })
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&showing(&asked, &MigrationId::from(id), FormErrors::default()).await?)
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&showing(&request, &MigrationId::from(id), FormErrors::default()).await?)
 }
 
-async fn take_in(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::CreateKey)?;
-    let (app, caller, form) = (&asked.visit.app, &asked.caller, &asked.visit.form);
+async fn take_in(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::CreateKey)?;
+    let (app, caller, form) = (&request.visit.app, &request.caller, &request.visit.form);
     let id = MigrationId::from(id);
     let api = form.text("api");
-    let request = pasted::keys(form.text("keys"), id.as_str(), api)
+    let body = pasted::keys(form.text("keys"), id.as_str(), api)
         .map(|keys| json!({ "migrationId": id, "apiId": api, "keys": keys }))
         .map_err(|fault| Error::invalid("keys", fault));
-    let done = match request {
-        Ok(request) => call::<MigrateKeys>(app, caller, &request).await.map_err(without_api),
+    let done = match body {
+        Ok(body) => call::<MigrateKeys>(app, caller, &body).await.map_err(without_api),
         Err(error) => Err(error),
     };
     let outcome = match split_form_errors(done)? {
         Ok(outcome) => outcome,
-        Err(faults) => return refused_page(&showing(&asked, &id, faults).await?),
+        Err(faults) => return refused_page(&showing(&request, &id, faults).await?),
     };
     let (stored, _) = migrations::get(app, caller, &id, 0).await?;
     let rows = outcome.refused.iter().take(REFUSED_SHOWN);
     page(&Taken {
-        shell: Layout::of(&asked, Section::Imports, "Taken in").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        path: asked.path(&format!("/imports/{id}")),
-        name: stored.migration.name.unwrap_or_else(|| "without a name".into()),
+        shell: Layout::of(&request, Section::Imports, "Keys imported").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        path: request.path(&format!("/imports/{id}")),
+        name: stored.migration.name.unwrap_or_else(|| "Unnamed".into()),
         taken: outcome.migrated.len(),
         refused: outcome.refused.len(),
         taken_rows: outcome
@@ -252,11 +255,11 @@ async fn take_in(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>)
     })
 }
 
-/// An API that is not there is a fault of the field that names it.
+/// Converts "not found" of the API into an error of the form field that names it.
 fn without_api(error: Error) -> Error {
     match error {
         Error::NotFound(subjects) if matches!(subjects[..], [Subject::Api(_)]) => {
-            Error::invalid("apiId", "choose the API that the keys are to be of")
+            Error::invalid("apiId", "select the API for the keys")
         }
         other => other,
     }
@@ -264,12 +267,12 @@ fn without_api(error: Error) -> Error {
 
 fn rejection_text(why: ImportRejection) -> &'static str {
     match why {
-        ImportRejection::Known => "a key with this hash is here already",
-        ImportRejection::Twice => "it stands there twice",
+        ImportRejection::Known => "Already imported",
+        ImportRejection::Twice => "Duplicate in this import",
     }
 }
 
-/// Enough of a hash to find it again.
+/// Returns the first characters of a hash, enough to identify it.
 fn start(hash: &str) -> String {
     hash.chars().take(12).collect()
 }

@@ -1,55 +1,55 @@
-//! Keys as people paste them: JSON as `keys.migrateKeys` takes it, or CSV with a header.
+//! Parses pasted keys: JSON in the format of `keys.migrateKeys`, or CSV with a header.
 //!
-//! What is pasted here is read by people who may take a key for its hash. A key that was kept as its own hash would lie in
-//! the database for all to read, and never verify, so only what can be a hash goes on. No fault repeats what was pasted.
+//! A user may paste a key instead of its hash. A key stored as its own hash would be readable in the database and could
+//! never be verified, so only values with the form of a hash are accepted. No error message repeats pasted text.
 
 use foundation::secret::KeyHash;
 use serde_json::{Map, Value, json};
 
-/// As much as a request of the operation may have.
+/// Limits the pasted text, in bytes, like the body of the operation.
 pub const PASTED_BYTES_MAX: usize = 1024 * 1024;
-/// As many as the operation takes.
+/// The maximum number of keys per import, like that of the operation.
 const KEYS_MAX: usize = 10_000;
 
 const COLUMNS: &str =
     "hash (or id), name, externalId, roles, permissions, expires, enabled, credits, meta";
 
-/// The keys of a text, each as the operation reads it. The error is what is wrong with the text.
+/// Parses keys into the format of the operation. The error is a message for the user.
 pub fn keys(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
     if text.len() > PASTED_BYTES_MAX {
         let bytes = text.len();
-        return Err(format!("keys has {bytes} bytes: {PASTED_BYTES_MAX} at most go at once"));
+        return Err(format!("keys has {bytes} bytes; the maximum is {PASTED_BYTES_MAX}"));
     }
     let text = text.trim_start_matches('\u{feff}').trim();
     let keys = match text.chars().next() {
-        None => return Err("keys is empty: paste one key at least".into()),
+        None => return Err("keys is empty; paste at least one hash".into()),
         Some('[' | '{') => of_json(text, migration, api)?,
         Some(_) => of_csv(text)?,
     };
     match keys.len() {
-        0 => Err("keys has none: paste one key at least".into()),
+        0 => Err("keys contains no keys; paste at least one hash".into()),
         many if many > KEYS_MAX => {
-            Err(format!("keys has {many}: {KEYS_MAX} at most go at once; paste the rest later"))
+            Err(format!("keys has {many} entries; import at most {KEYS_MAX} at a time"))
         }
         _ => keys.iter().enumerate().try_for_each(check_hash).map(|()| keys),
     }
 }
 
-/// Of a hash that is missing or no text the operation tells.
+/// Checks the format of a hash. The operation rejects a hash that is missing or not a string.
 fn check_hash((at, key): (usize, &Value)) -> Result<(), String> {
     let hash = key.get("hash").and_then(Value::as_str);
     let is_one = |hash| KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)).is_some();
     match hash.is_none_or(is_one) {
         true => Ok(()),
         false => Err(format!(
-            "keys[{at}].hash must be SHA-256, as 64 digits of hex or 44 characters of base64; nothing was taken in"
+            "keys[{at}].hash must be SHA-256 as 64 hexadecimal digits or 44 base64 characters; nothing was imported"
         )),
     }
 }
 
 fn of_json(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String> {
     let fault = |e: serde_json::Error| {
-        format!("keys is no JSON at line {}, column {}", e.line(), e.column())
+        format!("keys is not valid JSON at line {}, column {}", e.line(), e.column())
     };
     let (keys, others) = match serde_json::from_str(text).map_err(fault)? {
         Value::Object(mut whole) => (whole.remove("keys"), whole),
@@ -59,30 +59,38 @@ fn of_json(text: &str, migration: &str, api: &str) -> Result<Vec<Value>, String>
         let wanted = match name.as_str() {
             "migrationId" => migration,
             "apiId" => api,
-            _ => return Err("keys has a field beside keys, migrationId and apiId".into()),
+            _ => {
+                return Err(
+                    "keys has an unknown field; use only keys, migrationId and apiId".into()
+                );
+            }
         };
         if value != wanted {
-            return Err(format!("keys has another {name} than this page"));
+            return Err(format!("keys has a different {name} than this page"));
         }
     }
     match keys {
         Some(Value::Array(keys)) => Ok(keys),
-        Some(_) | None => Err("keys must be a list of keys, or an object with such keys".into()),
+        Some(_) | None => {
+            Err("keys must be a list of keys, or an object with the field keys".into())
+        }
     }
 }
 
 fn of_csv(text: &str) -> Result<Vec<Value>, String> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|e| unreadable(&e))?.clone();
-    let columns: Vec<_> = header.iter().map(column).collect::<Option<_>>().ok_or_else(|| {
-        format!("the first line of keys must name its columns, which can be {COLUMNS}")
-    })?;
-    let doubled = |(at, column): (usize, &&str)| columns[..at].contains(column);
-    if columns.iter().enumerate().any(doubled) {
+    let columns: Vec<_> = header
+        .iter()
+        .map(column)
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("the first line of keys must name the columns: {COLUMNS}"))?;
+    let is_duplicate = |(at, column): (usize, &&str)| columns[..at].contains(column);
+    if columns.iter().enumerate().any(is_duplicate) {
         return Err("the first line of keys names a column twice".into());
     }
     if !columns.contains(&"hash") {
-        return Err("the first line of keys names no column hash".into());
+        return Err("the first line of keys has no column hash".into());
     }
     let row = |row: csv::Result<csv::StringRecord>| {
         let row = row.map_err(|e| unreadable(&e))?;
@@ -94,7 +102,7 @@ fn of_csv(text: &str) -> Result<Vec<Value>, String> {
     reader.records().map(row).collect()
 }
 
-/// How the operation calls a column.
+/// Returns the operation's field for a CSV column.
 fn column(name: &str) -> Option<&'static str> {
     Some(match name {
         "hash" | "id" => "hash",
@@ -110,7 +118,7 @@ fn column(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What a cell says. What is no number or no JSON stays a text, of which the operation says what it must be.
+/// Parses a cell. Text that is not a number or JSON stays a string, which the operation rejects.
 fn cell(column: &str, text: &str) -> Value {
     let read = || serde_json::from_str(text).unwrap_or_else(|_| text.into());
     match column {
@@ -127,9 +135,11 @@ fn unreadable(error: &csv::Error) -> String {
     let line = error.position().map_or(1, csv::Position::line);
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("line {line} of keys has {len} values: the first line names {expected_len}")
+            format!(
+                "line {line} of keys has {len} values; the first line names {expected_len} columns"
+            )
         }
-        _ => format!("line {line} of keys is no CSV"),
+        _ => format!("line {line} of keys is not valid CSV"),
     }
 }
 
@@ -146,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_is_read_by_its_header() {
+    fn csv_columns_are_mapped_by_header() {
         let text = format!(
             "\u{feff}id,name,externalId,roles,permissions,expires,enabled,credits,meta\r\n\
             {},\"Smith, J.\",user_1,reader; writer,a.b,1,false,7,\"{{\"\"plan\"\":\"\"pro\"\"}}\"\r\n\
@@ -155,7 +165,7 @@ mod tests {
             KeyHash::of("abd").hex()
         );
 
-        let wanted = json!([
+        let expected = json!([
             {
                 "hash": hash(), "name": "Smith, J.", "externalId": "user_1",
                 "roles": ["reader", "writer"], "permissions": ["a.b"], "expires": 1,
@@ -163,13 +173,13 @@ mod tests {
             },
             { "hash": KeyHash::of("abd").hex() }
         ]);
-        assert_eq!(read(&text).map(Value::from), Ok(wanted));
+        assert_eq!(read(&text).map(Value::from), Ok(expected));
     }
 
     #[test]
-    fn json_is_read_as_a_list_or_as_a_request_for_this_page() {
+    fn json_is_accepted_as_list_or_matching_request() {
         let list = json!([{ "hash": hash(), "meta": { "a": [1] } }]);
-        let wanted = list.as_array().cloned();
+        let expected = list.as_array().cloned();
         let with = |field: &str, value: &str| json!({ "keys": list, field: value }).to_string();
 
         for text in [
@@ -178,44 +188,44 @@ mod tests {
             with("migrationId", "migration"),
             with("apiId", "api"),
         ] {
-            assert_eq!(read(&text).ok(), wanted);
+            assert_eq!(read(&text).ok(), expected);
         }
         for (text, fault) in [
-            (with("migrationId", "other"), "another migrationId"),
-            (with("apiId", "other"), "another apiId"),
-            (with("else", "x"), "a field beside"),
+            (with("migrationId", "other"), "different migrationId"),
+            (with("apiId", "other"), "different apiId"),
+            (with("else", "x"), "an unknown field"),
             ("{}".into(), "must be a list"),
             ("{\"keys\":1}".into(), "must be a list"),
-            ("[]".into(), "has none"),
+            ("[]".into(), "contains no keys"),
             ("[1\n2]".into(), "line 2, column 1"),
             (String::new(), "is empty"),
         ] {
-            assert!(read(&text).is_err_and(|told| told.contains(fault)), "{text}");
+            assert!(read(&text).is_err_and(|message| message.contains(fault)), "{text}");
         }
     }
 
     #[test]
-    fn what_cannot_be_a_hash_is_not_taken_in_and_not_repeated() {
+    fn keys_rejects_invalid_hash_without_repeating_it() {
         let secret = "prod_5kQmYw8vJt2hXb7nRz4cLp";
         for text in [format!("hash\n{secret}"), json!([{ "hash": secret }]).to_string()] {
-            let told = read(&text).expect_err("a fault");
-            assert!(told.starts_with("keys[0].hash must be SHA-256") && !told.contains(secret));
+            let fault = read(&text).expect_err("a fault");
+            assert!(fault.starts_with("keys[0].hash must be SHA-256") && !fault.contains(secret));
         }
     }
 
     #[test]
-    fn csv_that_cannot_be_read_is_told_by_its_line() {
+    fn csv_error_names_line_when_text_is_invalid() {
         let hash = hash();
         for (text, fault) in [
-            (format!("hash,colour\n{hash},red"), "the first line of keys must name"),
+            (format!("hash,color\n{hash},red"), "the first line of keys must name"),
             (format!("{hash}\n{hash}"), "the first line of keys must name"),
             (format!("hash,id\n{hash},{hash}"), "twice"),
             ("name\na".to_owned(), "no column hash"),
-            (format!("hash,name\n{hash}"), "line 2 of keys has 1 values: the first line names 2"),
-            ("hash".to_owned(), "has none"),
+            (format!("hash,name\n{hash}"), "line 2 of keys has 1 values; the first line names 2"),
+            ("hash".to_owned(), "contains no keys"),
         ] {
             assert!(
-                read(&text).is_err_and(|told| told.contains(fault)),
+                read(&text).is_err_and(|message| message.contains(fault)),
                 "{text}: {:?}",
                 read(&text)
             );
@@ -223,16 +233,17 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_keys_and_a_mebibyte_go_at_once_and_no_more() {
+    fn keys_rejects_more_than_10000_keys_or_a_mebibyte() {
         let rows = |many: usize| format!("hash\n{}", format!("{}\n", hash()).repeat(many));
         assert_eq!(read(&rows(10_000)).map(|keys| keys.len()), Ok(10_000));
-        assert!(read(&rows(10_001)).is_err_and(|told| told.contains("10000 at most")));
+        assert!(read(&rows(10_001)).is_err_and(|message| message.contains("at most 10000")));
 
         let long = |bytes: usize| format!("hash,name\n{},{}", hash(), "x".repeat(bytes - 55));
         assert_eq!(long(PASTED_BYTES_MAX).len(), PASTED_BYTES_MAX);
         assert!(read(&long(PASTED_BYTES_MAX)).is_ok());
         assert!(
-            read(&long(PASTED_BYTES_MAX + 1)).is_err_and(|told| told.contains("1048576 at most"))
+            read(&long(PASTED_BYTES_MAX + 1))
+                .is_err_and(|message| message.contains("maximum is 1048576"))
         );
     }
 }

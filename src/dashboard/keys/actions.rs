@@ -1,4 +1,4 @@
-//! What is done to one key with a button: enabled, disabled, replaced, deleted.
+//! Actions on one key: enable, disable, rotate, delete.
 
 use askama::Template;
 use axum::extract::Path;
@@ -22,11 +22,11 @@ use crate::rpc::v2::keys::update_key::UpdateKey;
 
 const HOUR_MS: i64 = 60 * 60_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// How long the old one of two keys may be good still.
+/// The options for how long the replaced key stays valid.
 const GRACES: [(i64, &str); 5] = [
-    (0, "At once"),
-    (HOUR_MS, "After an hour"),
-    (DAY_MS, "After a day"),
+    (0, "Immediately"),
+    (HOUR_MS, "After 1 hour"),
+    (DAY_MS, "After 1 day"),
     (7 * DAY_MS, "After 7 days"),
     (30 * DAY_MS, "After 30 days"),
 ];
@@ -43,36 +43,39 @@ struct AskReroll {
     faults: FormErrors,
 }
 
-/// A key, for its name.
-async fn found(asked: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
-    get(&asked.visit.app, &asked.caller, &KeyId::from(id), DecryptMode::None).await
+/// Loads a key.
+async fn found(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
+    get(&request.visit.app, &request.caller, &KeyId::from(id), DecryptMode::None).await
 }
 
 fn name(found: &FoundKey) -> String {
     let key = &found.view.stored().key;
-    key.name.clone().unwrap_or_else(|| format!("the key {}…", key.start))
+    key.name.clone().unwrap_or_else(|| format!("key {}…", key.start))
 }
 
-pub async fn set_enabled(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let enabled = asked.visit.form.text("enabled") == "true";
-    asked.caller.require(Action::UpdateKey)?;
-    let request = json!({ "keyId": id, "enabled": enabled });
-    call::<UpdateKey>(&asked.visit.app, &asked.caller, &request).await?;
-    let told = if enabled { "?notice=key-enabled" } else { "?notice=key-disabled" };
-    redirect_to(&path(&asked, &id, told))
+pub async fn set_enabled(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> Answer {
+    let enabled = request.visit.form.text("enabled") == "true";
+    request.caller.require(Action::UpdateKey)?;
+    let body = json!({ "keyId": id, "enabled": enabled });
+    call::<UpdateKey>(&request.visit.app, &request.caller, &body).await?;
+    let notice = if enabled { "?notice=key-enabled" } else { "?notice=key-disabled" };
+    redirect_to(&path(&request, &id, notice))
 }
 
 async fn rerolling(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     id: &str,
     faults: FormErrors,
 ) -> Result<AskReroll, Failure> {
-    let found = found(asked, id).await?;
+    let found = found(request, id).await?;
     let key = &found.view.stored().key;
-    asked.caller.require_on(Action::CreateKey, &key.api_id)?;
+    request.caller.require_on(Action::CreateKey, &key.api_id)?;
     Ok(AskReroll {
-        shell: Layout::of(asked, Section::Keys, "Re-roll a key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "Rotate key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         name: name(&found),
         start: key.start.clone(),
@@ -81,56 +84,62 @@ async fn rerolling(
     })
 }
 
-pub async fn ask_reroll(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::CreateKey)?;
-    page(&rerolling(&asked, &id, FormErrors::default()).await?)
+pub async fn ask_reroll(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> Answer {
+    request.caller.require(Action::CreateKey)?;
+    page(&rerolling(&request, &id, FormErrors::default()).await?)
 }
 
-pub async fn reroll(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::CreateKey)?;
-    let grace = asked.visit.form.text("grace").parse::<i64>().ok();
+pub async fn reroll(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::CreateKey)?;
+    let grace = request.visit.form.text("grace").parse::<i64>().ok();
     let grace = grace.filter(|ms| GRACES.iter().any(|(known, _)| known == ms));
     let Some(grace) = grace else {
-        let faults = FormErrors::one("grace", "Choose when the old key ends.");
-        return refused_page(&rerolling(&asked, &id, faults).await?);
+        let faults = FormErrors::one("grace", "Select when the old key expires.");
+        return refused_page(&rerolling(&request, &id, faults).await?);
     };
-    let request = json!({ "keyId": id, "expiration": grace });
-    match split_form_errors(call::<RerollKey>(&asked.visit.app, &asked.caller, &request).await)? {
+    let body = json!({ "keyId": id, "expiration": grace });
+    match split_form_errors(call::<RerollKey>(&request.visit.app, &request.caller, &body).await)? {
         Ok(issued) => {
-            let old = found(&asked, &id).await?;
+            let old = found(&request, &id).await?;
             let key = &old.view.stored().key;
-            made(&asked, &issued, key.name.as_deref().unwrap_or_default(), key.expires_at).await
+            made(&request, &issued, key.name.as_deref().unwrap_or_default(), key.expires_at).await
         }
-        Err(faults) => refused_page(&rerolling(&asked, &id, faults).await?),
+        Err(faults) => refused_page(&rerolling(&request, &id, faults).await?),
     }
 }
 
-pub async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::DeleteKey)?;
-    let found = found(&asked, &id).await?;
+pub async fn ask_delete(
+    request: WorkspaceRequest,
+    Path((_, id)): Path<(String, String)>,
+) -> Answer {
+    request.caller.require(Action::DeleteKey)?;
+    let found = found(&request, &id).await?;
     let key = &found.view.stored().key;
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Keys, "Delete a key").await?,
+        shell: Layout::of(&request, Section::Keys, "Delete key").await?,
         question: format!("Delete {}?", name(&found)),
         told: vec![
-            format!("Whoever uses {}… is refused at once.", key.start),
-            "To refuse it for a while only, disable it. To replace it, re-roll it. If it was a mistake, the audit log \
-            undoes it."
+            format!("Requests with {}… are rejected immediately.", key.start),
+            "To reject it temporarily, disable it. To replace it, rotate it. You can undo the deletion in the audit \
+            log."
                 .to_owned(),
         ],
-        act: path(&asked, &key.id, "/delete"),
+        act: path(&request, &key.id, "/delete"),
         fields: Vec::new(),
         button: "Delete key",
-        back: path(&asked, &key.id, ""),
+        back: path(&request, &key.id, ""),
     })
 }
 
-pub async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::DeleteKey)?;
-    let request = json!({ "keyId": id });
-    match call::<DeleteKey>(&asked.visit.app, &asked.caller, &request).await {
-        Ok(_) => redirect_to(&asked.path("/keys?notice=key-deleted")),
-        // What is no id is the name of nothing.
+pub async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::DeleteKey)?;
+    let body = json!({ "keyId": id });
+    match call::<DeleteKey>(&request.visit.app, &request.caller, &body).await {
+        Ok(_) => redirect_to(&request.path("/keys?notice=key-deleted")),
+        // A malformed id in the path is a page that does not exist.
         Err(Error::Invalid(_)) => Err(Error::NoSuchPath.into()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! One act on several keys: asked first, then done to each as if it were alone.
+//! Bulk actions on keys: confirmed first, then applied to each key separately.
 
 use askama::Template;
 use foundation::error::Error;
@@ -15,10 +15,10 @@ use crate::rpc::v2::call;
 use crate::rpc::v2::keys::delete_key::DeleteKey;
 use crate::rpc::v2::keys::update_key::UpdateKey;
 
-/// How many keys an act takes.
+/// The maximum number of keys per bulk action.
 const KEYS_MAX: usize = 100;
 
-/// What is to be done.
+/// An action on several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BulkAction {
     Enable,
@@ -30,7 +30,7 @@ impl BulkAction {
     fn named(name: &str) -> Result<Self, Error> {
         let known = [Self::Enable, Self::Disable, Self::Delete];
         let act = known.into_iter().find(|act| act.as_str() == name);
-        act.ok_or_else(|| Error::invalid("act", "choose what to do with the keys"))
+        act.ok_or_else(|| Error::invalid("act", "select an action"))
     }
 
     fn as_str(self) -> &'static str {
@@ -48,17 +48,18 @@ impl BulkAction {
         }
     }
 
-    /// What it comes to.
+    /// Explains the effect of the action.
     fn consequence(self) -> &'static str {
         match self {
-            Self::Enable => "Whoever shows them is let in again, within their limits.",
-            Self::Disable => "Whoever shows them is refused until somebody enables them.",
+            Self::Enable => "They can be used again, within their limits.",
+            Self::Disable => "Verification returns DISABLED until the keys are enabled.",
             Self::Delete => {
-                "Whoever shows them is refused at once. If it was a mistake, the audit log undoes it."
+                "They are rejected immediately. You can undo the deletion in the audit log."
             }
         }
     }
 
+    /// Returns the past participle for the result page.
     fn done(self) -> &'static str {
         match self {
             Self::Enable => "enabled",
@@ -75,7 +76,7 @@ struct Ask {
     workspace: String,
     act: BulkAction,
     keys: Vec<Named>,
-    /// Absent: it can be done.
+    /// Why the selection is invalid; `None` if it is valid.
     fault: Option<String>,
 }
 
@@ -89,17 +90,17 @@ struct Done {
     refused: Vec<(Named, String)>,
 }
 
-/// A key, by its name.
+/// A key in the list of a bulk action.
 struct Named {
     id: KeyId,
     name: String,
     start: String,
 }
 
-/// The chosen ones, each once.
-fn chosen(asked: &WorkspaceRequest) -> Vec<KeyId> {
+/// Returns the selected ids without duplicates, at most one more than the maximum.
+fn chosen(request: &WorkspaceRequest) -> Vec<KeyId> {
     let mut ids: Vec<KeyId> = Vec::new();
-    for id in asked.visit.form.all("key").map(KeyId::from) {
+    for id in request.visit.form.all("key").map(KeyId::from) {
         if !ids.contains(&id) && ids.len() <= KEYS_MAX {
             ids.push(id);
         }
@@ -107,12 +108,12 @@ fn chosen(asked: &WorkspaceRequest) -> Vec<KeyId> {
     ids
 }
 
-/// A key that is not there has its id for a name.
-async fn named(asked: &WorkspaceRequest, id: KeyId) -> Result<Named, Error> {
-    match get(&asked.visit.app, &asked.caller, &id, DecryptMode::None).await {
+/// Loads the name of a key. A key that does not exist is shown with its id as name.
+async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<Named, Error> {
+    match get(&request.visit.app, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
             let key = &found.view.stored().key;
-            let name = key.name.clone().unwrap_or_else(|| "without a name".into());
+            let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());
             Ok(Named { id, name, start: key.start.clone() })
         }
         Err(Error::NotFound(_)) => Ok(Named { name: id.to_string(), id, start: String::new() }),
@@ -121,79 +122,79 @@ async fn named(asked: &WorkspaceRequest, id: KeyId) -> Result<Named, Error> {
 }
 
 async fn asking(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     act: BulkAction,
     ids: Vec<KeyId>,
 ) -> Result<Ask, Failure> {
     let fault = match ids.len() {
-        0 => Some("Choose one key at least, with the boxes in front of them.".to_owned()),
-        many if many > KEYS_MAX => Some(format!("At most {KEYS_MAX} keys go at once.")),
+        0 => Some("Select at least one key.".to_owned()),
+        many if many > KEYS_MAX => Some(format!("Select at most {KEYS_MAX} keys.")),
         _ => None,
     };
     let mut keys = Vec::with_capacity(ids.len());
     if fault.is_none() {
         for id in ids {
-            keys.push(named(asked, id).await?);
+            keys.push(named(request, id).await?);
         }
     }
     Ok(Ask {
-        shell: Layout::of(asked, Section::Keys, "Several keys").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "Bulk action").await?,
+        workspace: request.membership.workspace_id.to_string(),
         act,
         keys,
         fault,
     })
 }
 
-/// Asks before anything is done.
-pub async fn ask(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::UpdateKey)?;
-    let act = BulkAction::named(asked.visit.form.text("act"))?;
-    asked.caller.require(act.action())?;
-    let asking = asking(&asked, act, chosen(&asked)).await?;
+/// Shows the confirmation page.
+pub async fn ask(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::UpdateKey)?;
+    let act = BulkAction::named(request.visit.form.text("act"))?;
+    request.caller.require(act.action())?;
+    let asking = asking(&request, act, chosen(&request)).await?;
     match asking.fault {
         None => page(&asking),
         Some(_) => refused_page(&asking),
     }
 }
 
-/// Does it, and tells what came of each.
-pub async fn run(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::UpdateKey)?;
-    let act = BulkAction::named(asked.visit.form.text("act"))?;
-    asked.caller.require(act.action())?;
-    let ids = chosen(&asked);
+/// Applies the action to each key and shows the results.
+pub async fn run(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::UpdateKey)?;
+    let act = BulkAction::named(request.visit.form.text("act"))?;
+    request.caller.require(act.action())?;
+    let ids = chosen(&request);
     if ids.is_empty() {
-        return redirect_to(&asked.path("/keys"));
+        return redirect_to(&request.path("/keys"));
     }
     if ids.len() > KEYS_MAX {
-        return refused_page(&asking(&asked, act, ids).await?);
+        return refused_page(&asking(&request, act, ids).await?);
     }
     let (mut done, mut refused) = (0, Vec::new());
     for id in ids {
-        match run_one(&asked, act, &id).await {
+        match run_one(&request, act, &id).await {
             Ok(()) => done += 1,
             Err(error) if error.code().status() < 500 => {
-                refused.push((named(&asked, id).await?, error.to_string()));
+                refused.push((named(&request, id).await?, error.to_string()));
             }
             Err(error) => return Err(error.into()),
         }
     }
     page(&Done {
-        shell: Layout::of(&asked, Section::Keys, "Several keys").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Keys, "Bulk action").await?,
+        workspace: request.membership.workspace_id.to_string(),
         act,
         done,
         refused,
     })
 }
 
-async fn run_one(asked: &WorkspaceRequest, act: BulkAction, id: &KeyId) -> Result<(), Error> {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+async fn run_one(request: &WorkspaceRequest, act: BulkAction, id: &KeyId) -> Result<(), Error> {
+    let (app, caller) = (&request.visit.app, &request.caller);
     match act {
         BulkAction::Enable | BulkAction::Disable => {
-            let request = json!({ "keyId": id, "enabled": act == BulkAction::Enable });
-            call::<UpdateKey>(app, caller, &request).await.map(drop)
+            let body = json!({ "keyId": id, "enabled": act == BulkAction::Enable });
+            call::<UpdateKey>(app, caller, &body).await.map(drop)
         }
         BulkAction::Delete => {
             call::<DeleteKey>(app, caller, &json!({ "keyId": id })).await.map(drop)

@@ -1,4 +1,4 @@
-//! Making a key.
+//! Creating a key.
 
 use askama::Template;
 use foundation::error::Error;
@@ -33,7 +33,7 @@ struct New {
     workspace: String,
     api: ApiId,
     api_name: String,
-    /// What the API is set to.
+    /// The default prefix of the API.
     prefix: String,
     bytes: String,
     may_be_recovered: bool,
@@ -42,7 +42,7 @@ struct New {
 }
 
 async fn making(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     api: Api,
     mut fields: Fields,
     faults: FormErrors,
@@ -50,10 +50,10 @@ async fn making(
     fields.limits = fields.limits.or_blank();
     let settings = api.settings;
     Ok(New {
-        shell: Layout::of(asked, Section::Keys, "New key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "New key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         may_be_recovered: settings.recoverable_keys
-            && asked.caller.may_on(Action::EncryptKey, &api.id),
+            && request.caller.may_on(Action::EncryptKey, &api.id),
         prefix: settings.default_prefix.unwrap_or_else(|| "none".into()),
         bytes: settings.default_byte_length.map_or_else(|| "16".into(), |n| n.to_string()),
         api: api.id,
@@ -63,44 +63,44 @@ async fn making(
     })
 }
 
-pub async fn new(asked: WorkspaceRequest) -> Answer {
-    let id = asked.visit.query.text("api");
+pub async fn new(request: WorkspaceRequest) -> Answer {
+    let id = request.visit.query.text("api");
     if id.is_empty() {
-        asked.caller.require(Action::CreateKey)?;
+        request.caller.require(Action::CreateKey)?;
         return page(&PickApi {
-            shell: Layout::of(&asked, Section::Keys, "New key").await?,
-            workspace: asked.membership.workspace_id.to_string(),
-            apis: choices(&asked, "").await?,
+            shell: Layout::of(&request, Section::Keys, "New key").await?,
+            workspace: request.membership.workspace_id.to_string(),
+            apis: choices(&request, "").await?,
         });
     }
     let id = ApiId::from(id);
-    asked.caller.require_on(Action::CreateKey, &id)?;
-    let api = apis::get(&asked.visit.app, &asked.caller, &id).await?;
+    request.caller.require_on(Action::CreateKey, &id)?;
+    let api = apis::get(&request.visit.app, &request.caller, &id).await?;
     let fields = Fields { is_enabled: true, ..Fields::default() };
-    page(&making(&asked, api, fields, FormErrors::default()).await?)
+    page(&making(&request, api, fields, FormErrors::default()).await?)
 }
 
-pub async fn create(asked: WorkspaceRequest) -> Answer {
-    let (app, form) = (&asked.visit.app, &asked.visit.form);
+pub async fn create(request: WorkspaceRequest) -> Answer {
+    let (app, form) = (&request.visit.app, &request.visit.form);
     let id = ApiId::from(form.text("api"));
-    asked.caller.require_on(Action::CreateKey, &id)?;
-    let api = apis::get(app, &asked.caller, &id).await?;
+    request.caller.require_on(Action::CreateKey, &id)?;
+    let api = apis::get(app, &request.caller, &id).await?;
     let (fields, is_step) = Fields::read(form);
     if is_step {
-        return page(&making(&asked, api, fields, FormErrors::default()).await?);
+        return page(&making(&request, api, fields, FormErrors::default()).await?);
     }
-    match split_form_errors(issued(&asked, &id, &fields).await)? {
-        Ok(issued) => made(&asked, &issued, &fields.name, None).await,
-        Err(faults) => refused_page(&making(&asked, api, fields, faults).await?),
+    match split_form_errors(issued(&request, &id, &fields).await)? {
+        Ok(issued) => made(&request, &issued, &fields.name, None).await,
+        Err(faults) => refused_page(&making(&request, api, fields, faults).await?),
     }
 }
 
 async fn issued(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     api: &ApiId,
     fields: &Fields,
 ) -> Result<IssuedReply, Error> {
-    let app = &asked.visit.app;
-    let request = fields.to_create(api.as_str(), app.clock.now())?;
-    call::<CreateKey>(app, &asked.caller, &request).await.map_err(misnamed)
+    let app = &request.visit.app;
+    let body = fields.to_create(api.as_str(), app.clock.now())?;
+    call::<CreateKey>(app, &request.caller, &body).await.map_err(misnamed)
 }

@@ -1,4 +1,4 @@
-//! Changing a key: only what the person changes, so that what others change in the meantime stays.
+//! Editing a key. Only the fields that the user changes are sent, so concurrent changes of other fields are kept.
 
 use askama::Template;
 use axum::extract::Path;
@@ -27,25 +27,25 @@ struct Edit {
     workspace: String,
     id: KeyId,
     title: String,
-    /// What is left of its credits; absent: it is unlimited.
+    /// The remaining credits; `None` if the key is unlimited.
     left: Option<i64>,
     fields: Fields,
-    /// What the form was first shown with.
+    /// The original values of the form, serialized.
     was: String,
-    /// What is to be done with the credits, as it was filled in.
+    /// The operation on the credits, as submitted.
     operation: String,
     value: String,
     faults: FormErrors,
     credit_faults: FormErrors,
 }
 
-async fn found(asked: &WorkspaceRequest, id: &str) -> Result<KeyDetails, Error> {
-    asked.caller.require(Action::UpdateKey)?;
-    details::get_details(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
+async fn found(request: &WorkspaceRequest, id: &str) -> Result<KeyDetails, Error> {
+    request.caller.require(Action::UpdateKey)?;
+    details::get_details(&request.visit.app, &request.caller, &KeyId::from(id)).await
 }
 
 async fn editing(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     looked: &KeyDetails,
     filled: Option<(Fields, String)>,
     [faults, credit_faults]: [FormErrors; 2],
@@ -60,10 +60,10 @@ async fn editing(
         }
     };
     fields.limits = fields.limits.or_blank();
-    let form = &asked.visit.form;
+    let form = &request.visit.form;
     Ok(Edit {
-        shell: Layout::of(asked, Section::Keys, "Change a key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "Edit key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         title: key.name.clone().unwrap_or_else(|| format!("{}…", key.start)),
         left: looked.found.credits.map(|(left, _)| left),
@@ -76,62 +76,66 @@ async fn editing(
     })
 }
 
-pub async fn ask(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let looked = found(&asked, &id).await?;
-    page(&editing(&asked, &looked, None, [FormErrors::default(), FormErrors::default()]).await?)
+pub async fn ask(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&request, &id).await?;
+    page(&editing(&request, &looked, None, [FormErrors::default(), FormErrors::default()]).await?)
 }
 
-pub async fn save(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let looked = found(&asked, &id).await?;
-    let form = &asked.visit.form;
+pub async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&request, &id).await?;
+    let form = &request.visit.form;
     let ((fields, is_step), was) = (Fields::read(form), form.text("was").to_owned());
     if is_step {
         let filled = Some((fields, was));
         let none = [FormErrors::default(), FormErrors::default()];
-        return page(&editing(&asked, &looked, filled, none).await?);
+        return page(&editing(&request, &looked, filled, none).await?);
     }
-    match split_form_errors(saved(&asked, &id, &fields, &was).await)? {
-        Ok(told) => redirect_to(&path(&asked, &id, told)),
+    match split_form_errors(saved(&request, &id, &fields, &was).await)? {
+        Ok(notice) => redirect_to(&path(&request, &id, notice)),
         Err(faults) => {
             let filled = Some((fields, was));
-            refused_page(&editing(&asked, &looked, filled, [faults, FormErrors::default()]).await?)
+            refused_page(
+                &editing(&request, &looked, filled, [faults, FormErrors::default()]).await?,
+            )
         }
     }
 }
 
 async fn saved(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     id: &str,
     fields: &Fields,
     was: &str,
 ) -> Result<&'static str, Error> {
-    let app = &asked.visit.app;
-    let was: Fields = serde_json::from_str(was)
-        .map_err(|_| Error::invalid("", "The page was not whole: load it again."))?;
-    let mut request = fields.to_update(&was, app.clock.now())?;
-    if request.is_empty() {
+    let app = &request.visit.app;
+    let was: Fields = serde_json::from_str(was).map_err(|_| {
+        Error::invalid("", "The form is incomplete. Reload the page and try again.")
+    })?;
+    let mut body = fields.to_update(&was, app.clock.now())?;
+    if body.is_empty() {
         return Ok("?notice=key-unchanged");
     }
     let id = serde_json::value::to_raw_value(id).map_err(|e| Error::Internal(e.to_string()))?;
-    request.insert("keyId", id);
-    call::<UpdateKey>(app, &asked.caller, &request).await.map_err(misnamed)?;
+    body.insert("keyId", id);
+    call::<UpdateKey>(app, &request.caller, &body).await.map_err(misnamed)?;
     Ok("?notice=key-updated")
 }
 
-/// Sets the credits, adds some or takes some away.
-pub async fn credits(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let looked = found(&asked, &id).await?;
-    let form = &asked.visit.form;
+/// Sets, adds or removes credits.
+pub async fn credits(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let looked = found(&request, &id).await?;
+    let form = &request.visit.form;
     let value = form.text("value").trim();
-    let request = match form.text("operation") {
+    let body = match form.text("operation") {
         "unlimited" => json!({ "keyId": id, "operation": "set", "value": null }),
         operation => json!({ "keyId": id, "operation": operation, "value": number(value) }),
     };
-    match split_form_errors(call::<UpdateCredits>(&asked.visit.app, &asked.caller, &request).await)?
-    {
-        Ok(_) => redirect_to(&path(&asked, &id, "?notice=key-credits")),
+    match split_form_errors(
+        call::<UpdateCredits>(&request.visit.app, &request.caller, &body).await,
+    )? {
+        Ok(_) => redirect_to(&path(&request, &id, "?notice=key-credits")),
         Err(faults) => {
-            refused_page(&editing(&asked, &looked, None, [FormErrors::default(), faults]).await?)
+            refused_page(&editing(&request, &looked, None, [FormErrors::default(), faults]).await?)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request was refused, by its id.
+//! Explains why a request was rejected, by its request ID.
 
 use askama::Template;
 use foundation::clock::Timestamp;
@@ -38,11 +38,11 @@ struct Verified {
     external_id: Option<String>,
     region: String,
     key_id: String,
-    /// Absent: there is no such key any more.
+    /// The name or start of the key; `None` if the key no longer exists.
     key: Option<String>,
 }
 
-/// A check of the standalone limiter, explained.
+/// A standalone limit check, explained.
 struct Checked {
     at: TimeLabel,
     namespace: String,
@@ -75,35 +75,32 @@ impl Verified {
     }
 }
 
-/// What an outcome means, and what to do about it.
+/// Returns what an outcome means and what to do about it.
 fn explained(outcome: &str) -> (&'static str, &'static str) {
     match outcome {
         "VALID" => (
-            "The key was good, and the request was let through.",
-            "There is nothing to do here. If it failed all the same, your own backend refused it afterwards.",
+            "The key was valid and the request was allowed.",
+            "No action needed. If the request failed, your backend rejected it after verification.",
         ),
         "RATE_LIMITED" => (
-            "A rate limit of the key, or one that its identity shares, was used up.",
-            "Wait until the window ends, or raise the limit of the key or of its identity.",
+            "A rate limit of the key or its identity was exceeded.",
+            "Wait until the window resets, or raise the limit of the key or its identity.",
         ),
         "USAGE_EXCEEDED" => (
-            "The key had fewer credits left than the request cost.",
-            "Add credits to the key, or let them come back by themselves.",
+            "The key had fewer remaining credits than the request cost.",
+            "Add credits to the key, or configure a refill.",
         ),
-        "DISABLED" => (
-            "The key was switched off.",
-            "Enable the key, if whoever shows it is to come in again.",
-        ),
+        "DISABLED" => ("The key was disabled.", "Enable the key to allow its use again."),
         "INSUFFICIENT_PERMISSIONS" => (
-            "The key is good, but was not allowed to do what your backend asked for.",
-            "Give the key the permission, or a role that has it, or ask for another one in the backend.",
+            "The key is valid but lacked a permission that your backend required.",
+            "Assign the permission or a role that includes it, or require another permission in your backend.",
         ),
-        "EXPIRED" => ("The key's time was over.", "Give the key another end, or re-roll it."),
+        "EXPIRED" => ("The key had expired.", "Extend the key's expiry, or rotate the key."),
         "FORBIDDEN" => (
-            "The key was used from a network that its API does not allow, or was shown for another API.",
-            "Look at the networks in the settings of the API, and at the API that your backend names.",
+            "The key was used from a network that its API does not allow, or was verified for a different API.",
+            "Check the allowed networks in the API settings, and the API that your backend specifies.",
         ),
-        _ => ("The request came to this outcome.", "Its reason says more."),
+        _ => ("The request had this outcome.", "See the reason for details."),
     }
 }
 
@@ -114,9 +111,9 @@ impl Checked {
         let remaining = number(check.remaining);
         let told = match check.passed {
             true => {
-                format!("{tokens} asked for of a limit of {limit}; {remaining} were left then.")
+                format!("Cost {tokens} of a limit of {limit}; {remaining} remained.")
             }
-            false => format!("{tokens} asked for, and fewer were left of a limit of {limit}."),
+            false => format!("Cost {tokens}; less than that remained of a limit of {limit}."),
         };
         Self {
             at: TimeLabel::new(check.at, now),
@@ -131,22 +128,22 @@ impl Checked {
     }
 }
 
-pub async fn page_of(asked: WorkspaceRequest) -> Answer {
+pub async fn page_of(request: WorkspaceRequest) -> Answer {
     for action in [Action::ReadKey, Action::ReadApiAnalytics] {
-        asked.caller.require(action)?;
+        request.caller.require(action)?;
     }
-    let app = &asked.visit.app;
-    let request = asked.visit.query.text("request").trim();
-    let found = match request.is_empty() {
+    let app = &request.visit.app;
+    let request_id = request.visit.query.text("request").trim();
+    let found = match request_id.is_empty() {
         true => None,
-        false => recent::of_request(app, &asked.caller, request).await?,
+        false => recent::of_request(app, &request.caller, request_id).await?,
     };
     let now = app.clock.now();
     let (mut verified, mut checks) = (None, Vec::new());
     match found {
         None => {}
         Some(Request::Verification(event)) => {
-            let key = match get(app, &asked.caller, &event.key_id, DecryptMode::None).await {
+            let key = match get(app, &request.caller, &event.key_id, DecryptMode::None).await {
                 Ok(found) => Some(found.view.stored().key.clone()),
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(error.into()),
@@ -155,23 +152,23 @@ pub async fn page_of(asked: WorkspaceRequest) -> Answer {
         }
         Some(Request::Checks(found)) => {
             for check in found {
-                let namespace = namespace(&asked, &check.namespace_id).await?;
+                let namespace = namespace(&request, &check.namespace_id).await?;
                 checks.push(Checked::new(check, namespace, now));
             }
         }
     }
     page(&Why {
-        shell: Layout::of(&asked, Section::Keys, "Why was it refused?").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        request,
+        shell: Layout::of(&request, Section::Keys, "Why was it refused?").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        request: request_id,
         verified,
         checks,
     })
 }
 
-/// What a namespace is called; its id, where there is none of it any more.
-async fn namespace(asked: &WorkspaceRequest, id: &str) -> Result<String> {
-    match namespaces::get(&asked.visit.app, &asked.caller, id).await {
+/// Returns the name of a namespace, or its id if the namespace no longer exists.
+async fn namespace(request: &WorkspaceRequest, id: &str) -> Result<String> {
+    match namespaces::get(&request.visit.app, &request.caller, id).await {
         Ok(namespace) => Ok(namespace.name),
         Err(Error::NotFound(_) | Error::NamespaceGone(_)) => Ok(id.to_owned()),
         Err(error) => Err(error),
@@ -184,7 +181,7 @@ mod tests {
     use crate::domain::keys::VerificationCode;
 
     #[test]
-    fn every_outcome_that_leaves_an_event_is_explained() {
+    fn explained_covers_every_recorded_outcome() {
         let (unknown, _) = explained("SOMETHING");
         for code in [
             VerificationCode::Valid,

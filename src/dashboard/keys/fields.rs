@@ -1,7 +1,6 @@
-//! The form of a key, as it is filled in, and the requests that are made of it.
+//! The form fields of a key, and the operation requests made from them.
 //!
-//! It says nothing of bounds: a number that is none is sent on as the text that it is, and the operation tells what is
-//! wrong with it.
+//! The form does not check bounds. A number that is not an integer is passed on as text, and the operation rejects it.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +22,19 @@ use crate::domain::keys::details::KeyDetails;
 
 const DAY_MS: i64 = 24 * 60 * 60_000;
 
-/// When a key may end: never, at a moment, or after so many days.
+/// The options for a key's expiry: never, after a number of days, or at a custom date.
 pub const EXPIRES: [(&str, &str); 7] = [
     ("", "Never"),
-    ("1", "In a day"),
+    ("1", "In 1 day"),
     ("7", "In 7 days"),
     ("30", "In 30 days"),
     ("90", "In 90 days"),
-    ("365", "In a year"),
-    ("at", "At the time beside"),
+    ("365", "In 1 year"),
+    ("at", "Custom date…"),
 ];
-pub const REFILLS: [(&str, &str); 3] =
-    [("", "Not by themselves"), ("daily", "Every day"), ("monthly", "Every month")];
-/// The form as it is filled in.
+/// The options for a key's refill interval.
+pub const REFILLS: [(&str, &str); 3] = [("", "Never"), ("daily", "Daily"), ("monthly", "Monthly")];
+/// The form of a key, as submitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fields {
     pub name: String,
@@ -56,16 +55,16 @@ pub struct Fields {
     pub meta: String,
 }
 
-/// A request of an operation, by its fields; what is in a text of JSON stays as it was written.
+/// A request of an operation by field names. Raw JSON values keep their original text.
 pub type Request = BTreeMap<&'static str, Box<RawValue>>;
 
-/// A text that was written over lines, as every browser sends it.
+/// Normalizes multi-line text: browsers send line breaks as CR LF.
 fn lines(text: &str) -> String {
     text.replace("\r\n", "\n").trim().to_owned()
 }
 
 impl Fields {
-    /// Of a form that has been sent, and whether its button was only to add a limit or to leave one out.
+    /// Reads a submitted form. The flag is `true` if the pressed button only adds or removes a limit.
     pub fn read(form: &Form) -> (Self, bool) {
         let text = |name: &str| form.text(name).trim().to_owned();
         let (limits, is_step) = LimitRows::filled_in(form);
@@ -90,7 +89,7 @@ impl Fields {
         (fields, is_step)
     }
 
-    /// Of a key as it is.
+    /// Creates the form from a stored key.
     pub fn of(looked: &KeyDetails) -> Self {
         let stored = looked.found.view.stored();
         let key = &stored.key;
@@ -120,12 +119,13 @@ impl Fields {
         }
     }
 
-    /// What a form carries with it to tell later what has been changed.
+    /// Serializes the original values. The form carries them in a hidden field, so that the changes can be determined
+    /// later.
     pub fn mark(&self) -> String {
         json!(Self { meta: mark(&self.meta), ..self.clone() }).to_string()
     }
 
-    /// What `keys.createKey` is asked for.
+    /// Builds the request of `keys.createKey`.
     pub fn to_create(&self, api: &str, now: Timestamp) -> Result<Request> {
         let mut request = Request::new();
         put(&mut request, "apiId", &api)?;
@@ -164,8 +164,8 @@ impl Fields {
         Ok(request)
     }
 
-    /// What `keys.updateKey` is asked for: what differs from what the form was shown with, as [`Fields::mark`] tells it.
-    /// Empty: nothing does.
+    /// Builds the request of `keys.updateKey` with only the fields that differ from the original values, as serialized
+    /// for the hidden field. Empty: nothing differs.
     pub fn to_update(&self, was: &Self, now: Timestamp) -> Result<Request> {
         let mut request = Request::new();
         let some = |text: &String| (!text.is_empty()).then(|| text.clone());
@@ -204,24 +204,24 @@ impl Fields {
 
     fn raw_meta(&self) -> Result<Box<RawValue>> {
         RawValue::from_string(self.meta.clone())
-            .map_err(|e| Error::invalid("meta", format!("meta is no JSON: {e}")))
+            .map_err(|e| Error::invalid("meta", format!("Metadata isn't valid JSON: {e}")))
     }
 
-    /// When the key ends, in unix milliseconds.
+    /// Returns when the key expires, in Unix milliseconds.
     fn ends(&self, now: Timestamp) -> Result<Option<i64>> {
-        let wrong = || {
-            let message = "expires: give a date and a time, such as 2030-12-31T12:00";
+        let invalid = || {
+            let message = "expires: enter a date and time, such as 2030-12-31T12:00";
             Error::invalid("expires", message)
         };
         match self.expires.as_str() {
             "" => Ok(None),
             "at" => {
-                let at: DateTime = self.expires_at.parse().map_err(|_| wrong())?;
-                let at = at.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
+                let at: DateTime = self.expires_at.parse().map_err(|_| invalid())?;
+                let at = at.to_zoned(TimeZone::UTC).map_err(|_| invalid())?;
                 Ok(Some(at.timestamp().as_millisecond()))
             }
             days => {
-                let days: i64 = days.parse().map_err(|_| wrong())?;
+                let days: i64 = days.parse().map_err(|_| invalid())?;
                 Ok(Some(now.plus_ms(days.saturating_mul(DAY_MS)).0))
             }
         }
@@ -245,23 +245,23 @@ fn put(request: &mut Request, name: &'static str, value: &impl Serialize) -> Res
     Ok(())
 }
 
-/// By which meta is known again: it may be long, and a form need not carry it twice.
+/// Returns a hash that identifies the metadata, so that the form need not carry long metadata twice.
 fn mark(meta: &str) -> String {
     if meta.is_empty() { String::new() } else { KeyHash::of(meta).hex() }
 }
 
-/// Names, one on a line.
+/// Splits text into names, one per line.
 fn names(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
-/// As a field for a date and a time shows it, in UTC.
+/// Formats a time in UTC for a `datetime-local` field.
 fn minute(at: Timestamp) -> String {
     let at = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M").to_string()
 }
 
-/// The meta of a key over lines.
+/// Returns the metadata of a key as formatted JSON.
 pub fn meta(key: &Key) -> Option<String> {
     key.meta.as_ref().map(Meta::as_str).map(format::json)
 }
@@ -272,23 +272,23 @@ mod tests {
 
     const NOON: Timestamp = Timestamp(1_773_144_000_000);
 
-    fn told(request: Result<Request>) -> Value {
+    fn to_json(request: Result<Request>) -> Value {
         json!(request.expect("a request"))
     }
 
     #[test]
-    fn a_form_that_asks_for_nothing_makes_a_bare_key() {
+    fn to_create_sends_only_required_fields_when_form_is_empty() {
         let (fields, _) =
             Fields::read(&Form::parse(b"enabled=on&limit-name=&limit-limit=&limit-duration=1"));
 
         let bare = json!({
             "apiId": "api_1", "enabled": true, "ratelimits": [], "roles": [], "permissions": [],
         });
-        assert_eq!(told(fields.to_create("api_1", NOON)), bare);
+        assert_eq!(to_json(fields.to_create("api_1", NOON)), bare);
     }
 
     #[test]
-    fn only_what_differs_is_changed_and_what_is_emptied_is_cleared() {
+    fn to_update_sends_changed_fields_and_clears_emptied_ones() {
         let was = Fields {
             name: "old".into(),
             external_id: "user_1".into(),
@@ -299,16 +299,16 @@ mod tests {
         let now = Fields { name: "new".into(), external_id: String::new(), ..was.clone() };
 
         assert_eq!(
-            told(now.to_update(&marked, NOON)),
+            to_json(now.to_update(&marked, NOON)),
             json!({ "name": "new", "externalId": null })
         );
-        assert_eq!(told(was.to_update(&marked, NOON)), json!({}));
+        assert_eq!(to_json(was.to_update(&marked, NOON)), json!({}));
         let emptied = Fields { meta: String::new(), ..was.clone() };
-        assert_eq!(told(emptied.to_update(&marked, NOON)), json!({ "meta": null }));
+        assert_eq!(to_json(emptied.to_update(&marked, NOON)), json!({ "meta": null }));
     }
 
     #[test]
-    fn a_key_ends_after_days_or_at_a_moment_in_utc() {
+    fn ends_accepts_days_and_utc_times() {
         let ends = |expires: &str, at: &str| {
             let fields =
                 Fields { expires: expires.into(), expires_at: at.into(), ..Fields::default() };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_is_sent_as_it_was_written() {
+    fn to_create_keeps_text_of_meta() {
         let fields = Fields { meta: "{\"n\":12345678901234567890123}".into(), ..Fields::default() };
 
         let request = fields.to_create("api_1", NOON).expect("a request");

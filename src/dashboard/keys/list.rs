@@ -1,4 +1,4 @@
-//! The list of keys, and the search for a key that somebody has at hand.
+//! The list of keys, and the lookup of a full key.
 
 use askama::Template;
 use foundation::clock::Timestamp;
@@ -17,7 +17,7 @@ use crate::domain::keys::whoami;
 use crate::domain::page::Paging;
 use crate::domain::permission::Action;
 
-/// How many keys a page lists.
+/// The number of keys per page.
 const PAGE: usize = 25;
 
 #[derive(Template)]
@@ -26,7 +26,7 @@ struct List<'a> {
     shell: Layout,
     workspace: String,
     rows: Vec<Row>,
-    /// Whether the page has fewer than it could.
+    /// Whether the page has fewer rows than a full page.
     is_short: bool,
     search: &'a str,
     api: &'a str,
@@ -35,7 +35,7 @@ struct List<'a> {
     is_searched: bool,
     pages: Pages,
     may: May,
-    /// Whether a key was looked for that is none of this workspace.
+    /// Whether a full key was looked up that does not belong to this workspace.
     is_unknown: bool,
 }
 
@@ -56,7 +56,7 @@ impl Row {
     fn new(row: details::KeyListItem, now: Timestamp) -> Self {
         let key = row.stored.key;
         Self {
-            name: key.name.unwrap_or_else(|| "without a name".into()),
+            name: key.name.unwrap_or_else(|| "Unnamed".into()),
             id: key.id,
             start: key.start,
             api_id: key.api_id,
@@ -70,15 +70,15 @@ impl Row {
     }
 }
 
-async fn listed(asked: &WorkspaceRequest, is_unknown: bool) -> Result<List<'_>, Failure> {
-    let app = &asked.visit.app;
-    let query = &asked.visit.query;
+async fn listed(request: &WorkspaceRequest, is_unknown: bool) -> Result<List<'_>, Failure> {
+    let app = &request.visit.app;
+    let query = &request.visit.query;
     let (api, search) = (query.text("api"), query.text("q"));
     let state = KeyStatus::named(query.text("state"));
     let paging =
         Paging { from: query.text("from").to_owned(), limit: PAGE, search: search.to_owned() };
     let of = (!api.is_empty()).then(|| ApiId::from(api));
-    let found = details::page(app, &asked.caller, of.as_ref(), state, &paging).await?;
+    let found = details::page(app, &request.caller, of.as_ref(), state, &paging).await?;
     let now = app.clock.now();
     let choice = |known: KeyStatus| Choice {
         value: known.as_str().to_owned(),
@@ -86,36 +86,36 @@ async fn listed(asked: &WorkspaceRequest, is_unknown: bool) -> Result<List<'_>, 
         is_chosen: state == Some(known),
     };
     Ok(List {
-        shell: Layout::of(asked, Section::Keys, "Keys").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "Keys").await?,
+        workspace: request.membership.workspace_id.to_string(),
         is_short: found.items.len() < PAGE,
         rows: found.items.into_iter().map(|row| Row::new(row, now)).collect(),
         search,
         api,
-        apis: choices(asked, api).await?,
+        apis: choices(request, api).await?,
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
         is_searched: !search.is_empty() || !api.is_empty() || state.is_some(),
-        pages: Pages::new(asked, &asked.path("/keys"), found.next.as_deref()),
+        pages: Pages::new(request, &request.path("/keys"), found.next.as_deref()),
         may: May {
-            create: may(asked, Action::CreateKey),
-            update: may(asked, Action::UpdateKey),
-            delete: may(asked, Action::DeleteKey),
+            create: may(request, Action::CreateKey),
+            update: may(request, Action::UpdateKey),
+            delete: may(request, Action::DeleteKey),
         },
         is_unknown,
     })
 }
 
-pub async fn list(asked: WorkspaceRequest) -> Answer {
-    page(&listed(&asked, false).await?)
+pub async fn list(request: WorkspaceRequest) -> Answer {
+    page(&listed(&request, false).await?)
 }
 
-/// Finds a key by itself. It comes in a form, and goes nowhere from here: not into the address of the next page, nor
-/// into this one.
-pub async fn find(asked: WorkspaceRequest) -> Answer {
-    let key = asked.visit.form.text("key").trim();
-    match whoami(&asked.visit.app, &asked.caller, key).await {
-        Ok(found) => redirect_to(&path(&asked, &found.view.stored().key.id, "")),
-        Err(Error::NotFound(_)) => refused_page(&listed(&asked, true).await?),
+/// Looks up a full key. The key arrives in a POST form and must not leak: neither into the URL of the next page nor
+/// into this page.
+pub async fn find(request: WorkspaceRequest) -> Answer {
+    let key = request.visit.form.text("key").trim();
+    match whoami(&request.visit.app, &request.caller, key).await {
+        Ok(found) => redirect_to(&path(&request, &found.view.stored().key.id, "")),
+        Err(Error::NotFound(_)) => refused_page(&listed(&request, true).await?),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Keys: looked for, looked at, made, changed and ended by people.
+//! The pages of keys: list, search, details, create, edit, rotate and delete.
 
 mod actions;
 mod bulk;
@@ -43,15 +43,15 @@ pub fn routes() -> Router {
         .route(&of_key("/delete"), get(actions::ask_delete).post(actions::delete))
 }
 
-/// What the person may do with keys.
+/// What the user may do with keys.
 struct May {
-    /// To re-roll one is to make one.
+    /// Also required to rotate a key.
     create: bool,
     update: bool,
     delete: bool,
 }
 
-/// How many APIs can be chosen from; who has more comes from the page of the API.
+/// The maximum number of APIs in a select. The page of an API links to the form for any other.
 const APIS: usize = 100;
 
 /// A key that has just been issued.
@@ -64,51 +64,51 @@ struct Made {
     name: String,
     secret: String,
     example: String,
-    /// When the one that it replaces ends.
+    /// When the replaced key expires.
     old_ends: Option<TimeLabel>,
 }
 
-/// Shows a new key, this once.
+/// Renders the page of a new key. The secret is shown only once.
 async fn made(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     issued: &IssuedReply,
     name: &str,
     old_ends: Option<Timestamp>,
 ) -> Answer {
-    let now = asked.visit.app.clock.now();
+    let now = request.visit.app.clock.now();
     let secret = issued.key.expose().to_owned();
     let body = json!({ "key": secret }).to_string();
     page(&Made {
-        shell: Layout::of(asked, Section::Keys, "Your new key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Keys, "Your new key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: issued.key_id.clone(),
         name: name.to_owned(),
-        example: curl(&asked.visit.base_url, "keys.verifyKey", &body),
+        example: curl(&request.visit.base_url, "keys.verifyKey", &body),
         secret,
         old_ends: old_ends.map(|at| TimeLabel::new(at, now)),
     })
 }
 
-/// A state as people say it.
+/// Returns the label of a key status.
 fn spoken(state: KeyStatus) -> &'static str {
     match state {
-        KeyStatus::Active => "active",
-        KeyStatus::Disabled => "disabled",
-        KeyStatus::Expired => "expired",
-        KeyStatus::Exhausted => "no credits left",
+        KeyStatus::Active => "Active",
+        KeyStatus::Disabled => "Disabled",
+        KeyStatus::Expired => "Expired",
+        KeyStatus::Exhausted => "Credits exhausted",
     }
 }
 
-/// A choice of a list.
+/// An option of a select.
 pub struct Choice {
     pub value: String,
     pub label: String,
     pub is_chosen: bool,
 }
 
-/// The APIs that can be chosen, and the one that has been, wherever it stands.
-pub async fn choices(asked: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choice>> {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+/// Returns the APIs to choose from, including the chosen one even if it is beyond the maximum.
+pub async fn choices(request: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choice>> {
+    let (app, caller) = (&request.visit.app, &request.caller);
     let paging = Paging { limit: APIS, ..Paging::default() };
     let mut apis = apis::page(app, caller, &paging).await?.items;
     if !chosen.is_empty() && apis.iter().all(|api| api.id.as_str() != chosen) {
@@ -122,7 +122,7 @@ pub async fn choices(asked: &WorkspaceRequest, chosen: &str) -> Result<Vec<Choic
     Ok(apis.into_iter().map(choice).collect())
 }
 
-/// A role or a permission that is not there is a fault of the field that names it.
+/// Converts "not found" of a role or permission into an error of the form field that names it.
 fn misnamed(error: Error) -> Error {
     let is_role = |subject: &Subject| matches!(subject, Subject::Role(_));
     let is_named =
@@ -131,7 +131,7 @@ fn misnamed(error: Error) -> Error {
         Error::NotFound(subjects) if subjects.iter().all(is_named) => {
             let fault = |subject: &Subject| FieldError {
                 location: if is_role(subject) { "roles" } else { "permissions" }.to_owned(),
-                message: format!("{subject} does not exist: make it first"),
+                message: format!("{subject} does not exist; create it first"),
                 fix: None,
             };
             Error::Invalid(subjects.iter().map(fault).collect())
@@ -140,7 +140,7 @@ fn misnamed(error: Error) -> Error {
     }
 }
 
-/// Where a key has its page.
-fn path(asked: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
-    asked.path(&format!("/keys/{id}{rest}"))
+/// Returns the path of a key's page.
+fn path(request: &WorkspaceRequest, id: &impl std::fmt::Display, rest: &str) -> String {
+    request.path(&format!("/keys/{id}{rest}"))
 }

@@ -1,4 +1,4 @@
-//! One key: whether it is good and why, what it may do, and what has become of it.
+//! The page of a key: status, limits, credits, permissions, events and activity.
 
 mod parts;
 
@@ -39,7 +39,7 @@ struct Show {
     roles: Vec<Role>,
     permissions: Vec<Permission>,
     meta: Option<String>,
-    /// Absent: nobody can tell at the moment.
+    /// The latest verifications; `None` if they cannot be read.
     events: Option<Vec<Event>>,
     is_enabled: bool,
     may: May,
@@ -56,24 +56,24 @@ struct Facts {
 
 struct Credits {
     left: String,
-    /// Where they are.
+    /// Notes on leased and withheld credits.
     told: Vec<String>,
     refill: Option<String>,
     refills_at: Option<TimeLabel>,
     refilled_at: Option<TimeLabel>,
 }
 
-pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (app, caller) = (&request.visit.app, &request.caller);
     let looked = details::get_details(app, caller, &KeyId::from(id)).await?;
     let deeds = details::list_activity(app, caller, &looked).await?;
     let stored = looked.found.view.stored();
     let key = &stored.key;
-    // Events are kept apart from the rest, and are away alone.
+    // Events are stored separately, so they may be unavailable while the rest is available.
     let events = match recent::of_key(app, caller, key).await {
         Ok(events) => Some(events),
         Err(error) => {
-            tracing::warn!(error = %error, "the events of a key cannot be read: {error}");
+            tracing::warn!(error = %error, "failed to read events of a key: {error}");
             None
         }
     };
@@ -81,10 +81,10 @@ pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>
     let moment = |at: Timestamp| TimeLabel::new(at, now);
     let may_on = |action| caller.may_on(action, &key.api_id);
     page(&Show {
-        shell: Layout::of(&asked, Section::Keys, "Key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Keys, "Key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
-        name: key.name.clone().unwrap_or_else(|| "Key without a name".into()),
+        name: key.name.clone().unwrap_or_else(|| "Unnamed key".into()),
         start: key.start.clone(),
         state: spoken(looked.state),
         is_good: looked.state == KeyStatus::Active,
@@ -116,73 +116,72 @@ pub async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>
     })
 }
 
-/// What a verification of the key comes to, as far as the key alone decides.
+/// Explains what a verification returns, as far as the key alone decides.
 fn why(looked: &KeyDetails, now: Timestamp) -> Vec<String> {
     let stored = looked.found.view.stored();
     let key = &stored.key;
     let state = match looked.state {
-        KeyStatus::Active => "It verifies, within its limits.".to_owned(),
+        KeyStatus::Active => "Active".to_owned(),
         KeyStatus::Disabled => {
-            "It is disabled: whoever shows it is refused until somebody enables it.".to_owned()
+            "The key is disabled. Verification returns DISABLED until it is enabled.".to_owned()
         }
         KeyStatus::Expired => match key.expires_at {
             Some(at) => format!(
-                "It expired {}: whoever shows it is refused. Give it another end to use it again.",
+                "The key expired {}. Extend its expiry to use it again.",
                 TimeLabel::new(at, now).words
             ),
-            None => "It has expired.".to_owned(),
+            None => "The key has expired.".to_owned(),
         },
         KeyStatus::Exhausted => match looked.refills_at {
             Some(at) => {
                 format!(
-                    "Its credits are used up. They come back {}.",
+                    "The key has no credits left. The next refill is {}.",
                     TimeLabel::new(at, now).words
                 )
             }
             None => {
-                "Its credits are used up, and none come back by themselves: add some.".to_owned()
+                "The key has no credits left and no refill. Add credits to use it again.".to_owned()
             }
         },
     };
-    let mut told = vec![state];
+    let mut notes = vec![state];
     if key.enabled && key.identity_id.is_none() && key.owner_id.is_some() {
-        let gone =
-            "The identity that it belonged to is gone, and with it the limits that it shared.";
-        told.push(gone.to_owned());
+        let deleted = "The identity of this key was deleted, and its shared limits with it.";
+        notes.push(deleted.to_owned());
     }
     if let Some(networks) = &stored.allowed_networks {
-        told.push(format!("It may be used only from {}.", networks.texts().join(", ")));
+        notes.push(format!("Allowed networks: {}.", networks.texts().join(", ")));
     }
-    told
+    notes
 }
 
 fn credits(looked: &KeyDetails, now: Timestamp) -> Option<Credits> {
     let (left, refill) = looked.found.credits?;
     let number = |number: i64| count(number, i64::MAX);
-    let mut told = Vec::new();
+    let mut notes = Vec::new();
     if let Some(account) = &looked.account {
         for purse in &account.purses {
             let (granted, spent) = (number(purse.granted), number(purse.spent));
-            told.push(match purse.withheld_at {
+            notes.push(match purse.withheld_at {
                 None => format!(
-                    "{granted} have been handed to the counters, of which {spent} are known to be spent."
+                    "{granted} credits are leased to Redis; {spent} of them are known to be spent."
                 ),
                 Some(_) => format!(
-                    "{} were with counters that are gone, and come back when it is known what was spent.",
+                    "{} credits are withheld after Redis data loss. They return when their spend is known.",
                     number(purse.unspent())
                 ),
             });
         }
     }
     let refill_words = refill.map(|refill| match refill.interval {
-        RefillInterval::Daily => format!("to {} every day", number(refill.amount)),
+        RefillInterval::Daily => format!("to {} daily", number(refill.amount)),
         RefillInterval::Monthly { day } => {
-            format!("to {} on day {day} of every month", number(refill.amount))
+            format!("to {} monthly, on day {day}", number(refill.amount))
         }
     });
     Some(Credits {
         left: number(left),
-        told,
+        told: notes,
         refill: refill_words,
         refills_at: looked.refills_at.map(|at| TimeLabel::new(at, now)),
         refilled_at: looked.found.refilled_at.map(|at| TimeLabel::new(at, now)),

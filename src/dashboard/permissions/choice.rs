@@ -1,4 +1,4 @@
-//! Choosing the permissions of a role: by boxes for those that there are, as slugs for others.
+//! Selecting the permissions of a role: checkboxes for existing permissions, slugs for others.
 
 use foundation::error::Result;
 
@@ -7,15 +7,15 @@ use super::super::page_request::WorkspaceRequest;
 use crate::domain::page::Paging;
 use crate::domain::rbac;
 
-/// How many permissions are offered beside those that are chosen.
+/// The number of permissions offered in addition to the selected ones.
 const OFFERED: usize = 100;
 
-/// The choice as it is filled in.
+/// The selection, as submitted.
 pub struct Choice {
     pub offers: Vec<Offer>,
-    /// Whether there are permissions that are not offered.
+    /// Whether more permissions exist than are offered.
     pub has_more: bool,
-    /// Slugs that were written.
+    /// The text of the field for other slugs.
     pub more: String,
 }
 
@@ -24,7 +24,7 @@ pub struct Offer {
     pub is_checked: bool,
 }
 
-/// The slugs that a form tells, each once.
+/// Returns the slugs of a form without duplicates.
 pub fn chosen(form: &Form) -> Vec<String> {
     let written = form.text("more").split([' ', ',', '\t', '\r', '\n']);
     let mut slugs: Vec<String> = Vec::new();
@@ -37,16 +37,16 @@ pub fn chosen(form: &Form) -> Vec<String> {
 }
 
 impl Choice {
-    /// With these checked.
+    /// Creates the selection with these slugs checked.
     pub async fn of<'a>(
-        asked: &WorkspaceRequest,
+        request: &WorkspaceRequest,
         checked: impl Iterator<Item = &'a str>,
         more: &str,
     ) -> Result<Self> {
         let offer = |slug: &str| Offer { slug: slug.to_owned(), is_checked: true };
         let mut offers: Vec<_> = checked.map(offer).collect();
         let paging = Paging { limit: OFFERED, ..Paging::default() };
-        let found = rbac::list_permissions(&asked.visit.app, &asked.caller, &paging).await?;
+        let found = rbac::list_permissions(&request.visit.app, &request.caller, &paging).await?;
         for permission in found.items {
             if !offers.iter().any(|offer| offer.slug == permission.slug) {
                 offers.push(Offer { slug: permission.slug, is_checked: false });
@@ -56,10 +56,10 @@ impl Choice {
         Ok(Self { offers, has_more: found.next.is_some(), more: more.to_owned() })
     }
 
-    /// As a form was filled in.
-    pub async fn again(asked: &WorkspaceRequest) -> Result<Self> {
-        let form = &asked.visit.form;
-        Self::of(asked, form.all("permission"), form.text("more")).await
+    /// Creates the selection from the submitted form.
+    pub async fn again(request: &WorkspaceRequest) -> Result<Self> {
+        let form = &request.visit.form;
+        Self::of(request, form.all("permission"), form.text("more")).await
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_checked_and_what_is_written_is_chosen_once() {
+    fn chosen_merges_checked_and_written_slugs() {
         let form = Form::parse(b"permission=a.b&permission=c&more=c%0D%0Ad%2C+e%0D%0A%0D%0Aa.b");
 
         assert_eq!(chosen(&form), ["a.b", "c", "d", "e"]);

@@ -1,4 +1,4 @@
-//! Which keys can do something: those that hold a permission, and how.
+//! The page that lists the keys with a permission, and the source of each assignment.
 
 use askama::Template;
 use axum::Router;
@@ -18,11 +18,11 @@ pub fn routes() -> Router {
     Router::new().route("/dashboard/{workspace}/which-keys", get(list))
 }
 
-/// Where the holders of a permission are listed.
-pub fn path(asked: &WorkspaceRequest, slug: &str) -> String {
+/// Returns the path of the page that lists the holders of a permission.
+pub fn path(request: &WorkspaceRequest, slug: &str) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("slug", slug);
-    asked.path(&format!("/which-keys?{}", query.finish()))
+    request.path(&format!("/which-keys?{}", query.finish()))
 }
 
 #[derive(Template)]
@@ -31,7 +31,7 @@ struct List<'a> {
     shell: Layout,
     workspace: String,
     slug: &'a str,
-    /// Absent: there is none of this slug.
+    /// The permission; `None` if no permission has this slug.
     permission: Option<Permission>,
     rows: Vec<Row>,
     pages: Pages,
@@ -43,12 +43,12 @@ struct Row {
     roles: Vec<(RoleId, String)>,
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let slug = asked.visit.query.text("slug").trim();
+async fn list(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let slug = request.visit.query.text("slug").trim();
     let (permission, rows, next) = match slug {
         "" => (None, Vec::new(), None),
-        slug => match rbac::list_holders(app, &asked.caller, slug, &paging(&asked)).await {
+        slug => match rbac::list_holders(app, &request.caller, slug, &paging(&request)).await {
             Ok((permission, found)) => (Some(permission), found.items, found.next),
             Err(Error::NotFound(_)) => (None, Vec::new(), None),
             Err(error) => return Err(error.into()),
@@ -61,11 +61,11 @@ async fn list(asked: WorkspaceRequest) -> Answer {
         roles: holder.roles,
     };
     page(&List {
-        shell: Layout::of(&asked, Section::Permissions, "Which keys can…?").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Permissions, "Keys by permission").await?,
+        workspace: request.membership.workspace_id.to_string(),
         slug,
         permission,
         rows: rows.into_iter().map(row).collect(),
-        pages: Pages::new(&asked, &asked.path("/which-keys"), next.as_deref()),
+        pages: Pages::new(&request, &request.path("/which-keys"), next.as_deref()),
     })
 }

@@ -1,4 +1,4 @@
-//! Permissions and roles, and which keys hold what.
+//! The pages of permissions and roles, and of the keys that hold them.
 
 mod choice;
 mod holders;
@@ -75,38 +75,39 @@ struct Show {
     on_keys: String,
     roles: Vec<Role>,
     pages: Pages,
-    /// Where the keys that hold it are listed.
+    /// The path of the page that lists its holders.
     holders: String,
     may_delete: bool,
 }
 
-/// So many of a thing, or so many at least: `1 key`, `10,000+ keys`.
+/// Formats a number with its noun: `1 key`, `10,000+ keys`.
 fn counted(number: i64, one: &str) -> String {
     format!("{} {one}{}", count(number, SIZE_MAX), if number == 1 { "" } else { "s" })
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let path = asked.path("/permissions");
-    let found = rbac::list_permissions(&asked.visit.app, &asked.caller, &paging(&asked)).await?;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let path = request.path("/permissions");
+    let found =
+        rbac::list_permissions(&request.visit.app, &request.caller, &paging(&request)).await?;
     page(&List {
-        shell: Layout::of(&asked, Section::Permissions, "Permissions").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        shell: Layout::of(&request, Section::Permissions, "Permissions").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(&request, &path, found.next.as_deref()),
         path,
         rows: found.items,
-        search: asked.visit.query.text("q"),
-        may_create: may(&asked, Action::CreatePermission),
+        search: request.visit.query.text("q"),
+        may_create: may(&request, Action::CreatePermission),
     })
 }
 
 async fn filled_in(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     faults: FormErrors,
 ) -> Result<New<'_>, super::Failure> {
-    let form = &asked.visit.form;
+    let form = &request.visit.form;
     Ok(New {
-        shell: Layout::of(asked, Section::Permissions, "New permission").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::Permissions, "New permission").await?,
+        workspace: request.membership.workspace_id.to_string(),
         slug: form.text("slug"),
         name: form.text("name"),
         description: form.text("description"),
@@ -114,70 +115,70 @@ async fn filled_in(
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreatePermission)?;
-    page(&filled_in(&asked, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreatePermission)?;
+    page(&filled_in(&request, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    let form = &asked.visit.form;
+async fn create(request: WorkspaceRequest) -> Answer {
+    let form = &request.visit.form;
     let (slug, name) = (form.text("slug").trim(), form.text("name").trim());
-    let request = json!({
+    let body = json!({
         "slug": slug,
         "name": if name.is_empty() { slug } else { name },
         "description": form.text("description").trim(),
     });
-    let made = v2::call::<CreatePermission>(&asked.visit.app, &asked.caller, &request).await;
-    match split_form_errors(made)? {
-        Ok(made) => {
-            let path = format!("/permissions/{}?notice=permission-created", made.permission_id);
-            redirect_to(&asked.path(&path))
+    let created = v2::call::<CreatePermission>(&request.visit.app, &request.caller, &body).await;
+    match split_form_errors(created)? {
+        Ok(created) => {
+            let path = format!("/permissions/{}?notice=permission-created", created.permission_id);
+            redirect_to(&request.path(&path))
         }
-        Err(faults) => refused_page(&filled_in(&asked, faults).await?),
+        Err(faults) => refused_page(&filled_in(&request, faults).await?),
     }
 }
 
-/// The permission of a page, by its id or its slug.
-async fn found(asked: &WorkspaceRequest, named: &str) -> Result<Permission, Error> {
-    rbac::get_permission(&asked.visit.app, &asked.caller, named).await
+/// Loads a permission by its id or slug.
+async fn found(request: &WorkspaceRequest, named: &str) -> Result<Permission, Error> {
+    rbac::get_permission(&request.visit.app, &request.caller, named).await
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    let app = &asked.visit.app;
-    let permission = found(&asked, &named).await?;
-    let held = rbac::count_holders(app, &asked.caller, &permission.id).await?;
-    let paging = Paging { search: String::new(), ..paging(&asked) };
-    let roles = rbac::roles_holding(app, &asked.caller, &permission.id, &paging).await?;
-    let path = asked.path(&format!("/permissions/{}", permission.id));
+async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    let app = &request.visit.app;
+    let permission = found(&request, &named).await?;
+    let held = rbac::count_holders(app, &request.caller, &permission.id).await?;
+    let paging = Paging { search: String::new(), ..paging(&request) };
+    let roles = rbac::roles_holding(app, &request.caller, &permission.id, &paging).await?;
+    let path = request.path(&format!("/permissions/{}", permission.id));
     page(&Show {
-        shell: Layout::of(&asked, Section::Permissions, "Permission").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Permissions, "Permission").await?,
+        workspace: request.membership.workspace_id.to_string(),
         in_roles: count(held.roles, SIZE_MAX),
         on_keys: count(held.keys, SIZE_MAX),
-        pages: Pages::new(&asked, &path, roles.next.as_deref()),
+        pages: Pages::new(&request, &path, roles.next.as_deref()),
         roles: roles.items,
-        holders: holders::path(&asked, &permission.slug),
-        may_delete: may(&asked, Action::DeletePermission),
+        holders: holders::path(&request, &permission.slug),
+        may_delete: may(&request, Action::DeletePermission),
         permission,
     })
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::DeletePermission)?;
-    let permission = found(&asked, &named).await?;
-    let held = rbac::count_holders(&asked.visit.app, &asked.caller, &permission.id).await?;
-    let path = asked.path(&format!("/permissions/{}", permission.id));
+async fn ask_delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::DeletePermission)?;
+    let permission = found(&request, &named).await?;
+    let held = rbac::count_holders(&request.visit.app, &request.caller, &permission.id).await?;
+    let path = request.path(&format!("/permissions/{}", permission.id));
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Permissions, "Delete a permission").await?,
+        shell: Layout::of(&request, Section::Permissions, "Delete permission").await?,
         question: format!("Delete {}?", permission.slug),
         told: vec![
             format!(
-                "{} of themselves and {} have it, and lose it at once. Whoever asks a verification for it is then \
-                refused.",
+                "{} with a direct assignment and {} lose it immediately. Verifications that require it are then \
+                rejected.",
                 counted(held.keys, "key"),
                 counted(held.roles, "role"),
             ),
-            "A permission that is made later with the same slug is another one: they do not get it back.".into(),
+            "A permission created later with the same slug is a new one; it is not assigned to them.".into(),
         ],
         act: format!("{path}/delete"),
         fields: Vec::new(),
@@ -186,8 +187,8 @@ async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, Str
     })
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    let request = json!({ "permission": named });
-    v2::call::<DeletePermission>(&asked.visit.app, &asked.caller, &request).await?;
-    redirect_to(&asked.path("/permissions?notice=permission-deleted"))
+async fn delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    let body = json!({ "permission": named });
+    v2::call::<DeletePermission>(&request.visit.app, &request.caller, &body).await?;
+    redirect_to(&request.path("/permissions?notice=permission-deleted"))
 }

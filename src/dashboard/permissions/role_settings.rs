@@ -1,4 +1,4 @@
-//! How a role is called, and what it is for.
+//! The settings of a role: name and description.
 
 use askama::Template;
 use axum::Router;
@@ -27,49 +27,49 @@ struct Settings {
     title: String,
     name: String,
     description: String,
-    /// What was there when the form was made: who leaves a field alone sets nothing back.
+    /// The original values, so that concurrent changes of untouched fields are kept.
     was: (String, String),
     faults: FormErrors,
 }
 
 async fn shown(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     role: Role,
     filled: Option<(String, String)>,
     was: Option<(String, String)>,
     faults: FormErrors,
 ) -> Result<Settings, Failure> {
-    let there = (role.name.clone(), role.description.unwrap_or_default());
-    let (name, description) = filled.unwrap_or_else(|| there.clone());
+    let stored = (role.name.clone(), role.description.unwrap_or_default());
+    let (name, description) = filled.unwrap_or_else(|| stored.clone());
     Ok(Settings {
-        shell: Layout::of(asked, Section::Permissions, "Settings of a role").await?,
-        path: asked.path(&format!("/roles/{}", role.id)),
+        shell: Layout::of(request, Section::Permissions, "Role settings").await?,
+        path: request.path(&format!("/roles/{}", role.id)),
         title: role.name,
         name,
         description,
-        was: was.unwrap_or(there),
+        was: was.unwrap_or(stored),
         faults,
     })
 }
 
-async fn ask(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::UpdateRole)?;
-    let role = found(&asked, &named).await?;
-    page(&shown(&asked, role, None, None, FormErrors::default()).await?)
+async fn ask(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::UpdateRole)?;
+    let role = found(&request, &named).await?;
+    page(&shown(&request, role, None, None, FormErrors::default()).await?)
 }
 
-async fn set(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    let form = &asked.visit.form;
+async fn set(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    let form = &request.visit.form;
     let text = |name: &str| form.text(name).trim().to_owned();
     let (filled, was) =
         ((text("name"), text("description")), (text("was-name"), text("was-description")));
-    let role = found(&asked, &named).await?;
+    let role = found(&request, &named).await?;
     let changed = |now: &String, was: &String| (now != was).then(|| now.clone());
     let change =
         RoleChange { name: changed(&filled.0, &was.0), description: changed(&filled.1, &was.1) };
-    let set = rbac::change_role(&asked.visit.app, &asked.caller, &role.id, change).await;
+    let set = rbac::change_role(&request.visit.app, &request.caller, &role.id, change).await;
     match split_form_errors(set)? {
-        Ok(_) => redirect_to(&asked.path(&format!("/roles/{}?notice=role", role.id))),
-        Err(faults) => refused_page(&shown(&asked, role, Some(filled), Some(was), faults).await?),
+        Ok(_) => redirect_to(&request.path(&format!("/roles/{}?notice=role", role.id))),
+        Err(faults) => refused_page(&shown(&request, role, Some(filled), Some(was), faults).await?),
     }
 }

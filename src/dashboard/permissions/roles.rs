@@ -1,4 +1,4 @@
-//! Roles: named sets of permissions.
+//! The pages of roles.
 
 use askama::Template;
 use axum::Router;
@@ -59,7 +59,7 @@ struct Show {
     may_delete: bool,
 }
 
-/// A new role, or the permissions of one that there is.
+/// The form for a new role, or for the permissions of an existing one.
 #[derive(Template)]
 #[template(path = "permissions/role_form.html")]
 struct RoleForm {
@@ -73,85 +73,85 @@ struct RoleForm {
     back: String,
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let path = asked.path("/roles");
-    let found = rbac::list_roles(&asked.visit.app, &asked.caller, &paging(&asked)).await?;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let path = request.path("/roles");
+    let found = rbac::list_roles(&request.visit.app, &request.caller, &paging(&request)).await?;
     page(&List {
-        shell: Layout::of(&asked, Section::Permissions, "Roles").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        shell: Layout::of(&request, Section::Permissions, "Roles").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(&request, &path, found.next.as_deref()),
         path,
         rows: found.items,
-        search: asked.visit.query.text("q"),
-        may_create: may(&asked, Action::CreateRole),
+        search: request.visit.query.text("q"),
+        may_create: may(&request, Action::CreateRole),
     })
 }
 
-/// The role of a page, by its id or its name.
-pub async fn found(asked: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
-    rbac::get_role(&asked.visit.app, &asked.caller, named).await
+/// Loads a role by its id or name.
+pub async fn found(request: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
+    rbac::get_role(&request.visit.app, &request.caller, named).await
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    let role = found(&asked, &named).await?;
-    let keys = rbac::keys_with(&asked.visit.app, &asked.caller, &role.id).await?;
+async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    let role = found(&request, &named).await?;
+    let keys = rbac::keys_with(&request.visit.app, &request.caller, &role.id).await?;
     page(&Show {
-        shell: Layout::of(&asked, Section::Permissions, "Role").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Permissions, "Role").await?,
+        workspace: request.membership.workspace_id.to_string(),
         keys: count(keys, SIZE_MAX),
-        may_describe: may(&asked, Action::UpdateRole),
-        may_change: may(&asked, Action::AddPermissionToRole)
-            && may(&asked, Action::RemovePermissionFromRole),
-        may_delete: may(&asked, Action::DeleteRole),
+        may_describe: may(&request, Action::UpdateRole),
+        may_change: may(&request, Action::AddPermissionToRole)
+            && may(&request, Action::RemovePermissionFromRole),
+        may_delete: may(&request, Action::DeleteRole),
         role,
     })
 }
 
-async fn making(asked: &WorkspaceRequest, faults: FormErrors) -> Result<RoleForm, Failure> {
-    let form = &asked.visit.form;
+async fn making(request: &WorkspaceRequest, faults: FormErrors) -> Result<RoleForm, Failure> {
+    let form = &request.visit.form;
     Ok(RoleForm {
-        shell: Layout::of(asked, Section::Permissions, "New role").await?,
+        shell: Layout::of(request, Section::Permissions, "New role").await?,
         is_new: true,
         name: form.text("name").to_owned(),
         description: form.text("description").to_owned(),
-        choice: Choice::again(asked).await?,
+        choice: Choice::again(request).await?,
         faults,
-        act: asked.path("/roles"),
-        back: asked.path("/roles"),
+        act: request.path("/roles"),
+        back: request.path("/roles"),
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateRole)?;
-    page(&making(&asked, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateRole)?;
+    page(&making(&request, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    let form = &asked.visit.form;
-    let request = json!({
+async fn create(request: WorkspaceRequest) -> Answer {
+    let form = &request.visit.form;
+    let body = json!({
         "name": form.text("name").trim(),
         "description": form.text("description").trim(),
         "permissions": choice::chosen(form),
     });
     match split_form_errors(
-        v2::call::<CreateRole>(&asked.visit.app, &asked.caller, &request).await,
+        v2::call::<CreateRole>(&request.visit.app, &request.caller, &body).await,
     )? {
-        Ok(made) => {
-            redirect_to(&asked.path(&format!("/roles/{}?notice=role-created", made.role_id)))
+        Ok(role) => {
+            redirect_to(&request.path(&format!("/roles/{}?notice=role-created", role.role_id)))
         }
-        Err(faults) => refused_page(&making(&asked, faults).await?),
+        Err(faults) => refused_page(&making(&request, faults).await?),
     }
 }
 
 async fn changing(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     role: Role,
     choice: Choice,
     faults: FormErrors,
 ) -> Result<RoleForm, Failure> {
-    let path = asked.path(&format!("/roles/{}", role.id));
+    let path = request.path(&format!("/roles/{}", role.id));
     Ok(RoleForm {
-        shell: Layout::of(asked, Section::Permissions, "Permissions of a role").await?,
+        shell: Layout::of(request, Section::Permissions, "Role permissions").await?,
         is_new: false,
         name: role.name,
         description: String::new(),
@@ -162,42 +162,42 @@ async fn changing(
     })
 }
 
-async fn change(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::AddPermissionToRole)?;
-    asked.caller.require(Action::RemovePermissionFromRole)?;
-    let role = found(&asked, &named).await?;
+async fn change(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::AddPermissionToRole)?;
+    request.caller.require(Action::RemovePermissionFromRole)?;
+    let role = found(&request, &named).await?;
     let slugs = role.permissions.iter().map(|permission| permission.slug.as_str());
-    let choice = Choice::of(&asked, slugs, "").await?;
-    page(&changing(&asked, role, choice, FormErrors::default()).await?)
+    let choice = Choice::of(&request, slugs, "").await?;
+    page(&changing(&request, role, choice, FormErrors::default()).await?)
 }
 
-async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let request = json!({ "roleId": id, "permissions": choice::chosen(&asked.visit.form) });
-    let set = v2::call::<SetRolePermissions>(&asked.visit.app, &asked.caller, &request).await;
+async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let body = json!({ "roleId": id, "permissions": choice::chosen(&request.visit.form) });
+    let set = v2::call::<SetRolePermissions>(&request.visit.app, &request.caller, &body).await;
     match split_form_errors(set)? {
         Ok(_) => {
-            let role = found(&asked, &id).await?;
-            redirect_to(&asked.path(&format!("/roles/{}?notice=role-updated", role.id)))
+            let role = found(&request, &id).await?;
+            redirect_to(&request.path(&format!("/roles/{}?notice=role-updated", role.id)))
         }
         Err(faults) => {
-            let role = found(&asked, &id).await?;
-            let choice = Choice::again(&asked).await?;
-            refused_page(&changing(&asked, role, choice, faults).await?)
+            let role = found(&request, &id).await?;
+            let choice = Choice::again(&request).await?;
+            refused_page(&changing(&request, role, choice, faults).await?)
         }
     }
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::DeleteRole)?;
-    let role = found(&asked, &named).await?;
-    let keys = rbac::keys_with(&asked.visit.app, &asked.caller, &role.id).await?;
-    let path = asked.path(&format!("/roles/{}", role.id));
+async fn ask_delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::DeleteRole)?;
+    let role = found(&request, &named).await?;
+    let keys = rbac::keys_with(&request.visit.app, &request.caller, &role.id).await?;
+    let path = request.path(&format!("/roles/{}", role.id));
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Permissions, "Delete a role").await?,
+        shell: Layout::of(&request, Section::Permissions, "Delete role").await?,
         question: format!("Delete {}?", role.name),
         told: vec![format!(
-            "It is on {}, which lose it at once, and with it the {} that they have through no other role and not of \
-            themselves. The permissions stay.",
+            "It is removed from {} immediately. They lose its {}, unless these are assigned directly or through \
+            another role. The permissions themselves remain.",
             counted(keys, "key"),
             counted(i64::try_from(role.permissions.len()).unwrap_or(i64::MAX), "permission"),
         )],
@@ -208,7 +208,7 @@ async fn ask_delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, Str
     })
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
-    v2::call::<DeleteRole>(&asked.visit.app, &asked.caller, &json!({ "role": named })).await?;
-    redirect_to(&asked.path("/roles?notice=role-deleted"))
+async fn delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> Answer {
+    v2::call::<DeleteRole>(&request.visit.app, &request.caller, &json!({ "role": named })).await?;
+    redirect_to(&request.path("/roles?notice=role-deleted"))
 }

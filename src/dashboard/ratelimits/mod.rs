@@ -1,4 +1,4 @@
-//! Namespaces of the standalone limiter, their overrides, and what a check would come to.
+//! The pages of rate-limit namespaces: list, details, overrides, outage policy and simulator.
 
 mod outage_policy;
 mod overrides;
@@ -71,12 +71,12 @@ struct Show<'a> {
     pages: Pages,
     may_set: bool,
     may_delete: bool,
-    /// Where it is chosen what happens while the counters are away, for who may.
+    /// The path of the page for the outage policy; `None` if the user may not change it.
     outage: Option<String>,
     may_delete_namespace: bool,
 }
 
-/// A namespace as it is shown.
+/// A namespace as displayed.
 struct Row {
     id: NamespaceId,
     name: String,
@@ -91,106 +91,107 @@ impl Row {
             name: namespace.name,
             created: TimeLabel::new(namespace.created_at, now),
             on_outage: match namespace.on_outage {
-                OutagePolicy::Local => "each replica enforces its share",
-                OutagePolicy::Open => "all checks pass",
-                OutagePolicy::Closed => "no check passes",
+                OutagePolicy::Local => "Each replica enforces its share",
+                OutagePolicy::Open => "All checks are allowed",
+                OutagePolicy::Closed => "All checks are rejected",
             },
         }
     }
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let path = asked.path("/ratelimits");
-    let found = namespaces::page(app, &asked.caller, &paging(&asked)).await?;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let path = request.path("/ratelimits");
+    let found = namespaces::page(app, &request.caller, &paging(&request)).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Layout::of(&asked, Section::Ratelimits, "Rate limits").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        pages: Pages::new(&asked, &path, found.next.as_deref()),
+        shell: Layout::of(&request, Section::Ratelimits, "Rate limits").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        pages: Pages::new(&request, &path, found.next.as_deref()),
         path,
         rows: found.items.into_iter().map(|namespace| Row::new(namespace, now)).collect(),
-        search: asked.visit.query.text("q"),
-        may_create: may(&asked, Action::CreateNamespace),
+        search: request.visit.query.text("q"),
+        may_create: may(&request, Action::CreateNamespace),
     })
 }
 
-async fn filled_in(asked: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
+async fn filled_in(request: &WorkspaceRequest, faults: FormErrors) -> Result<New<'_>, Failure> {
     Ok(New {
-        shell: Layout::of(asked, Section::Ratelimits, "New namespace").await?,
-        workspace: asked.membership.workspace_id.to_string(),
-        name: asked.visit.form.text("name"),
+        shell: Layout::of(request, Section::Ratelimits, "New namespace").await?,
+        workspace: request.membership.workspace_id.to_string(),
+        name: request.visit.form.text("name"),
         faults,
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateNamespace)?;
-    page(&filled_in(&asked, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateNamespace)?;
+    page(&filled_in(&request, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    let name = asked.visit.form.text("name").trim();
-    match split_form_errors(namespaces::create(&asked.visit.app, &asked.caller, name).await)? {
-        Ok(made) => {
-            redirect_to(&asked.path(&format!("/ratelimits/{}?notice=namespace-created", made.id)))
+async fn create(request: WorkspaceRequest) -> Answer {
+    let name = request.visit.form.text("name").trim();
+    match split_form_errors(namespaces::create(&request.visit.app, &request.caller, name).await)? {
+        Ok(namespace) => {
+            let path = format!("/ratelimits/{}?notice=namespace-created", namespace.id);
+            redirect_to(&request.path(&path))
         }
-        Err(faults) => refused_page(&filled_in(&asked, faults).await?),
+        Err(faults) => refused_page(&filled_in(&request, faults).await?),
     }
 }
 
-/// The namespace of a page, by its id.
-async fn found(asked: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
-    namespaces::get(&asked.visit.app, &asked.caller, id).await
+/// Loads a namespace by its id.
+async fn found(request: &WorkspaceRequest, id: &str) -> Result<Namespace, Error> {
+    namespaces::get(&request.visit.app, &request.caller, id).await
 }
 
-/// The page of a namespace.
-fn path(asked: &WorkspaceRequest, id: &NamespaceId) -> String {
-    asked.path(&format!("/ratelimits/{id}"))
+/// Returns the path of a namespace's page.
+fn path(request: &WorkspaceRequest, id: &NamespaceId) -> String {
+    request.path(&format!("/ratelimits/{id}"))
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let app = &asked.visit.app;
-    let namespace = found(&asked, &id).await?;
-    let path = path(&asked, &namespace.id);
-    let listed = domain_overrides::list(app, &asked.caller, &id, &paging(&asked)).await?;
-    let number = domain_overrides::count(app, &asked.caller, &id).await?;
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let app = &request.visit.app;
+    let namespace = found(&request, &id).await?;
+    let path = path(&request, &namespace.id);
+    let listed = domain_overrides::list(app, &request.caller, &id, &paging(&request)).await?;
+    let number = domain_overrides::count(app, &request.caller, &id).await?;
     let now = app.clock.now();
-    let row = |known| overrides::Row::new(known, &path, now);
+    let row = |stored| overrides::Row::new(stored, &path, now);
     page(&Show {
-        shell: Layout::of(&asked, Section::Ratelimits, "Namespace").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::Ratelimits, "Namespace").await?,
+        workspace: request.membership.workspace_id.to_string(),
         overrides: count(number, i64::MAX),
-        pages: Pages::new(&asked, &path, listed.next.as_deref()),
+        pages: Pages::new(&request, &path, listed.next.as_deref()),
         rows: listed.items.into_iter().map(row).collect(),
-        search: asked.visit.query.text("q"),
-        may_set: asked.caller.may_on(Action::SetOverride, &namespace.id),
-        may_delete: asked.caller.may_on(Action::DeleteOverride, &namespace.id),
-        outage: asked
+        search: request.visit.query.text("q"),
+        may_set: request.caller.may_on(Action::SetOverride, &namespace.id),
+        may_delete: request.caller.may_on(Action::DeleteOverride, &namespace.id),
+        outage: request
             .caller
             .may_on(Action::UpdateNamespace, &namespace.id)
             .then(|| format!("{path}/outage")),
-        may_delete_namespace: asked.caller.may_on(Action::DeleteNamespace, &namespace.id),
+        may_delete_namespace: request.caller.may_on(Action::DeleteNamespace, &namespace.id),
         namespace: Row::new(namespace, now),
         path,
     })
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::DeleteNamespace, &id)?;
-    let namespace = found(&asked, &id).await?;
-    let number = domain_overrides::count(&asked.visit.app, &asked.caller, &id).await?;
-    let path = path(&asked, &namespace.id);
+async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::DeleteNamespace, &id)?;
+    let namespace = found(&request, &id).await?;
+    let number = domain_overrides::count(&request.visit.app, &request.caller, &id).await?;
+    let path = path(&request, &namespace.id);
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Ratelimits, "Delete a namespace").await?,
+        shell: Layout::of(&request, Section::Ratelimits, "Delete namespace").await?,
         question: format!("Delete {}?", namespace.name),
         told: vec![
-            "Every check in it is refused from then on, as an error that callers see.".into(),
+            "All further checks in it fail with an error.".into(),
             format!(
-                "{} with it. Its name stays taken: there can be no other namespace of it. If it was a mistake, the audit log undoes it.",
+                "{}. Its name stays reserved and cannot be used again. You can undo the deletion in the audit log.",
                 match number {
-                    1 => "Its override goes".to_owned(),
-                    number => format!("Its {} overrides go", count(number, i64::MAX)),
+                    1 => "Its override is deleted too".to_owned(),
+                    number => format!("Its {} overrides are deleted too", count(number, i64::MAX)),
                 },
             ),
         ],
@@ -201,7 +202,7 @@ async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String
     })
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    namespaces::delete_by(&asked.visit.app, &asked.caller, &NamespaceId::from(id)).await?;
-    redirect_to(&asked.path("/ratelimits?notice=namespace-deleted"))
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    namespaces::delete_by(&request.visit.app, &request.caller, &NamespaceId::from(id)).await?;
+    redirect_to(&request.path("/ratelimits?notice=namespace-deleted"))
 }

@@ -1,4 +1,4 @@
-//! What checks in a namespace are answered while the counters are away.
+//! The outage policy of a namespace: how checks are answered while Redis is unreachable.
 
 use askama::Template;
 use axum::Router;
@@ -29,35 +29,36 @@ struct Outage {
     faults: FormErrors,
 }
 
-async fn ask(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    page(&filled_in(&asked, &id, FormErrors::default()).await?)
+async fn ask(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    page(&filled_in(&request, &id, FormErrors::default()).await?)
 }
 
 async fn filled_in(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     id: &str,
     faults: FormErrors,
 ) -> Result<Outage, super::super::Failure> {
-    asked.caller.require_on(Action::UpdateNamespace, &id)?;
-    let namespace = found(asked, id).await?;
+    request.caller.require_on(Action::UpdateNamespace, &id)?;
+    let namespace = found(request, id).await?;
     Ok(Outage {
-        shell: Layout::of(asked, Section::Ratelimits, "While the counters are away").await?,
-        path: path(asked, &namespace.id),
+        shell: Layout::of(request, Section::Ratelimits, "If the rate limiter is unavailable")
+            .await?,
+        path: path(request, &namespace.id),
         name: namespace.name,
         chosen: namespace.on_outage.as_str(),
         faults,
     })
 }
 
-async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let on_outage: OutagePolicy = match asked.visit.form.text("outage").parse() {
+async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let on_outage: OutagePolicy = match request.visit.form.text("outage").parse() {
         Ok(on_outage) => on_outage,
         Err(fault) => {
-            let faults = FormErrors::one("outage", format!("What checks are answered {fault}."));
-            return refused_page(&filled_in(&asked, &id, faults).await?);
+            let faults = FormErrors::one("outage", format!("Outage policy {fault}."));
+            return refused_page(&filled_in(&request, &id, faults).await?);
         }
     };
     let id = NamespaceId::from(id);
-    namespaces::update_outage_policy(&asked.visit.app, &asked.caller, &id, on_outage).await?;
-    redirect_to(&format!("{}?notice=namespace-updated", path(&asked, &id)))
+    namespaces::update_outage_policy(&request.visit.app, &request.caller, &id, on_outage).await?;
+    redirect_to(&format!("{}?notice=namespace-updated", path(&request, &id)))
 }

@@ -1,4 +1,4 @@
-//! Overrides, set and deleted.
+//! Creating, editing and deleting overrides.
 
 use askama::Template;
 use axum::Router;
@@ -32,15 +32,16 @@ pub fn routes() -> Router {
         .route(&format!("{path}/delete"), get(ask_delete).post(delete))
 }
 
-/// An override in one line.
+/// An override in one table row.
 pub struct Row {
     pub identifier: String,
     pub is_pattern: bool,
     pub is_over: bool,
     pub rate: String,
     pub ends: Option<TimeLabel>,
-    /// Where it is changed and deleted.
+    /// The path of its edit form.
     pub change: String,
+    /// The path of its delete page.
     pub delete: String,
 }
 
@@ -61,11 +62,11 @@ impl Row {
     }
 }
 
-/// A limit as people say it: `10 per minute`.
+/// Formats a limit: `10 per minute`.
 pub fn rate(limit: i64, duration_ms: i64) -> String {
     let window = duration_field::words(duration_ms);
     match limit {
-        0 => "nothing at all".to_owned(),
+        0 => "Blocked".to_owned(),
         limit => format!("{} per {}", count(limit, i64::MAX), window.trim_start_matches("1 ")),
     }
 }
@@ -84,44 +85,45 @@ struct Edit {
     faults: FormErrors,
 }
 
-/// What an override has until something else is filled in.
+/// The default limit of a new override.
 const LIMIT: i64 = 100;
+/// The default window of a new override.
 const DURATION_MS: i64 = 60_000;
 const SECOND_MS: i64 = 1_000;
 
-/// A moment as a form shows it, in UTC and to the second.
+/// Formats a time to the second, in UTC, for a form field.
 fn shown(at: Timestamp) -> String {
     let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
     stamp.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// The moment that a form tells, in unix milliseconds; what is none stays as it is, for the operation to say so.
-/// Nothing: there is no end. A moment that was not touched keeps what is finer than a second.
+/// Parses the expiry in a form, in Unix milliseconds. Text that is not a time is returned unchanged: the operation
+/// rejects it. `None`: no expiry. An unchanged time keeps its milliseconds, which the form does not show.
 fn expires(form: &Form, known: Option<&Override>) -> Option<Value> {
     let text = form.text("expires").trim();
     if text.is_empty() {
         return None;
     }
-    let told = text.parse::<DateTime>().and_then(|at| at.to_zoned(TimeZone::UTC));
-    let Ok(told) = told else { return Some(text.into()) };
-    let told = told.timestamp().as_millisecond();
+    let parsed = text.parse::<DateTime>().and_then(|at| at.to_zoned(TimeZone::UTC));
+    let Ok(parsed) = parsed else { return Some(text.into()) };
+    let parsed = parsed.timestamp().as_millisecond();
     let before = known.and_then(|known| known.expires_at);
-    let before = before.filter(|at| at.0.div_euclid(SECOND_MS) == told.div_euclid(SECOND_MS));
-    Some(before.map_or(told, |at| at.0).into())
+    let before = before.filter(|at| at.0.div_euclid(SECOND_MS) == parsed.div_euclid(SECOND_MS));
+    Some(before.map_or(parsed, |at| at.0).into())
 }
 
 async fn frame(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     namespace: Namespace,
     known: Option<Override>,
 ) -> Result<Edit, Failure> {
     let is_new = known.is_none();
-    let title = if is_new { "New override" } else { "Change an override" };
+    let title = if is_new { "New override" } else { "Edit override" };
     let (limit, duration_ms) =
         known.as_ref().map_or((LIMIT, DURATION_MS), |known| (known.limit, known.duration_ms));
     Ok(Edit {
-        shell: Layout::of(asked, Section::Ratelimits, title).await?,
-        path: path(asked, &namespace.id),
+        shell: Layout::of(request, Section::Ratelimits, title).await?,
+        path: path(request, &namespace.id),
         namespace: namespace.name,
         is_new,
         limit: limit.to_string(),
@@ -132,61 +134,61 @@ async fn frame(
     })
 }
 
-async fn edit(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::SetOverride, &id)?;
-    let namespace = found(&asked, &id).await?;
-    let known = match asked.visit.query.text("identifier") {
+async fn edit(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::SetOverride, &id)?;
+    let namespace = found(&request, &id).await?;
+    let known = match request.visit.query.text("identifier") {
         "" => None,
         identifier => {
-            Some(overrides::get_exact(&asked.visit.app, &asked.caller, &id, identifier).await?)
+            Some(overrides::get_exact(&request.visit.app, &request.caller, &id, identifier).await?)
         }
     };
-    page(&frame(&asked, namespace, known).await?)
+    page(&frame(&request, namespace, known).await?)
 }
 
-async fn set(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::SetOverride, &id)?;
-    let (app, form) = (&asked.visit.app, &asked.visit.form);
-    let namespace = found(&asked, &id).await?;
+async fn set(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::SetOverride, &id)?;
+    let (app, form) = (&request.visit.app, &request.visit.form);
+    let namespace = found(&request, &id).await?;
     let identifier = form.text("identifier");
     let known = match form.text("known") {
         "" => None,
-        _ => Some(overrides::get_exact(app, &asked.caller, &id, identifier).await?),
+        _ => Some(overrides::get_exact(app, &request.caller, &id, identifier).await?),
     };
     let span = DurationField::filled_in(form, "duration", 0);
-    let mut request = json!({
+    let mut body = json!({
         "namespace": id,
         "identifier": identifier,
         "limit": duration_field::number(form.text("limit")),
         "duration": span.ms(),
     });
     if let Some(expires) = expires(form, known.as_ref()) {
-        request["expires"] = expires;
+        body["expires"] = expires;
     }
-    match split_form_errors(v2::call::<SetOverride>(app, &asked.caller, &request).await)? {
-        Ok(_) => redirect_to(&format!("{}?notice=override-updated", path(&asked, &namespace.id))),
+    match split_form_errors(v2::call::<SetOverride>(app, &request.caller, &body).await)? {
+        Ok(_) => redirect_to(&format!("{}?notice=override-updated", path(&request, &namespace.id))),
         Err(faults) => refused_page(&Edit {
             identifier: identifier.to_owned(),
             limit: form.text("limit").to_owned(),
             span,
             ends: form.text("expires").to_owned(),
             faults,
-            ..frame(&asked, namespace, known).await?
+            ..frame(&request, namespace, known).await?
         }),
     }
 }
 
-async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::DeleteOverride, &id)?;
-    let namespace = found(&asked, &id).await?;
-    let identifier = asked.visit.query.text("identifier");
-    let known = overrides::get_exact(&asked.visit.app, &asked.caller, &id, identifier).await?;
-    let path = path(&asked, &namespace.id);
+async fn ask_delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::DeleteOverride, &id)?;
+    let namespace = found(&request, &id).await?;
+    let identifier = request.visit.query.text("identifier");
+    let known = overrides::get_exact(&request.visit.app, &request.caller, &id, identifier).await?;
+    let path = path(&request, &namespace.id);
     page(&Confirm {
-        shell: Layout::of(&asked, Section::Ratelimits, "Delete an override").await?,
+        shell: Layout::of(&request, Section::Ratelimits, "Delete override").await?,
         question: format!("Delete the override for {}?", known.identifier),
         told: vec![format!(
-            "It allows {}. Once it is gone, checks count with another override that matches, or with what they ask for.",
+            "Its limit is {}. After deletion, another matching override applies, or the limit in the request.",
             rate(known.limit, known.duration_ms),
         )],
         act: format!("{path}/override/delete"),
@@ -196,10 +198,10 @@ async fn ask_delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String
     })
 }
 
-async fn delete(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require_on(Action::DeleteOverride, &id)?;
-    let request = json!({ "namespace": id, "identifier": asked.visit.form.text("identifier") });
-    v2::call::<DeleteOverride>(&asked.visit.app, &asked.caller, &request).await?;
-    let namespace = found(&asked, &id).await?;
-    redirect_to(&format!("{}?notice=override-deleted", path(&asked, &namespace.id)))
+async fn delete(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require_on(Action::DeleteOverride, &id)?;
+    let body = json!({ "namespace": id, "identifier": request.visit.form.text("identifier") });
+    v2::call::<DeleteOverride>(&request.visit.app, &request.caller, &body).await?;
+    let namespace = found(&request, &id).await?;
+    redirect_to(&format!("{}?notice=override-deleted", path(&request, &namespace.id)))
 }

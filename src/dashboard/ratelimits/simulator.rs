@@ -1,4 +1,4 @@
-//! What a check would come to, and why.
+//! The simulator: previews the result of a limit check and explains it.
 
 use askama::Template;
 use axum::Router;
@@ -36,7 +36,7 @@ struct Simulator {
     span: DurationField,
     cost: String,
     faults: FormErrors,
-    /// Absent: nothing was asked yet.
+    /// The result; `None` before the form is submitted.
     outcome: Option<Outcome>,
 }
 
@@ -64,25 +64,23 @@ impl Outcome {
     fn new(simulated: SimulationResult, identifier: &str, now: Timestamp) -> Self {
         let winner = simulated.tried.iter().find(|tried| tried.wins);
         let why = match winner {
-            None => {
-                "no override that is live matches: the check counts with what it asks for".into()
-            }
+            None => "No active override matches. The limit in the request applies.".into(),
             Some(CandidateOverride { known, .. }) if known.identifier == identifier => {
-                "an override is set for exactly this identifier".to_owned()
+                "An override exists for exactly this identifier.".to_owned()
             }
             Some(CandidateOverride { known, .. }) => {
-                format!("the override for {} is the first that matches", known.identifier)
+                format!("The override for {} matches first.", known.identifier)
             }
         };
         let row = |tried: CandidateOverride| {
             let fate = match (tried.wins, tried.is_live) {
-                (true, _) => "counts",
-                (false, false) => "expired, passed over",
-                (false, true) => "not reached",
+                (true, _) => "Applied",
+                (false, false) => "Skipped (expired)",
+                (false, true) => "Not evaluated",
             };
             let known = tried.known;
             let how = match known.identifier == identifier {
-                true => "exactly".to_owned(),
+                true => "Exact match".to_owned(),
                 false => literal(&known.identifier),
             };
             let rate = rate(known.limit, known.duration_ms);
@@ -101,21 +99,21 @@ impl Outcome {
     }
 }
 
-/// How much of a pattern is no star.
+/// Describes a pattern match.
 fn literal(pattern: &str) -> String {
     let literal = pattern.chars().filter(|c| *c != '*').count();
-    format!("as a pattern, {literal} characters beside its stars")
+    format!("Wildcard match, {literal} literal characters")
 }
 
-async fn frame(asked: &WorkspaceRequest, namespace: Namespace) -> Result<Simulator, Failure> {
-    let query = &asked.visit.query;
+async fn frame(request: &WorkspaceRequest, namespace: Namespace) -> Result<Simulator, Failure> {
+    let query = &request.visit.query;
     let or = |field: &str, default: &str| match query.text(field) {
         "" => default.to_owned(),
         text => text.to_owned(),
     };
     Ok(Simulator {
-        shell: Layout::of(asked, Section::Ratelimits, "Simulator").await?,
-        path: path(asked, &namespace.id),
+        shell: Layout::of(request, Section::Ratelimits, "Simulator").await?,
+        path: path(request, &namespace.id),
         namespace: namespace.name,
         identifier: query.text("identifier").to_owned(),
         limit: or("limit", "10"),
@@ -129,24 +127,24 @@ async fn frame(asked: &WorkspaceRequest, namespace: Namespace) -> Result<Simulat
     })
 }
 
-async fn simulate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let (app, query) = (&asked.visit.app, &asked.visit.query);
-    let namespace = found(&asked, &id).await?;
-    let mut shown = frame(&asked, namespace).await?;
-    // Whoever has just come has sent nothing that could be wrong.
+async fn simulate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let (app, query) = (&request.visit.app, &request.visit.query);
+    let namespace = found(&request, &id).await?;
+    let mut shown = frame(&request, namespace).await?;
+    // Without any input, there is nothing to validate.
     if query.all("identifier").next().is_none() {
         return page(&shown);
     }
-    let request = json!({
+    let body = json!({
         "namespace": id,
         "identifier": shown.identifier,
         "limit": duration_field::number(&shown.limit),
         "duration": shown.span.ms(),
         "cost": duration_field::number(&shown.cost),
     });
-    match split_form_errors(v2::read::<Limit>(&request))? {
+    match split_form_errors(v2::read::<Limit>(&body))? {
         Ok(check) => {
-            let simulated = ratelimits::simulate(app, &asked.caller, &check.into()).await?;
+            let simulated = ratelimits::simulate(app, &request.caller, &check.into()).await?;
             shown.outcome = Some(Outcome::new(simulated, &shown.identifier, app.clock.now()));
             page(&shown)
         }

@@ -1,4 +1,4 @@
-//! Root keys: what programs call Keyward with, made and ended by people.
+//! The pages of root keys: list, details, create, rotate and revoke.
 
 mod picker;
 
@@ -31,15 +31,15 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/root-keys/{key}/revoke", get(ask_revoke).post(revoke))
 }
 
-/// How many root keys a page lists.
+/// The number of root keys per page.
 const PAGE: usize = 25;
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-/// How long the old one of two root keys may be good still.
+/// The options for how long the replaced root key stays valid.
 const GRACES: [(i64, &str); 5] = [
-    (0, "At once"),
+    (0, "Immediately"),
     (15 * MINUTE_MS, "After 15 minutes"),
-    (HOUR_MS, "After an hour"),
+    (HOUR_MS, "After 1 hour"),
     (6 * HOUR_MS, "After 6 hours"),
     (24 * HOUR_MS, "After 24 hours"),
 ];
@@ -85,7 +85,7 @@ struct Made {
     name: String,
     secret: String,
     example: String,
-    /// When the one that it replaces ends.
+    /// When the replaced root key expires.
     old_ends: Option<TimeLabel>,
 }
 
@@ -106,7 +106,7 @@ struct AskRotate {
     graces: [(i64, &'static str); 5],
 }
 
-/// A root key as it is shown.
+/// A root key as displayed.
 struct Row {
     id: KeyId,
     name: String,
@@ -118,7 +118,7 @@ struct Row {
     expires: Option<TimeLabel>,
 }
 
-/// Whether a root key is good.
+/// The status of a root key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Active,
@@ -129,14 +129,14 @@ enum State {
 impl State {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Active => "active",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
+            Self::Active => "Active",
+            Self::Expired => "Expired",
+            Self::Revoked => "Revoked",
         }
     }
 }
 
-/// What is granted on one instance, or on all of a type.
+/// The permissions on one resource, or on all resources of a type.
 struct Granted {
     title: String,
     actions: Vec<String>,
@@ -153,7 +153,7 @@ impl Row {
         };
         Self {
             id: key.id,
-            name: key.name.unwrap_or_else(|| "without a name".into()),
+            name: key.name.unwrap_or_else(|| "Unnamed".into()),
             start: key.start,
             permissions: key.permissions.len(),
             state,
@@ -168,49 +168,49 @@ impl Row {
     }
 }
 
-async fn list(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let query = &asked.visit.query;
+async fn list(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let query = &request.visit.query;
     let shows_all = query.text("show") == "all";
     let paging = Paging {
         from: query.text("from").to_owned(),
         limit: PAGE,
         search: query.text("q").to_owned(),
     };
-    let found = root_keys::page(app, &asked.caller, !shows_all, &paging).await?;
+    let found = root_keys::page(app, &request.caller, !shows_all, &paging).await?;
     let now = app.clock.now();
     page(&List {
-        shell: Layout::of(&asked, Section::RootKeys, "Root keys").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::RootKeys, "Root keys").await?,
+        workspace: request.membership.workspace_id.to_string(),
         rows: found.items.into_iter().map(|stored| Row::new(stored, now)).collect(),
         search: query.text("q"),
         shows_all,
-        pages: Pages::new(&asked, &asked.path("/root-keys"), found.next.as_deref()),
-        may_create: may(&asked, Action::CreateRootKey),
+        pages: Pages::new(&request, &request.path("/root-keys"), found.next.as_deref()),
+        may_create: may(&request, Action::CreateRootKey),
     })
 }
 
-async fn found(asked: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
-    root_keys::get(&asked.visit.app, &asked.caller, &KeyId::from(id)).await
+async fn found(request: &WorkspaceRequest, id: String) -> Result<Stored, Error> {
+    root_keys::get(&request.visit.app, &request.caller, &KeyId::from(id)).await
 }
 
-async fn show(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let stored = found(&asked, id).await?;
+async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let stored = found(&request, id).await?;
     let groups = granted(&stored.key.permissions);
-    let key = Row::new(stored, asked.visit.app.clock.now());
+    let key = Row::new(stored, request.visit.app.clock.now());
     page(&Show {
-        shell: Layout::of(&asked, Section::RootKeys, "Root key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::RootKeys, "Root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         groups,
-        may_revoke: key.state != State::Revoked && may(&asked, Action::RevokeRootKey),
+        may_revoke: key.state != State::Revoked && may(&request, Action::RevokeRootKey),
         may_rotate: key.is_active()
-            && may(&asked, Action::RevokeRootKey)
-            && may(&asked, Action::CreateRootKey),
+            && may(&request, Action::RevokeRootKey)
+            && may(&request, Action::CreateRootKey),
         key,
     })
 }
 
-/// Permissions by what they are granted on, in the order of the table of actions.
+/// Groups permissions by the resource on which they are granted, in the order of the table of actions.
 fn granted(tuples: &[String]) -> Vec<Granted> {
     let mut groups: Vec<Granted> = Vec::new();
     for tuple in tuples {
@@ -219,105 +219,105 @@ fn granted(tuples: &[String]) -> Vec<Granted> {
             "*" => format!("All {}", picker::plural(action.resource())),
             id => format!("Only {id}"),
         };
-        let spoken = humanize(action.action());
+        let label = humanize(action.action());
         match groups.iter_mut().find(|group| group.title == title) {
-            Some(group) => group.actions.push(spoken),
-            None => groups.push(Granted { title, actions: vec![spoken] }),
+            Some(group) => group.actions.push(label),
+            None => groups.push(Granted { title, actions: vec![label] }),
         }
     }
     groups
 }
 
 async fn picking(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     picker: Picker,
     faults: FormErrors,
 ) -> Result<New, Failure> {
     Ok(New {
-        shell: Layout::of(asked, Section::RootKeys, "New root key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(request, Section::RootKeys, "New root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         picker,
         faults,
     })
 }
 
-async fn new(asked: WorkspaceRequest) -> Answer {
-    asked.caller.require(Action::CreateRootKey)?;
-    let picker = Picker::of(&asked, &asked.visit.query).await?;
-    page(&picking(&asked, picker, FormErrors::default()).await?)
+async fn new(request: WorkspaceRequest) -> Answer {
+    request.caller.require(Action::CreateRootKey)?;
+    let picker = Picker::of(&request, &request.visit.query).await?;
+    page(&picking(&request, picker, FormErrors::default()).await?)
 }
 
-async fn create(asked: WorkspaceRequest) -> Answer {
-    let app = &asked.visit.app;
-    let form = &asked.visit.form;
+async fn create(request: WorkspaceRequest) -> Answer {
+    let app = &request.visit.app;
+    let form = &request.visit.form;
     let name = form.text("name").trim();
     let new = NewRootKey {
         name: (!name.is_empty()).then(|| name.to_owned()),
         permissions: picker::chosen(form),
         expires_at: picker::lasts_ms(form).map(|ms| app.clock.now().plus_ms(ms)),
     };
-    match split_form_errors(root_keys::issue(app, &asked.caller, new).await)? {
+    match split_form_errors(root_keys::issue(app, &request.caller, new).await)? {
         Ok((key, secret)) => page(&Made {
-            shell: Layout::of(&asked, Section::RootKeys, "Your new root key").await?,
-            workspace: asked.membership.workspace_id.to_string(),
+            shell: Layout::of(&request, Section::RootKeys, "Your new root key").await?,
+            workspace: request.membership.workspace_id.to_string(),
             id: key.id,
             name: key.name.unwrap_or_default(),
             secret: secret.expose().to_owned(),
-            example: example(&asked),
+            example: example(&request),
             old_ends: None,
         }),
         Err(faults) => {
-            let picker = Picker::of(&asked, form).await?;
-            refused_page(&picking(&asked, picker, faults).await?)
+            let picker = Picker::of(&request, form).await?;
+            refused_page(&picking(&request, picker, faults).await?)
         }
     }
 }
 
-fn example(asked: &WorkspaceRequest) -> String {
-    curl(&asked.visit.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
+fn example(request: &WorkspaceRequest) -> String {
+    curl(&request.visit.base_url, "keys.verifyKey", "{\"key\":\"a key\"}")
 }
 
-async fn ask_revoke(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::RevokeRootKey)?;
-    let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
+async fn ask_revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::RevokeRootKey)?;
+    let key = Row::new(found(&request, id).await?, request.visit.app.clock.now());
     page(&AskRevoke {
-        shell: Layout::of(&asked, Section::RootKeys, "Revoke a root key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::RootKeys, "Revoke root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         key,
     })
 }
 
-async fn revoke(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    root_keys::end(&asked.visit.app, &asked.caller, &KeyId::from(id)).await?;
-    redirect_to(&asked.path("/root-keys?notice=revoked"))
+async fn revoke(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    root_keys::end(&request.visit.app, &request.caller, &KeyId::from(id)).await?;
+    redirect_to(&request.path("/root-keys?notice=revoked"))
 }
 
-async fn ask_rotate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    asked.caller.require(Action::CreateRootKey)?;
-    asked.caller.require(Action::RevokeRootKey)?;
-    let key = Row::new(found(&asked, id).await?, asked.visit.app.clock.now());
+async fn ask_rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    request.caller.require(Action::CreateRootKey)?;
+    request.caller.require(Action::RevokeRootKey)?;
+    let key = Row::new(found(&request, id).await?, request.visit.app.clock.now());
     page(&AskRotate {
-        shell: Layout::of(&asked, Section::RootKeys, "Rotate a root key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::RootKeys, "Rotate root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         key,
         graces: GRACES,
     })
 }
 
-async fn rotate(asked: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
-    let app = &asked.visit.app;
-    let grace = asked.visit.form.text("grace").parse().ok();
+async fn rotate(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> Answer {
+    let app = &request.visit.app;
+    let grace = request.visit.form.text("grace").parse().ok();
     let grace = grace.filter(|ms| GRACES.iter().any(|(known, _)| known == ms));
     let grace =
-        grace.ok_or_else(|| Error::invalid("grace", "choose when the old root key ends"))?;
-    let rotated = root_keys::rotate(app, &asked.caller, &KeyId::from(id), grace).await?;
+        grace.ok_or_else(|| Error::invalid("grace", "select when the old root key expires"))?;
+    let rotated = root_keys::rotate(app, &request.caller, &KeyId::from(id), grace).await?;
     page(&Made {
-        shell: Layout::of(&asked, Section::RootKeys, "Your new root key").await?,
-        workspace: asked.membership.workspace_id.to_string(),
+        shell: Layout::of(&request, Section::RootKeys, "Your new root key").await?,
+        workspace: request.membership.workspace_id.to_string(),
         id: rotated.key.id,
         name: rotated.key.name.unwrap_or_default(),
         secret: rotated.secret.expose().to_owned(),
-        example: example(&asked),
+        example: example(&request),
         old_ends: Some(TimeLabel::new(rotated.old_ends, app.clock.now())),
     })
 }

@@ -1,7 +1,8 @@
-//! Choosing what a root key may do: by a template, for everything of a type, or for single APIs and namespaces.
+//! Selecting the permissions of a root key: by template, on all resources of a type, or on specific APIs and
+//! namespaces.
 //!
-//! All that has been chosen so far travels with the form, so each step (a template, a search, another API) is a GET
-//! that shows the page again, and nothing has to be remembered.
+//! The form carries the whole selection, so each step (a template, a search, another API) is a GET that renders the
+//! page again, and the server stores no state.
 
 use foundation::error::{Error, Result};
 use foundation::id::ApiId;
@@ -15,21 +16,22 @@ use crate::domain::permission::{self, Action};
 use crate::domain::ratelimits::namespaces;
 use crate::domain::{apis, users};
 
-/// How many finds a search shows, and how many instances can be chosen.
+/// The number of search results.
 const FOUND: usize = 8;
+/// The maximum number of selected resources per type.
 const CHOSEN_MAX: usize = 20;
 const DAY_MS: i64 = 24 * 60 * 60_000;
-/// How long a root key may last, in days; 0: for good.
+/// The options for a root key's expiry, in days; 0: it does not expire.
 const LASTS: [(i64, &str); 6] = [
     (0, "Never"),
-    (1, "After a day"),
-    (7, "After 7 days"),
-    (30, "After 30 days"),
-    (90, "After 90 days"),
-    (365, "After a year"),
+    (1, "In 1 day"),
+    (7, "In 7 days"),
+    (30, "In 30 days"),
+    (90, "In 90 days"),
+    (365, "In 1 year"),
 ];
 
-/// The page as it is filled in.
+/// The form, as submitted.
 pub struct Picker {
     pub name: String,
     pub lasts: Vec<Choice>,
@@ -44,35 +46,35 @@ pub struct Choice {
     pub is_chosen: bool,
 }
 
-/// A set of permissions that is often wanted.
+/// A common set of permissions.
 pub struct Template {
     pub value: &'static str,
     pub label: &'static str,
     pub hint: &'static str,
 }
 
-/// Permissions on everything of a type, or on one instance.
+/// The permissions on all resources of a type, or on one resource.
 pub struct Group {
     pub title: String,
     pub note: String,
-    /// By which its offers are told from those of others.
+    /// Identifies the group in the page.
     pub key: String,
     pub offers: Vec<Offer>,
 }
 
 pub struct Offer {
-    /// The tuple.
+    /// The permission tuple.
     pub value: String,
     pub label: String,
     pub is_checked: bool,
 }
 
-/// A search for instances of a type, and those that have been chosen.
+/// A search for resources of a type, and the selected ones.
 pub struct Finder {
     pub resource: &'static str,
     pub plural: &'static str,
     pub query: String,
-    /// By id and name.
+    /// The results: id and name.
     pub found: Vec<(String, String)>,
     pub has_more: bool,
     pub chosen: Vec<Group>,
@@ -80,14 +82,14 @@ pub struct Finder {
 }
 
 const TEMPLATES: [Template; 5] = [
-    Template { value: "verify", label: "Verify only", hint: "for a service that checks keys" },
-    Template { value: "read", label: "Read only", hint: "look at everything, change nothing" },
-    Template { value: "keys", label: "Key management", hint: "issue, change and delete keys" },
-    Template { value: "limits", label: "Rate limiting", hint: "count in any namespace" },
-    Template { value: "all", label: "Everything", hint: "as powerful as an operator" },
+    Template { value: "verify", label: "Verify only", hint: "For a service that verifies keys" },
+    Template { value: "read", label: "Read only", hint: "View everything, change nothing" },
+    Template { value: "keys", label: "Key management", hint: "Create, update and delete keys" },
+    Template { value: "limits", label: "Rate limiting", hint: "Check limits in any namespace" },
+    Template { value: "all", label: "Everything", hint: "All permissions" },
 ];
 
-/// The tuples of a template. `None`: there is none of this name.
+/// Returns the tuples of a template. `None`: no template has this name.
 fn template(name: &str) -> Option<Vec<String>> {
     let is_meant = |action: &&Action| match name {
         "verify" => **action == Action::VerifyKey,
@@ -114,7 +116,7 @@ fn template(name: &str) -> Option<Vec<String>> {
     (!tuples.is_empty()).then_some(tuples)
 }
 
-/// What has been chosen so far.
+/// Returns the selected tuples without duplicates.
 pub fn chosen(form: &Form) -> Vec<String> {
     let mut tuples: Vec<_> = form.all("permission").map(str::to_owned).collect();
     let before = tuples.clone();
@@ -126,13 +128,13 @@ pub fn chosen(form: &Form) -> Vec<String> {
     tuples
 }
 
-/// How long the root key is to last; `None`: for good.
+/// Returns the lifetime of the root key in milliseconds. `None`: it does not expire.
 pub fn lasts_ms(form: &Form) -> Option<i64> {
     let days = form.text("lasts").parse::<i64>().ok()?;
     LASTS.iter().any(|(known, _)| *known == days && days > 0).then_some(days * DAY_MS)
 }
 
-/// As the type of a tuple is called when there are many.
+/// Returns the plural label of a resource type.
 pub fn plural(resource: &str) -> &'static str {
     match resource {
         "api" => "APIs and their keys",
@@ -144,15 +146,15 @@ pub fn plural(resource: &str) -> &'static str {
 }
 
 impl Picker {
-    pub async fn of(asked: &WorkspaceRequest, form: &Form) -> Result<Self> {
+    pub async fn of(request: &WorkspaceRequest, form: &Form) -> Result<Self> {
         let tuples = template(form.text("template")).unwrap_or_else(|| chosen(form));
         let lasts = form.text("lasts").parse::<i64>().unwrap_or(0);
         let choice = |(value, label)| Choice { value, label, is_chosen: value == lasts };
         let groups = ["api", "ratelimit", "rbac", "identity"].into_iter().map(|resource| Group {
             title: capital(plural(resource)),
-            note: format!("every one, those to come too ({resource}.*)"),
+            note: format!("Includes future resources ({resource}.*)"),
             key: format!("all-{resource}"),
-            offers: offers(asked, &tuples, resource, "*"),
+            offers: offers(request, &tuples, resource, "*"),
         });
         Ok(Self {
             name: form.text("name").to_owned(),
@@ -160,8 +162,8 @@ impl Picker {
             templates: TEMPLATES.into_iter().collect(),
             groups: groups.collect(),
             finders: vec![
-                finder(asked, form, &tuples, "api").await?,
-                finder(asked, form, &tuples, "ratelimit").await?,
+                finder(request, form, &tuples, "api").await?,
+                finder(request, form, &tuples, "ratelimit").await?,
             ],
         })
     }
@@ -172,11 +174,11 @@ fn capital(text: &str) -> String {
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
-/// The permissions of a type on an instance that the person could grant.
-fn offers(asked: &WorkspaceRequest, tuples: &[String], resource: &str, id: &str) -> Vec<Offer> {
+/// Returns the permissions on a resource that the user may grant.
+fn offers(request: &WorkspaceRequest, tuples: &[String], resource: &str, id: &str) -> Vec<Offer> {
     let is_offered = |action: &&Action| {
         let makes_new = matches!(action, Action::CreateApi | Action::CreateNamespace);
-        action.resource() == resource && asked.caller.may(**action) && !(makes_new && id != "*")
+        action.resource() == resource && request.caller.may(**action) && !(makes_new && id != "*")
     };
     let offered = |action: &Action| {
         let value = action.on(id);
@@ -187,7 +189,7 @@ fn offers(asked: &WorkspaceRequest, tuples: &[String], resource: &str, id: &str)
 }
 
 async fn finder(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     form: &Form,
     tuples: &[String],
     resource: &'static str,
@@ -208,19 +210,19 @@ async fn finder(
     }
     let mut chosen = Vec::new();
     for id in &ids {
-        // What is not there, or not here, is not chosen.
-        let Some(name) = name_of(asked, resource, id).await? else { continue };
+        // A resource that does not exist in this workspace is ignored.
+        let Some(name) = name_of(request, resource, id).await? else { continue };
         chosen.push(Group {
             title: name,
             note: (*id).to_owned(),
             key: (*id).to_owned(),
-            offers: offers(asked, tuples, resource, id),
+            offers: offers(request, tuples, resource, id),
         });
     }
     let paging = Paging { from: String::new(), limit: FOUND, search: query.clone() };
     let (found, has_more) = match query.is_empty() {
         true => (Vec::new(), false),
-        false => found(asked, resource, &paging).await?,
+        false => found(request, resource, &paging).await?,
     };
     let found = found.into_iter().filter(|(id, _)| !ids.contains(&id.as_str())).collect();
     let plural = if resource == "api" { "APIs" } else { "namespaces" };
@@ -229,11 +231,11 @@ async fn finder(
 }
 
 async fn found(
-    asked: &WorkspaceRequest,
+    request: &WorkspaceRequest,
     resource: &str,
     paging: &Paging,
 ) -> Result<(Vec<(String, String)>, bool)> {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+    let (app, caller) = (&request.visit.app, &request.caller);
     Ok(match resource {
         "api" => {
             let page = apis::page(app, caller, paging).await?;
@@ -248,8 +250,8 @@ async fn found(
     })
 }
 
-async fn name_of(asked: &WorkspaceRequest, resource: &str, id: &str) -> Result<Option<String>> {
-    let (app, caller) = (&asked.visit.app, &asked.caller);
+async fn name_of(request: &WorkspaceRequest, resource: &str, id: &str) -> Result<Option<String>> {
+    let (app, caller) = (&request.visit.app, &request.caller);
     let name = match resource {
         "api" => apis::get(app, caller, &ApiId::from(id)).await.map(|api| api.name),
         _ => namespaces::get(app, caller, id).await.map(|namespace| namespace.name),
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_grants_something_and_only_the_last_everything() {
+    fn template_grants_every_permission_only_when_named_all() {
         for known in &TEMPLATES {
             let tuples = template(known.value).expect("a template");
             assert_eq!(tuples.len() == Action::ALL.len(), known.value == "all");
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_twice_is_granted_once() {
+    fn chosen_removes_duplicates() {
         let form = Form::parse(b"permission=a&permission=b&permission=a");
 
         assert_eq!(chosen(&form), ["a", "b"]);

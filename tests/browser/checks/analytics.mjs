@@ -27,7 +27,7 @@ export async function run(story) {
     for (let n = 0; n < 10; n += 1) await v2(story.maker, "keys.verifyKey", { key: made.data.key, tags: ["path=/chart"] });
     const path = at(`/analytics?range=hour&key=${story.charted}`);
     await until(page, path, async () => (await total()) === "10");
-    await page.getByText("no credits left 3").waitFor();
+    await page.getByText("Credits exhausted 3").waitFor();
     const bars = page.locator(".plot").first().locator("rect");
     assert.ok((await bars.count()) >= 2);
     await accessible(page);
@@ -43,7 +43,7 @@ export async function run(story) {
   });
 
   await check("the table behind a chart says the same", async () => {
-    await page.getByText("As a table: Verifications").click();
+    await page.getByText("Show as table: Verifications").click();
     const table = page.getByRole("region", { name: "Verifications per minute" });
     const cells = await table.locator("tbody td").allTextContents();
     assert.equal(cells.reduce((sum, cell) => sum + Number(cell), 0), 10);
@@ -54,14 +54,14 @@ export async function run(story) {
     await go(page, at("/analytics"));
     await page.getByLabel("Identity", { exact: true }).fill("chart-customer");
     await page.getByLabel("Outcome", { exact: true }).selectOption("USAGE_EXCEEDED");
-    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByRole("button", { name: "Apply" }).click();
     assert.equal(await total(), "10");
-    assert.equal(await page.locator(".legend").first().textContent(), " no credits left 3");
+    assert.equal(await page.locator(".legend").first().textContent(), " Credits exhausted 3");
     await page.getByRole("link", { name: "chart-customer" }).waitFor();
     await page.getByLabel("Tag", { exact: true }).fill("path=/other");
-    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByRole("button", { name: "Apply" }).click();
     assert.equal(await total(), "0");
-    await page.getByText("Nothing in this time.").waitFor();
+    await page.getByText("No data for this period.").first().waitFor();
   });
 
   await check("the overview shows the traffic", async () => {

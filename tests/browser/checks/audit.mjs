@@ -19,7 +19,7 @@ export async function run(story) {
     assert.equal(await verdict(made.key), "VALID");
     await go(page, at("/members"));
     await page.getByLabel("Admin").check();
-    await page.getByRole("button", { name: "Make an invitation" }).click();
+    await page.getByRole("button", { name: "Create invitation" }).click();
     const link = await page.locator("#invitation-link").textContent();
     colleague = await visitor();
     await colleague.goto(link.trim());
@@ -37,14 +37,14 @@ export async function run(story) {
   await check("who did it, to what and from where is found", async () => {
     await page.getByRole("link", { name: "Audit log" }).click();
     await accessible(page);
-    await page.getByLabel("Who").fill(COLLEAGUE);
-    await page.getByLabel("What", { exact: true }).selectOption({ label: "Key deleted" });
-    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByLabel("Actor").fill(COLLEAGUE);
+    await page.getByLabel("Event", { exact: true }).selectOption({ label: "Key deleted" });
+    await page.getByRole("button", { name: "Apply" }).click();
     const row = page.getByRole("row", { name: "of the best customer" });
     assert.equal(await page.locator("tbody tr").count(), 1);
     await row.getByRole("link", { name: "Key deleted" }).click();
     await page.getByText(COLLEAGUE).first().waitFor();
-    const table = page.getByRole("region", { name: "Fields that were changed" });
+    const table = page.getByRole("region", { name: "Changed fields" });
     await table.getByRole("row", { name: "credits 499" }).waitFor();
     await accessible(page);
     story.entry = new URL(page.url()).pathname;
@@ -52,13 +52,13 @@ export async function run(story) {
 
   await check("a click brings it back as it was", async () => {
     await page.getByRole("button", { name: "Undo", exact: true }).click();
-    await page.getByText("It has been undone").waitFor();
+    await page.getByText("This change was undone").waitFor();
     assert.equal(await page.getByRole("button", { name: "Undo", exact: true }).count(), 0);
     await accessible(page);
     await seen();
     assert.equal(await verdict(made.key), "VALID");
-    await page.getByRole("link", { name: "see by whom" }).click();
-    await page.getByRole("heading", { name: "Key brought back" }).waitFor();
+    await page.getByRole("link", { name: "View the undo entry" }).click();
+    await page.getByRole("heading", { name: "Key restored" }).waitFor();
     await page.getByText(EMAIL).first().waitFor();
   });
 
@@ -68,16 +68,16 @@ export async function run(story) {
     await colleague.getByRole("button", { name: "Save" }).click();
     await colleague.getByRole("status").waitFor();
     await go(page, at(`/audit?event=key.update&about=${made.keyId}`));
-    await page.getByRole("link", { name: "Key changed" }).first().click();
-    const table = page.getByRole("region", { name: "Fields that were changed" });
+    await page.getByRole("link", { name: "Key updated" }).first().click();
+    const table = page.getByRole("region", { name: "Changed fields" });
     await table.getByText("<img src=x onerror=alert(1)>", { exact: true }).waitFor();
     await table.getByText("of the best customer", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Undo", exact: true }).focus();
     await page.keyboard.press("Enter");
-    await page.getByText("It has been undone").waitFor();
+    await page.getByText("This change was undone").waitFor();
     await go(page, at(`/keys/${made.keyId}`));
     await page.getByRole("heading", { name: "of the best customer", level: 1 }).waitFor();
-    await page.getByRole("link", { name: "All of it in the audit log" }).click();
+    await page.getByRole("link", { name: "View in audit log" }).click();
     assert.ok((await page.locator("tbody tr").count()) >= 5);
   });
 

@@ -19,7 +19,7 @@ export async function run(story) {
     await accessible(page);
     await page.getByLabel("E-mail").fill(EMAIL);
     await page.getByLabel("Password", { exact: true }).fill(PASSWORD);
-    await page.getByRole("button", { name: "Create the account" }).click();
+    await page.getByRole("button", { name: "Create account" }).click();
     await page.getByRole("heading", { name: "default", level: 1 }).waitFor();
     story.workspace = new URL(page.url()).pathname.split("/")[2];
     const session = (await page.context().cookies()).find((one) => one.name === "__Host-keyward-session");
@@ -33,7 +33,7 @@ export async function run(story) {
   await check("the link works once", async () => {
     const stranger = await visitor();
     await stranger.goto(SETUP_LINK);
-    await stranger.getByRole("heading", { name: "This link is not good" }).waitFor();
+    await stranger.getByRole("heading", { name: "Invalid invitation link" }).waitFor();
     await stranger.context().close();
   });
 

@@ -14,21 +14,21 @@ export async function run(story) {
     await accessible(page);
     await page.getByLabel("externalId").fill("user_5678");
     await page.getByLabel("Meta").fill('{"plan": "<script>alert(1)</script>"}');
-    await page.getByRole("button", { name: "Add a limit" }).click();
+    await page.getByRole("button", { name: "Add limit" }).click();
     await page.getByRole("button", { name: "Add another" }).click();
     assert.equal(await page.getByLabel("externalId").inputValue(), "user_5678");
     const limits = page.getByRole("group");
     await limits.nth(0).getByLabel("Name").fill("requests");
     await limits.nth(0).getByLabel("Limit", { exact: true }).fill("2");
-    await limits.nth(0).getByLabel("Unit of the window of limit 1").selectOption({ label: "hours" });
+    await limits.nth(0).getByLabel("Window unit of limit 1").selectOption({ label: "hours" });
     await limits.nth(1).getByLabel("Name").fill("exports");
     await limits.nth(1).getByLabel("Limit", { exact: true }).fill("5");
-    await limits.nth(1).getByLabel("Every verification checks it").uncheck();
+    await limits.nth(1).getByLabel("Apply automatically").uncheck();
     await accessible(page);
     await page.getByRole("button", { name: "Create identity" }).click();
     await page.getByRole("heading", { name: "user_5678", level: 1 }).waitFor();
-    await page.getByRole("row", { name: "requests 2 per hour always" }).waitFor();
-    await page.getByRole("row", { name: "exports 5 per minute when asked for" }).waitFor();
+    await page.getByRole("row", { name: "requests 2 per hour Automatically" }).waitFor();
+    await page.getByRole("row", { name: "exports 5 per minute On request" }).waitFor();
     assert.ok(!(await page.content()).includes("<script>alert"));
     await accessible(page);
     story.identity = new URL(page.url()).pathname;
@@ -46,7 +46,7 @@ export async function run(story) {
 
   await check("what is wrong with its meta is told and kept", async () => {
     page.expected = [422];
-    await page.getByRole("link", { name: "Change" }).click();
+    await page.getByRole("link", { name: "Edit" }).click();
     await accessible(page);
     await page.getByLabel("Meta").fill("{plan}");
     await page.getByRole("button", { name: "Save" }).last().click();
@@ -59,7 +59,7 @@ export async function run(story) {
   await check("a limit that is left out is gone", async () => {
     await page.getByLabel("Meta").fill("{}");
     // They are by name: exports, requests.
-    await page.getByRole("button", { name: "Leave out limit 2" }).click();
+    await page.getByRole("button", { name: "Remove limit 2" }).click();
     assert.equal(await page.getByRole("group").count(), 1);
     await page.getByRole("button", { name: "Save" }).last().click();
     await page.getByRole("status").waitFor();
@@ -81,7 +81,7 @@ export async function run(story) {
     await v2(story.all, "keys.createKey", { apiId: story.api, externalId: "going" });
     await go(page, at("/identities/going"));
     await page.getByRole("link", { name: "Delete" }).click();
-    await page.getByText("1 key has it, and goes on").waitFor();
+    await page.getByText("Its 1 key remains valid").waitFor();
     await accessible(page);
     await page.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("status").waitFor();

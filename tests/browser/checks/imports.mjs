@@ -15,9 +15,9 @@ export async function run(story) {
     await page.getByRole("link", { name: "New import" }).click();
     await accessible(page);
     await page.getByLabel("Name").fill("the old system");
-    await page.getByLabel("sha256 of the whole key").check();
+    await page.getByLabel("sha256 of the full key").check();
     await page.getByRole("button", { name: "Create import" }).click();
-    await page.getByRole("status").getByText("The import is made.").waitFor();
+    await page.getByRole("status").getByText("Import created.").waitFor();
     story.import = new URL(page.url()).pathname;
     const example = await page.locator("#example").textContent();
     assert.ok(example.includes(story.import.split("/").pop()) && example.includes("/v2/keys.migrateKeys"), example);
@@ -27,7 +27,7 @@ export async function run(story) {
   await check("a key that is pasted for its hash is refused at its field", async () => {
     page.expected = [422];
     await page.getByLabel("Hashes").fill(`hash,externalId\n${hash("legacy_1")},user_1\nlegacy_2,user_2`);
-    await page.getByRole("button", { name: "Take in" }).click();
+    await page.getByRole("button", { name: "Import", exact: true }).click();
     await page.getByRole("alert").getByText("keys[1].hash must be SHA-256").waitFor();
     assert.equal(await page.getByLabel("Hashes").getAttribute("aria-invalid"), "true");
     await accessible(page);
@@ -35,27 +35,27 @@ export async function run(story) {
   });
 
   await check("keys are taken in and verify, and what is known is told", async () => {
-    await page.getByLabel("Into which API?").selectOption(story.api);
+    await page.getByLabel("API", { exact: true }).selectOption(story.api);
     await page.getByLabel("Hashes").fill(`hash,externalId\n${hash("legacy_1")},user_1\n${hash("legacy_2")},user_2`);
-    await page.getByRole("button", { name: "Take in" }).click();
-    await page.getByRole("heading", { name: "2 keys taken in" }).waitFor();
+    await page.getByRole("button", { name: "Import", exact: true }).click();
+    await page.getByRole("heading", { name: "2 keys imported" }).waitFor();
     await accessible(page);
     await seen();
     assert.equal((await v2(story.all, "keys.verifyKey", { key: "legacy_2" })).data.identity.externalId, "user_2");
-    await page.getByRole("link", { name: "Take in more" }).click();
+    await page.getByRole("link", { name: "Import more" }).click();
     await page.getByLabel("Hashes").fill(JSON.stringify([{ hash: hash("legacy_1") }]));
-    await page.getByRole("button", { name: "Take in" }).click();
-    await page.getByRole("heading", { name: "1 not taken in" }).waitFor();
-    await page.getByText("a key with this hash is here already").waitFor();
+    await page.getByRole("button", { name: "Import", exact: true }).click();
+    await page.getByRole("heading", { name: "1 not imported" }).waitFor();
+    await page.getByText("Already imported").waitFor();
   });
 
   await check("without JavaScript keys are taken in", async () => {
     const plain = await visitor({ javaScriptEnabled: false, storageState: await page.context().storageState() });
     await go(plain, story.import);
-    await plain.getByLabel("Into which API?").selectOption(story.api);
+    await plain.getByLabel("API", { exact: true }).selectOption(story.api);
     await plain.getByLabel("Hashes").fill(`hash\n${hash("legacy_3")}`);
-    await plain.getByRole("button", { name: "Take in" }).click();
-    await plain.getByRole("heading", { name: "1 key taken in" }).waitFor();
+    await plain.getByRole("button", { name: "Import", exact: true }).click();
+    await plain.getByRole("heading", { name: "1 key imported" }).waitFor();
     await plain.context().close();
   });
 

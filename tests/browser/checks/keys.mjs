@@ -42,18 +42,18 @@ export async function run(story) {
     await page.getByRole("link", { name: "New key" }).click();
     await accessible(page);
     await page.getByLabel("Name", { exact: true }).first().fill(NAME);
-    await page.getByLabel("External id").fill("user_77");
-    await page.getByLabel("Uses left").fill("50");
-    await page.getByLabel("Come back").selectOption("daily");
-    await page.getByLabel("To how many").fill("50");
+    await page.getByLabel("External ID").fill("user_77");
+    await page.getByLabel("Remaining credits").fill("50");
+    await page.getByLabel("Refill", { exact: true }).selectOption("daily");
+    await page.getByLabel("Refill amount").fill("50");
     await page.locator("#limit-name-0").fill("requests");
     await page.locator("#limit-limit-0").fill("3");
     await page.locator("#limit-unit-0").selectOption("h");
-    await page.getByLabel("A JSON object of yours").fill('{"plan":"pro"}');
+    await page.getByLabel("Metadata (JSON)").fill('{"plan":"pro"}');
     await page.getByRole("button", { name: "Add another" }).click();
     await page.locator("#limit-name-1").fill("exports");
     await page.locator("#limit-limit-1").fill("1");
-    await page.getByLabel("Every verification checks it").nth(1).uncheck();
+    await page.getByLabel("Apply automatically").nth(1).uncheck();
     await accessible(page);
     await page.getByRole("button", { name: "Create key", exact: true }).last().click();
     await page.getByRole("heading", { name: "Your new key" }).waitFor();
@@ -61,19 +61,19 @@ export async function run(story) {
     key = await secretOf(page);
     assert.ok(key.startsWith("live_"), key);
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-    await page.getByRole("region", { name: "The key", exact: true }).locator("..").getByRole("button").click();
+    await page.getByRole("region", { name: "Key", exact: true }).locator("..").getByRole("button").click();
     await page.getByRole("button", { name: "Copied" }).waitFor();
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), key);
     assert.equal(await codeOf(key), "VALID");
-    await page.getByRole("link", { name: "All about the key" }).click();
+    await page.getByRole("link", { name: "View key" }).click();
     id = story.orderKey = new URL(page.url()).pathname.split("/").pop();
   });
 
   await check("the page of a key shows what is used of its limits, and takes nothing", async () => {
-    await page.getByText("1 of 3 used, in 1 hour").waitFor();
+    await page.getByText("1 of 3 used in a window of 1 hour").waitFor();
     await page.reload();
-    await page.getByText("1 of 3 used, in 1 hour").waitFor();
-    await page.getByText("0 of 1 used, in 1 minute").waitFor();
+    await page.getByText("1 of 3 used in a window of 1 hour").waitFor();
+    await page.getByText("0 of 1 used in a window of 1 minute").waitFor();
     await page.getByText("49", { exact: true }).waitFor();
     assert.ok(!(await page.content()).includes("<script>alert"));
     assert.ok(!(await page.content()).includes(key));
@@ -87,9 +87,9 @@ export async function run(story) {
     await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
     await page.getByRole("link", { name: NAME }).waitFor();
     await page.getByRole("button", { name: "Select all" }).waitFor();
-    await page.getByLabel("State").selectOption("disabled");
+    await page.getByLabel("Status").selectOption("disabled");
     await page.getByRole("button", { name: "Search" }).click();
-    await page.getByText("Nothing found").waitFor();
+    await page.getByText("No results").waitFor();
     await accessible(page);
   });
 
@@ -97,16 +97,16 @@ export async function run(story) {
     const addresses = [];
     page.on("request", (request) => addresses.push(request.url()));
     await go(page, at("/keys"));
-    await page.getByText("Find a pasted key").click();
+    await page.getByText("Look up a full key").click();
     page.expected = [422];
-    await page.getByLabel("The whole key").fill("live_nobody");
-    await page.getByRole("button", { name: "Find", exact: true }).click();
-    await page.getByText("No key of this workspace is that one.").waitFor();
+    await page.getByLabel("Full key").fill("live_nobody");
+    await page.getByRole("button", { name: "Look up", exact: true }).click();
+    await page.getByText("Key not found in this workspace.").waitFor();
     assert.ok(!(await page.content()).includes("live_nobody"));
     await accessible(page);
     page.expected = [];
-    await page.getByLabel("The whole key").fill(key);
-    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await page.getByLabel("Full key").fill(key);
+    await page.getByRole("button", { name: "Look up", exact: true }).click();
     await page.getByRole("heading", { name: NAME }).waitFor();
     assert.ok(addresses.length > 2 && addresses.every((address) => !address.includes(key)), addresses);
   });
@@ -127,18 +127,18 @@ export async function run(story) {
       await accessible(page);
       await page.waitForTimeout(500);
     }
-    await page.getByText("over the limit requests: 3 in 3600000 ms").waitFor();
+    await page.getByText("rate limit exceeded: requests (3 per 3600000 ms)").waitFor();
     await page.getByText("path=/v1/orders").waitFor();
     story.refused = refused.meta.requestId;
     await accessible(page);
     await page.getByRole("link", { name: NAME }).click();
-    await page.getByText("used up").first().waitFor();
+    await page.getByText("Exceeded", { exact: true }).first().waitFor();
     await page.getByRole("cell", { name: "RATE_LIMITED" }).first().waitFor();
     await accessible(page);
   });
 
   await check("a key is changed, and only what was changed", async () => {
-    await page.getByRole("link", { name: "Change", exact: true }).click();
+    await page.getByRole("link", { name: "Edit", exact: true }).click();
     await accessible(page);
     await page.locator("#limit-limit-0").fill("x");
     page.expected = [422];
@@ -150,8 +150,8 @@ export async function run(story) {
     await page.locator("#limit-limit-0").fill("1");
     await page.locator("#limit-limit-1").fill("100");
     await page.getByRole("button", { name: "Save" }).last().click();
-    await page.getByText("The key is changed.").waitFor();
-    await page.getByText("of 100 used, in 1 hour").waitFor();
+    await page.getByText("Key updated.").waitFor();
+    await page.getByText("of 100 used in a window of 1 hour").waitFor();
     await seen();
     const verified = await verify(key);
     assert.equal(verified.data.code, "VALID", JSON.stringify(verified));
@@ -159,11 +159,11 @@ export async function run(story) {
   });
 
   await check("credits are set, and the page tells who did it", async () => {
-    await page.getByRole("link", { name: "Change", exact: true }).click();
-    await page.getByLabel("What to do").selectOption("set");
+    await page.getByRole("link", { name: "Edit", exact: true }).click();
+    await page.getByLabel("Operation").selectOption("set");
     await page.locator("#value").fill("0");
-    await page.getByRole("button", { name: "Change credits" }).click();
-    await page.getByText("Its credits are used up.").waitFor();
+    await page.getByRole("button", { name: "Update credits" }).click();
+    await page.getByText("The key has no credits left.").waitFor();
     await page.getByText("credits set to 0").waitFor();
     await seen();
     assert.equal(await codeOf(key), "USAGE_EXCEEDED");
@@ -172,20 +172,20 @@ export async function run(story) {
 
   await check("a key is disabled and enabled again", async () => {
     await page.getByRole("button", { name: "Disable" }).click();
-    await page.getByText("It is disabled:").waitFor();
+    await page.getByText("The key is disabled.").waitFor();
     await seen();
     assert.equal(await codeOf(key), "DISABLED");
     await page.getByRole("button", { name: "Enable" }).click();
-    await page.getByText("The key is enabled.").waitFor();
+    await page.getByText("Key enabled.").waitFor();
   });
 
   await check("a key is re-rolled, and the old one goes on for a while", async () => {
     const made = await v2(story.maker, "keys.createKey", { apiId: api, name: "to be replaced" });
     await go(page, at(`/keys/${made.data.keyId}`));
-    await page.getByRole("link", { name: "Re-roll" }).click();
+    await page.getByRole("link", { name: "Rotate" }).click();
     await accessible(page);
-    await page.getByLabel("After an hour").check();
-    await page.getByRole("button", { name: "Re-roll" }).click();
+    await page.getByLabel("After 1 hour").check();
+    await page.getByRole("button", { name: "Rotate" }).click();
     const second = await secretOf(page);
     await seen();
     assert.deepEqual([await codeOf(made.data.key), await codeOf(second)], ["VALID", "VALID"]);
@@ -196,10 +196,10 @@ export async function run(story) {
     await go(page, at(`/keys?api=${api}&q=replaced`));
     await page.getByRole("button", { name: "Select all" }).click();
     assert.equal(await page.locator("tbody input:checked").count(), 2);
-    await page.getByRole("button", { name: "Disable chosen" }).click();
+    await page.getByRole("button", { name: "Disable selected" }).click();
     await page.getByRole("heading", { name: "Disable 2 keys?" }).waitFor();
     await accessible(page);
-    await page.getByRole("button", { name: "Disable them" }).click();
+    await page.getByRole("button", { name: "Disable keys" }).click();
     await page.getByRole("heading", { name: "2 keys disabled" }).waitFor();
     await accessible(page);
     await seen();
@@ -215,22 +215,22 @@ export async function run(story) {
     await accessible(page);
     await tabTo(page, "Delete key");
     await page.keyboard.press("Enter");
-    await page.getByText("The key is deleted.").waitFor();
+    await page.getByText("Key deleted.").waitFor();
     await seen();
     assert.equal(await codeOf(made.data.key), "NOT_FOUND");
   });
 
   await check("a protected API is not deleted, and another only by its name", async () => {
     await go(page, at(`/apis/${api}/delete`));
-    await page.getByText("Switch delete protection off").waitFor();
+    await page.getByText("This API has delete protection.").waitFor();
     await accessible(page);
     const other = await v2(story.maker, "apis.createApi", { name: "short lived" });
     await go(page, at(`/apis/${other.data.apiId}`));
     await page.getByRole("link", { name: "Delete" }).click();
     await accessible(page);
-    await page.getByLabel("Type its name").fill("short lived");
+    await page.getByLabel("Enter the name of the API").fill("short lived");
     await page.getByRole("button", { name: "Delete API" }).click();
-    await page.getByText("The API is deleted.").waitFor();
+    await page.getByText("API deleted.").waitFor();
   });
 
   await check("without JavaScript a key with two limits is made, found, and disabled", async () => {
@@ -240,7 +240,7 @@ export async function run(story) {
     await plain.getByLabel("Password", { exact: true }).fill(PASSWORD);
     await plain.getByRole("button", { name: "Sign in" }).click();
     await go(plain, at("/keys/new"));
-    await plain.getByLabel("Of which API?").selectOption(api);
+    await plain.getByLabel("API", { exact: true }).selectOption(api);
     await plain.getByRole("button", { name: "Continue" }).click();
     await plain.getByLabel("Name", { exact: true }).first().fill("by hand");
     await plain.locator("#limit-name-0").fill("first");
@@ -255,9 +255,9 @@ export async function run(story) {
     await go(plain, at("/keys"));
     await plain.getByRole("searchbox").fill("by hand");
     await plain.getByRole("searchbox").press("Enter");
-    await plain.getByRole("checkbox", { name: "Choose by hand" }).check();
-    await plain.getByRole("button", { name: "Disable chosen" }).click();
-    await plain.getByRole("button", { name: "Disable them" }).click();
+    await plain.getByRole("checkbox", { name: "Select by hand" }).check();
+    await plain.getByRole("button", { name: "Disable selected" }).click();
+    await plain.getByRole("button", { name: "Disable keys" }).click();
     await plain.getByRole("heading", { name: "1 key disabled" }).waitFor();
     await seen();
     assert.equal(await codeOf(made), "DISABLED");

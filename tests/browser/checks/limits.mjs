@@ -25,11 +25,11 @@ export async function run(story) {
   });
 
   await check("what checks are answered while the counters are away is chosen", async () => {
-    await page.getByRole("link", { name: "Change what happens while the counters are away" }).click();
+    await page.getByRole("link", { name: "Edit outage policy" }).click();
     await accessible(page);
-    await page.getByLabel("refused").check();
+    await page.getByLabel("Closed").check();
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("no check passes").waitFor();
+    await page.getByText("All checks are rejected").waitFor();
     await accessible(page);
   });
 
@@ -39,8 +39,8 @@ export async function run(story) {
       await page.getByLabel("Identifier").fill(identifier);
       await page.getByLabel("Limit").fill(number);
       await page.getByLabel("Window", { exact: true }).fill("1");
-      await page.getByLabel("Unit of Window").selectOption({ label: unit });
-      await page.getByRole("button", { name: "Set override" }).click();
+      await page.getByLabel("Window unit").selectOption({ label: unit });
+      await page.getByRole("button", { name: "Create override" }).click();
       await page.getByRole("status").waitFor();
     }
     await page.getByRole("rowheader", { name: hostile }).waitFor();
@@ -56,7 +56,7 @@ export async function run(story) {
     await accessible(page);
     await page.getByLabel("Identifier").fill("user_9");
     await page.getByLabel("Limit").fill("many");
-    await page.getByRole("button", { name: "Set override" }).click();
+    await page.getByRole("button", { name: "Create override" }).click();
     await page.getByRole("alert").waitFor();
     assert.equal(await page.getByLabel("Limit").getAttribute("aria-invalid"), "true");
     assert.equal(await page.getByLabel("Identifier").inputValue(), "user_9");
@@ -72,9 +72,9 @@ export async function run(story) {
     await page.getByLabel("Cost").fill("20");
     for (let times = 0; times < 3; times += 1) {
       await page.getByRole("button", { name: "Simulate" }).click();
-      await page.getByRole("heading", { name: "It would be refused" }).waitFor();
+      await page.getByRole("heading", { name: "Rejected" }).waitFor();
     }
-    await page.getByText("the override for user_* is the first that matches").waitFor();
+    await page.getByText("The override for user_* matches first.").waitFor();
     await page.getByText("20 per hour").first().waitFor();
     await page.getByRole("definition").filter({ hasText: /^19$/ }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 2);
@@ -87,7 +87,7 @@ export async function run(story) {
     await page.getByRole("link", { name: "user_*", exact: true }).click();
     await accessible(page);
     await page.getByLabel("Limit").fill("30");
-    await page.getByLabel("Ends (UTC)").fill("2099-12-31T23:59:59");
+    await page.getByLabel("Expires (UTC)").fill("2099-12-31T23:59:59");
     await page.getByRole("button", { name: "Save" }).click();
     await page.getByRole("status").waitFor();
     await seen();

@@ -34,7 +34,7 @@ async function refused(name, sentence) {
 /** The link of an invitation. */
 async function invitation(story) {
   await go(story.page, `/dashboard/${story.workspace}/members`);
-  await story.page.getByRole("button", { name: "Make an invitation" }).click();
+  await story.page.getByRole("button", { name: "Create invitation" }).click();
   return (await story.page.locator("#invitation-link").textContent()).trim();
 }
 
@@ -47,10 +47,10 @@ export async function run(story) {
     page.expected = [503];
     await go(page, "/dashboard/login");
     await page.getByRole("link", { name: BUTTON }).click();
-    await page.getByText("Single sign-on cannot be used at this moment.").waitFor();
-    await page.getByText("Request req_").waitFor();
+    await page.getByText("Single sign-on is unavailable.").waitFor();
+    await page.getByText("Request ID: req_").waitFor();
     await accessible(page);
-    await page.getByRole("link", { name: "To the dashboard" }).click();
+    await page.getByRole("link", { name: "Go to dashboard" }).click();
     await page.getByLabel("E-mail").fill(EMAIL);
     await page.getByLabel("Password", { exact: true }).fill(`${PASSWORD}!`);
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
@@ -70,7 +70,7 @@ export async function run(story) {
     await accessible(alan);
     await logIn(alan, "Join with the house login", "alan");
     await alan.getByRole("heading", { name: "default", level: 1 }).waitFor();
-    await alan.getByText("You belong to this workspace now.").waitFor();
+    await alan.getByText("Welcome to the workspace.").waitFor();
     const session = (await alan.context().cookies()).find((one) => one.name === "__Host-keyward-session");
     assert.deepEqual([session.httpOnly, session.secure, session.sameSite], [true, true, "Lax"]);
     await go(alan, "/dashboard/account");
@@ -96,7 +96,7 @@ export async function run(story) {
     for (const page of [alan, other]) {
       page.expected = [422];
       await page.goto(answered);
-      await page.getByRole("alert").getByText("was not begun in this browser").waitFor();
+      await page.getByRole("alert").getByText("was not started in this browser").waitFor();
       await go(page, "/dashboard/account");
       assert.equal(new URL(page.url()).pathname, "/dashboard/login");
     }
@@ -105,9 +105,9 @@ export async function run(story) {
   });
 
   await check("who has not proven the address, has another domain, or has no address is not let in", async () => {
-    await refused("careless", "does not say that the e-mail address careless@example.com is really yours");
-    await refused("distant", "People with an address at elsewhere.example are not let in here.");
-    await refused("nobody", "tells no e-mail address of you");
+    await refused("careless", "has not verified the e-mail address careless@example.com.");
+    await refused("distant", "E-mail addresses at elsewhere.example are not allowed to sign in here.");
+    await refused("nobody", "did not provide your e-mail address");
   });
 
   await check("who turns back at the issuer is told so", async () => {
@@ -122,13 +122,13 @@ export async function run(story) {
 
   await check("an account with a password is not taken by who claims its address", async () => {
     ACCOUNTS.mallory = { email: EMAIL, email_verified: true };
-    await refused("mallory", "has an account here already");
+    await refused("mallory", "already has an account here");
     const link = await invitation(story);
     const page = await visitor();
     page.expected = [422];
     await page.goto(link);
     await logIn(page, "Join with the house login", "mallory");
-    await page.getByRole("alert").getByText("has an account here already").waitFor();
+    await page.getByRole("alert").getByText("already has an account here").waitFor();
     await page.context().close();
   });
 
@@ -136,14 +136,14 @@ export async function run(story) {
     const page = story.page;
     await go(page, "/dashboard/account");
     await logIn(page, "Link with the house login", "barbara");
-    await page.getByText("Your account is linked.").waitFor();
+    await page.getByText("Account linked.").waitFor();
     await accessible(page);
     const other = await comes("barbara");
     await other.waitForURL(`**${at("")}`);
     await other.getByText(EMAIL).waitFor();
     await other.context().close();
-    await page.getByRole("button", { name: "Sign in with the password alone" }).click();
-    await page.getByText("Your account is not linked any more.").waitFor();
+    await page.getByRole("button", { name: "Unlink the house login" }).click();
+    await page.getByText("Account unlinked.").waitFor();
     await refused("barbara", "barbara@example.com has no account here.");
   });
 

@@ -14,7 +14,7 @@ export async function run(story) {
     await go(page, at("/members"));
     await accessible(page);
     await page.getByLabel("Viewer").check();
-    await page.getByRole("button", { name: "Make an invitation" }).click();
+    await page.getByRole("button", { name: "Create invitation" }).click();
     const link = await page.locator("#invitation-link").textContent();
     await accessible(page);
     other = story.other = await visitor({ userAgent: "<b>A browser</b> of Grace" });
@@ -32,7 +32,7 @@ export async function run(story) {
     other.expected = [403];
     const answer = await go(other, at("/root-keys/new"));
     assert.equal(answer.status(), 403);
-    await other.getByRole("heading", { name: "You may not do that" }).waitFor();
+    await other.getByRole("heading", { name: "Permission denied" }).waitFor();
     await accessible(other);
     other.expected = [];
   });
@@ -40,18 +40,18 @@ export async function run(story) {
   await check("an admin makes root keys and cannot manage members", async () => {
     await go(page, at("/members"));
     await page.getByLabel(`Role of ${OTHER}`).selectOption("admin");
-    await page.getByRole("button", { name: `Set the role of ${OTHER}` }).click();
+    await page.getByRole("button", { name: `Save the role of ${OTHER}` }).click();
     await page.getByRole("status").waitFor();
     await go(other, at("/root-keys"));
     assert.equal(await other.getByRole("link", { name: "New root key" }).count(), 1);
     await go(other, at("/members"));
-    assert.equal(await other.getByRole("button", { name: "Make an invitation" }).count(), 0);
+    assert.equal(await other.getByRole("button", { name: "Create invitation" }).count(), 0);
   });
 
   await check("the last owner cannot step down", async () => {
     page.expected = [412];
     await page.getByLabel(`Role of ${EMAIL}`).selectOption("viewer");
-    await page.getByRole("button", { name: `Set the role of ${EMAIL}` }).click();
+    await page.getByRole("button", { name: `Save the role of ${EMAIL}` }).click();
     await page.getByText("must keep an owner").waitFor();
     page.expected = [];
   });
@@ -73,7 +73,7 @@ export async function run(story) {
     await go(page, "/dashboard/account");
     await page.getByText("<script>agent</script>", { exact: true }).waitFor();
     await accessible(page);
-    await page.getByRole("button", { name: "End the session of <script>agent</script>" }).click();
+    await page.getByRole("button", { name: "End session of <script>agent</script>" }).click();
     await page.getByRole("status").waitFor();
     await go(second, at(""));
     assert.equal(new URL(second.url()).pathname, "/dashboard/login");

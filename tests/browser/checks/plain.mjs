@@ -27,7 +27,7 @@ export async function run(story) {
     const secret = (await page.locator("#secret").textContent()).trim();
     assert.equal(await page.getByRole("button", { name: "Copy" }).count(), 0);
     assert.equal((await v2(secret, "keys.verifyKey", { key: story.key })).data.code, "VALID");
-    await page.getByRole("link", { name: "What it may do" }).click();
+    await page.getByRole("link", { name: "View root key" }).click();
     await page.getByRole("link", { name: "Revoke" }).click();
     await page.getByRole("button", { name: "Revoke" }).click();
     await page.getByRole("status").waitFor();
@@ -42,16 +42,16 @@ export async function run(story) {
   await check("without JavaScript an identity is made with limits, one after the other", async () => {
     await go(page, at("/new-identity"));
     await page.getByLabel("externalId").fill("plain");
-    for (const button of ["Add a limit", "Add another", "Add another"]) {
+    for (const button of ["Add limit", "Add another", "Add another"]) {
       await page.getByRole("button", { name: button }).click();
     }
     const limits = page.getByRole("group");
     await limits.nth(0).getByLabel("Name").fill("requests");
     await limits.nth(0).getByLabel("Limit", { exact: true }).fill("7");
-    await page.getByRole("button", { name: "Leave out limit 2" }).click();
+    await page.getByRole("button", { name: "Remove limit 2" }).click();
     assert.equal(await limits.count(), 2);
     await page.getByLabel("externalId").press("Enter");
-    await page.getByRole("row", { name: "requests 7 per minute always" }).waitFor();
+    await page.getByRole("row", { name: "requests 7 per minute Automatically" }).waitFor();
   });
 
   await check("without JavaScript a role is made and a limit simulated", async () => {
@@ -63,16 +63,16 @@ export async function run(story) {
     await go(page, `${story.namespace}/simulator`);
     await page.getByLabel("Identifier").fill("user_1");
     await page.getByLabel("Identifier").press("Enter");
-    await page.getByRole("heading", { name: "It would pass" }).waitFor();
+    await page.getByRole("heading", { name: "Allowed" }).waitFor();
   });
 
   await check("without JavaScript the audit log is searched, and something undone", async () => {
     await go(page, at("/audit"));
-    await page.getByLabel("To what").fill("plain");
-    await page.getByLabel("To what").press("Enter");
-    await page.getByRole("link", { name: "Role made" }).click();
+    await page.getByLabel("Target").fill("plain");
+    await page.getByLabel("Target").press("Enter");
+    await page.getByRole("link", { name: "Role created" }).click();
     await page.getByRole("button", { name: "Undo", exact: true }).click();
-    await page.getByText("It has been undone").waitFor();
+    await page.getByText("This change was undone").waitFor();
   });
   await page.context().close();
 }

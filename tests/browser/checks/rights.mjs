@@ -68,14 +68,14 @@ export async function run(story) {
     through = await made({ name: "through a role", roles: ["reader"] });
     await made({ name: "neither" });
     await page.getByRole("link", { name: "documents.read" }).click();
-    await page.getByRole("link", { name: "Which keys have it?" }).click();
+    await page.getByRole("link", { name: "View keys" }).click();
     await page.getByRole("row", { name: "of itself <b>" }).waitFor();
     assert.equal(await page.locator("tbody tr").count(), 2);
     await page.getByRole("row", { name: "through a role" }).getByRole("link", { name: "reader" }).waitFor();
     await accessible(page);
     await page.getByRole("searchbox").fill("documents.*");
     await page.getByRole("searchbox").press("Enter");
-    await page.getByRole("heading", { name: "There is no such permission" }).waitFor();
+    await page.getByRole("heading", { name: "Permission not found" }).waitFor();
     assert.deepEqual(
       [await verdict(direct.key, "documents.read"), await verdict(through.key, "documents.list")],
       ["VALID", "VALID"],
@@ -84,7 +84,7 @@ export async function run(story) {
 
   await check("a role that is changed holds at the interface", async () => {
     await page.goto(new URL(story.role, page.url()).href);
-    await page.getByRole("link", { name: "Change permissions" }).click();
+    await page.getByRole("link", { name: "Edit permissions" }).click();
     await page.getByRole("button", { name: "Select all permissions" }).waitFor({ state: "detached" });
     await page.getByLabel("documents.list").uncheck();
     await accessible(page);
@@ -118,7 +118,7 @@ export async function run(story) {
   await check("deleting a permission tells how many have it, and takes it from them", async () => {
     await go(page, at("/permissions/documents.read"));
     await page.getByRole("link", { name: "Delete" }).click();
-    await page.getByText("1 key of themselves and 1 role have it").waitFor();
+    await page.getByText("1 key with a direct assignment and 1 role lose it").waitFor();
     await accessible(page);
     await page.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("status").waitFor();

@@ -37,13 +37,13 @@ export async function run(story) {
 
   await check("the copy button copies the root key", async () => {
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-    await page.getByRole("region", { name: "The root key" }).locator("..").getByRole("button").click();
+    await page.getByRole("region", { name: "Root key", exact: true }).locator("..").getByRole("button").click();
     await page.getByRole("button", { name: "Copied" }).waitFor();
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), story.maker);
   });
 
   await check("a root key is shown only once", async () => {
-    await page.getByRole("link", { name: "What it may do" }).click();
+    await page.getByRole("link", { name: "View root key" }).click();
     await page.getByRole("heading", { name: "the maker" }).waitFor();
     assert.ok(!(await page.content()).includes(story.maker));
     await accessible(page);
@@ -91,9 +91,9 @@ export async function run(story) {
     await seen();
     const verify = async (rootKey) => (await v2(rootKey, "keys.verifyKey", { key: story.key })).status;
     assert.deepEqual([await verify(story.single), await verify(second)], [200, 200]);
-    await page.getByRole("link", { name: "What it may do" }).click();
+    await page.getByRole("link", { name: "View root key" }).click();
     await page.getByRole("link", { name: "Rotate" }).click();
-    await page.getByLabel("At once").check();
+    await page.getByLabel("Immediately").check();
     await page.getByRole("button", { name: "Rotate" }).click();
     story.third = await secretOf(page);
     await seen();
@@ -101,7 +101,7 @@ export async function run(story) {
   });
 
   await check("revoking asks first, and then nothing accepts the root key", async () => {
-    await page.getByRole("link", { name: "What it may do" }).click();
+    await page.getByRole("link", { name: "View root key" }).click();
     await page.getByRole("link", { name: "Revoke" }).click();
     await accessible(page);
     assert.equal((await v2(story.third, "keys.verifyKey", { key: story.key })).status, 200);

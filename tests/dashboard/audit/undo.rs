@@ -14,7 +14,7 @@ async fn undo(visitor: &mut Visitor<'_>, event: &str) {
     let undone = visitor.post(&format!("{path}/undo"), &[]).await;
     assert!(led_to(&undone).ends_with("?notice=undone"), "{event}");
     let page = visitor.get(&path).await.text;
-    assert!(page.contains("It has been undone"), "{event}: {page}");
+    assert!(page.contains("This change was undone"), "{event}: {page}");
     tick(visitor.kw);
 }
 
@@ -38,7 +38,7 @@ both! {
 
         let path = entries(&mut owner, "key.update").await.pop().expect("an entry");
         let page = owner.get(&path).await.text;
-        assert!(page.contains("Something was done to it afterwards"), "{page}");
+        assert!(page.contains("The target was changed again later"), "{page}");
         led_to(&owner.post(&format!("{path}/undo"), &[]).await);
 
         let is = kw.get_key(&key.id).await;
@@ -62,11 +62,11 @@ both! {
         let again = owner.post(&format!("{path}/undo"), &[]).await;
 
         assert_eq!(again.status, 422);
-        assert!(again.text.contains("it has been undone already"));
+        assert!(again.text.contains("this entry has already been undone"));
         assert_eq!(kw.get_key(&key.id).await["name"], "a");
         let undoing = entry(&mut owner, "key.update").await;
         let page = owner.get(&undoing).await.text;
-        assert!(page.contains("It undid") && page.contains(&path));
+        assert!(page.contains("This entry undid") && page.contains(&path));
         led_to(&owner.post(&format!("{undoing}/undo"), &[]).await);
         assert_eq!(kw.get_key(&key.id).await["name"], "b");
     }
@@ -135,9 +135,9 @@ both! {
         let page = owner.get(&path).await.text;
         let tried = owner.post(&format!("{path}/undo"), &[]).await;
 
-        assert!(page.contains("It cannot be undone: the key was deleted for good."));
+        assert!(page.contains("It cannot be undone: the key was deleted permanently."));
         assert_eq!(tried.status, 422);
-        assert!(tried.text.contains("it cannot be undone: the key was deleted for good"));
+        assert!(tried.text.contains("this entry cannot be undone: the key was deleted permanently"));
     }
 
     async fn permissions_and_roles_come_back_to_those_who_had_them(kw) {
@@ -195,7 +195,7 @@ both! {
         let tried = owner.post(&format!("{path}/undo"), &[]).await;
 
         assert_eq!(tried.status, 422, "{}", tried.text);
-        assert!(tried.text.contains("exists already"));
+        assert!(tried.text.contains("already exists"));
         assert_eq!(kw.rows("permissions").await, 1);
     }
 
@@ -304,7 +304,7 @@ both! {
         let tried = viewer.post(&format!("{path}/undo"), &[]).await;
 
         assert_eq!(page.status, 200);
-        assert!(page.text.contains("Who only looks on cannot undo anything"));
+        assert!(page.text.contains("Viewers cannot undo changes"));
         assert!(!page.text.contains("/undo\""));
         assert_eq!(tried.status, 403);
         assert_eq!(kw.get_key(&key.id).await["name"], "b");

@@ -17,7 +17,7 @@ both! {
         owner.post(&path, &[("enabled", "true")]).await;
         kw.verify(&key.key).await.is("VALID");
 
-        assert!(told.contains("It is refused until") && told.contains("It is disabled"), "{told}");
+        assert!(told.contains("Key disabled.") && told.contains("The key is disabled"), "{told}");
     }
 
     async fn what_a_viewer_may_not_do_is_not_offered(kw) {
@@ -43,7 +43,7 @@ both! {
         let mut owner = Visitor::owner(&kw).await;
         let key = kw.key(json!({ "name": "old one", "credits": { "remaining": 9 } })).await;
         let path = at(&format!("/keys/{}/reroll", key.id));
-        assert!(owner.get(&path).await.text.contains("Re-roll old one"));
+        assert!(owner.get(&path).await.text.contains("Rotate old one"));
 
         let wrong = owner.post(&path, &[("grace", "5")]).await;
         let page = owner.post(&path, &[("grace", "3600000")]).await;
@@ -95,7 +95,7 @@ both! {
         assert_eq!((asked.status.as_u16(), done.status.as_u16()), (200, 200));
         assert!(asked.text.contains("Disable 3 keys?") && asked.text.contains("&#60;script&#62;one"));
         assert!(!asked.text.contains("<script>one") && !asked.text.contains(">three<"));
-        assert!(done.text.contains("2 keys disabled") && done.text.contains("1 refused"), "{}", done.text);
+        assert!(done.text.contains("2 keys disabled") && done.text.contains("1 failed"), "{}", done.text);
         assert!(done.text.contains("key key_none does not exist"), "{}", done.text);
         for (key, code) in keys.iter().zip(["DISABLED", "DISABLED", "VALID"]) {
             kw.verify(&key.key).await.is(code);

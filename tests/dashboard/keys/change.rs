@@ -191,7 +191,7 @@ both! {
 
         let told = kw.v2("keys.getKey", json!({ "keyId": made, "decrypt": true })).await;
         assert!(told.data()["plaintext"].is_string());
-        assert!(owner.get(&at(&format!("/keys/{made}"))).await.text.contains("<dd>yes</dd>"));
+        assert!(owner.get(&at(&format!("/keys/{made}"))).await.text.contains("<dd>Yes</dd>"));
     }
 
     async fn a_form_that_nobody_has_changed_changes_nothing(kw) {
@@ -261,7 +261,7 @@ both! {
 
         assert_eq!((refused.status.as_u16(), torn.status.as_u16()), (422, 422));
         assert_eq!(misnamed.status, 422);
-        assert!(misnamed.text.contains("role nobody does not exist: make it first"));
+        assert!(misnamed.text.contains("role nobody does not exist; create it first"));
         assert!(refused.text.contains("value=\"not saved\""));
         assert_eq!(field(&refused.text, "was"), was.was);
         assert_eq!(kw.get_key(&key).await["name"], "full");
@@ -286,7 +286,7 @@ both! {
         }
 
         let page = owner.get(&at(&format!("/keys/{key}"))).await.text;
-        for told in ["made: credits set to 10", "5 credits added", "20 credits taken away", "credits set to 3", "made unlimited", "ada@example.com"] {
+        for told in ["Created: credits set to 10", "5 credits added", "20 credits removed", "credits set to 3", "set to unlimited", "ada@example.com"] {
             assert!(page.contains(told), "{told}: {page}");
         }
     }

@@ -45,7 +45,7 @@ both! {
         }
         for search in ["none", "key_none", &key.key[9..14], "IVE_"] {
             let page = owner.get(&at(&format!("/keys?{}", encoded(&[("q", search)])))).await.text;
-            assert!(page.contains("Nothing found"), "{search}: {page}");
+            assert!(page.contains("No results"), "{search}: {page}");
         }
     }
 
@@ -96,8 +96,8 @@ both! {
         owner.sign_in(EMAIL, PASSWORD).await;
         let active = owner.get(&at("/keys?state=active")).await.text;
 
-        assert!(spent.contains("a day job") && spent.contains("no credits left"), "{spent}");
-        assert!(active.contains("a day job") && active.contains(">active</span>"), "{active}");
+        assert!(spent.contains("a day job") && spent.contains("Credits exhausted"), "{spent}");
+        assert!(active.contains("a day job") && active.contains(">Active</span>"), "{active}");
     }
 
     async fn the_list_is_of_one_api_or_of_all_and_paged_the_latest_first(kw) {
@@ -144,7 +144,7 @@ both! {
         let first = owner.get(&search).await.text;
         let second = owner.get(&next(&first)).await.text;
 
-        assert!(first.contains("Nothing found so far"), "{first}");
+        assert!(first.contains("No matches so far"), "{first}");
         assert_eq!(listed(&second), 1, "{second}");
         let of_api = owner.get(&at(&format!("/keys?q=long+ago&api={api}&state=active"))).await.text;
         assert_eq!(listed(&owner.get(&next(&of_api)).await.text), 1);
@@ -165,7 +165,7 @@ both! {
     async fn a_key_tells_when_it_was_last_used(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let key = kw.key(json!({})).await;
-        assert!(owner.get(&at("/keys")).await.text.contains("not yet"));
+        assert!(owner.get(&at("/keys")).await.text.contains(">Never</span>"));
 
         kw.verify(&key.key).await.is("VALID");
         kw.clock.advance_ms(120_000);
@@ -199,7 +199,7 @@ both! {
         assert_eq!(to(&found), at(&format!("/keys/{}", key.id)));
         assert!(page.text.contains("pasted") && !page.text.contains(&key.key));
         assert_eq!(unknown.status, 422);
-        assert!(unknown.text.contains("No key of this workspace is that one."));
+        assert!(unknown.text.contains("Key not found in this workspace."));
         assert!(!unknown.text.contains("live_of_nobody"), "{}", unknown.text);
         assert_eq!(kw.audit_entries().await, before);
     }
@@ -223,7 +223,7 @@ both! {
             assert_eq!(sent.status, 404, "{rest}");
         }
         let search = owner.get(&at(&format!("/keys?q={id}"))).await.text;
-        assert!(search.contains("Nothing found"));
+        assert!(search.contains("No results"));
         kw.v2_as(&stranger, "keys.getKey", json!({ "keyId": id })).await.data();
     }
 }

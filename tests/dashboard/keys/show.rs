@@ -21,7 +21,7 @@ async fn a_gauge_says_so_when_its_counters_are_away() {
 
     let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
 
-    assert!(page.contains("3 in 1 minute; how many are used cannot be told"), "{page}");
+    assert!(page.contains("3 in a window of 1 minute; usage unavailable"), "{page}");
     assert!(!page.contains("<meter") && page.contains("<strong>7</strong>"), "{page}");
 }
 
@@ -40,10 +40,10 @@ both! {
         assert!(page.contains("&#60;script&#62;key") && !page.contains("<script>key"), "{page}");
         assert!(page.contains("&#60;script&#62;meta") && !page.contains("<script>meta"), "{page}");
         assert!(page.contains("href=\"/dashboard/ws_default/identity?externalId=user_1\""), "{page}");
-        assert!(page.contains("It verifies, within its limits."), "{page}");
-        assert!(page.contains("of its own, through &#60;b&#62;reader"), "{page}");
-        assert!(page.contains("through &#60;b&#62;reader, through lister"), "{page}");
-        assert!(page.contains("It may be used without end."), "{page}");
+        assert!(page.contains("<p>Active</p>"), "{page}");
+        assert!(page.contains("Direct, Role &#60;b&#62;reader"), "{page}");
+        assert!(page.contains("Role &#60;b&#62;reader, Role lister"), "{page}");
+        assert!(page.contains("Unlimited"), "{page}");
     }
 
     async fn a_gauge_tells_what_is_used_and_takes_nothing(kw) {
@@ -55,14 +55,14 @@ both! {
         let identity = kw.get_key(&key.id).await["identity"]["id"].as_str().unwrap().to_owned();
         kw.identity_limits(&identity, &[("shared", 10, 3_600_000, true), ("requests", 1, 1_000, true)]).await;
         let path = at(&format!("/keys/{}", key.id));
-        assert!(owner.get(&path).await.text.contains("0 of 3 used, in 1 minute"));
+        assert!(owner.get(&path).await.text.contains("0 of 3 used in a window of 1 minute"));
 
         kw.verify(&key.key).await.is("VALID");
         kw.verify(&key.key).await.is("VALID");
         for _ in 0..5 {
             let page = owner.get(&path).await.text;
-            assert!(page.contains("2 of 3 used, in 1 minute"), "{page}");
-            assert!(page.contains("2 of 10 used, in 1 hour"), "{page}");
+            assert!(page.contains("2 of 3 used in a window of 1 minute"), "{page}");
+            assert!(page.contains("2 of 10 used in a window of 1 hour"), "{page}");
             assert!(page.contains("<meter min=\"0\" max=\"3\""), "{page}");
             assert_eq!(page.matches("<meter").count(), 2, "{page}");
         }
@@ -70,7 +70,7 @@ both! {
         kw.verify(&key.key).await.is("VALID");
         kw.verify(&key.key).await.is("RATE_LIMITED");
         let page = owner.get(&path).await.text;
-        assert!(page.contains("3 of 3 used") && page.contains("used up"), "{page}");
+        assert!(page.contains("3 of 3 used") && page.contains(">Exceeded<"), "{page}");
         // Of the window before counts what it still covers.
         kw.clock.advance_ms(60_000);
         assert!(owner.get(&path).await.text.contains("3 of 3 used"));
@@ -92,11 +92,11 @@ both! {
         kw.clock.advance_ms(1_001);
 
         for (key, told) in [
-            (off, "It is disabled"),
-            (over, "It expired just now"),
-            (spent, "none come back by themselves"),
-            (waits, "They come back in 11 hours"),
-            (gone, "The identity that it belonged to is gone"),
+            (off, "The key is disabled"),
+            (over, "The key expired just now"),
+            (spent, "no credits left and no refill"),
+            (waits, "The next refill is in 11 hours"),
+            (gone, "The identity of this key was deleted"),
         ] {
             let page = owner.get(&at(&format!("/keys/{key}"))).await.text;
             assert!(page.contains(told), "{told}: {page}");
@@ -112,7 +112,7 @@ both! {
         let page = owner.get(&at(&format!("/keys/{}", key.id))).await.text;
 
         assert!(page.contains("<strong>19</strong>"), "{page}");
-        assert!(page.contains("to 50 on day 31 of every month"), "{page}");
+        assert!(page.contains("to 50 monthly, on day 31"), "{page}");
         assert!(page.contains("datetime=\"2026-03-31T00:00:00Z\""), "{page}");
     }
 }
@@ -156,6 +156,6 @@ both! {
         let page = owner.get(&at(&format!("/keys/{}", key.id))).await;
 
         assert_eq!(page.status, 200);
-        assert!(page.text.contains("What happened cannot be read"), "{}", page.text);
+        assert!(page.text.contains("Failed to load verifications"), "{}", page.text);
     }
 }

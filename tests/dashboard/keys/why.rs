@@ -42,12 +42,12 @@ wherever_events_are! {
         let expired = asked(&kw, &key.key, none, "EXPIRED").await;
 
         for (request, code, told) in [
-            (valid, "VALID", "let through"),
-            (limited, "RATE_LIMITED", "over the limit requests: 1 in 60000 ms"),
-            (lacking, "INSUFFICIENT_PERMISSIONS", "the key lacks what was required: docs.read"),
-            (exceeded, "USAGE_EXCEEDED", "0 credits were left, and 1 asked for"),
+            (valid, "VALID", "the request was allowed"),
+            (limited, "RATE_LIMITED", "rate limit exceeded: requests (1 per 60000 ms)"),
+            (lacking, "INSUFFICIENT_PERMISSIONS", "the key lacks required permissions: docs.read"),
+            (exceeded, "USAGE_EXCEEDED", "0 credits remaining, 1 required"),
             (disabled, "DISABLED", "Enable the key"),
-            (expired, "EXPIRED", "Give the key another end"),
+            (expired, "EXPIRED", "Extend the key&#39;s expiry"),
         ] {
             let page = explained(&mut owner, &request).await;
             assert!(page.contains(&format!(">{code}</span>")) && page.contains(told), "{code}: {page}");
@@ -64,8 +64,8 @@ wherever_events_are! {
         let good = explained(&mut owner, &request(&passed)).await;
         let bad = explained(&mut owner, &request(&refused)).await;
 
-        assert!(good.contains(">passed</span>") && good.contains("user_1") && good.contains("mail"), "{good}");
-        assert!(bad.contains(">rate limited</span>") && bad.contains("set an override"), "{bad}");
+        assert!(good.contains(">Allowed</span>") && good.contains("user_1") && good.contains("mail"), "{good}");
+        assert!(bad.contains(">Rate limited</span>") && bad.contains("set an override"), "{bad}");
     }
 
     async fn what_is_not_found_may_be_so_for_several_reasons(kw) {
@@ -81,11 +81,11 @@ wherever_events_are! {
 
         for id in [request(&verified), request(&limited), request(&unknown), "req_none".into(), "<script>x".into()] {
             let page = explained(&mut owner, &id).await;
-            assert!(page.contains("Nothing is known of it") && page.contains("NOT_FOUND"), "{page}");
+            assert!(page.contains("Request not found") && page.contains("NOT_FOUND"), "{page}");
             assert!(!page.contains("<script>x"));
         }
         let bare = owner.get(&at("/keys/why")).await.text;
-        assert!(!bare.contains("Nothing is known"));
+        assert!(!bare.contains("Request not found"));
     }
 
     async fn a_request_of_a_key_that_is_deleted_is_explained_all_the_same(kw) {
@@ -96,6 +96,6 @@ wherever_events_are! {
 
         let page = explained(&mut owner, &request).await;
 
-        assert!(page.contains("which is deleted"), "{page}");
+        assert!(page.contains("(deleted)"), "{page}");
     }
 }

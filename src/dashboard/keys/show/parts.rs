@@ -1,4 +1,4 @@
-//! The rows of a key's page.
+//! The rows in the sections of a key's page.
 
 use foundation::clock::Timestamp;
 use foundation::model;
@@ -9,14 +9,14 @@ use super::super::super::format::{TimeLabel, count, latency};
 use crate::domain::analytics::recent::Verification;
 use crate::domain::keys::details::{self, KeyActivity, KeyDetails};
 
-/// A limit, and how much of it is used.
+/// A rate limit and its usage.
 pub struct Gauge {
     pub name: String,
     pub told: String,
     pub limit: i64,
-    /// No more than the limit.
+    /// The used amount, at most the limit.
     pub used: i64,
-    /// From here on it is nearly used up.
+    /// The usage from which the meter shows a warning: 80 % of the limit.
     pub high: i64,
     pub is_known: bool,
     pub is_full: bool,
@@ -30,33 +30,33 @@ impl Gauge {
         let number = |number: i64| count(number, i64::MAX);
         let (limit, window) = (number(gauge.limit), duration_field::words(gauge.duration_ms));
         let used = gauge.seen.map_or(0, |seen| seen.used);
-        let told = match gauge.seen {
-            Some(_) => format!("{} of {limit} used, in {window}", number(used)),
-            None => format!("{limit} in {window}; how many are used cannot be told at the moment"),
+        let usage = match gauge.seen {
+            Some(_) => format!("{} of {limit} used in a window of {window}", number(used)),
+            None => format!("{limit} in a window of {window}; usage unavailable"),
         };
         Self {
             name: gauge.name.clone(),
-            told,
+            told: usage,
             limit: gauge.limit,
             used: used.min(gauge.limit),
             high: gauge.limit.saturating_sub(gauge.limit / 5),
             is_known: gauge.seen.is_some(),
             is_full: used >= gauge.limit,
             whose: if gauge.is_shared {
-                "shared by all keys of the identity"
+                "Shared by all keys of the identity"
             } else {
-                "of this key"
+                "This key only"
             },
             when: match gauge.auto_apply {
-                true => "checked by every verification",
-                false => "checked when a verification asks for it",
+                true => "applied automatically",
+                false => "applied on request",
             },
             resets: gauge.seen.map(|seen| TimeLabel::new(seen.reset, now)),
         }
     }
 }
 
-/// Something that was done to the key.
+/// An activity of the key.
 pub struct Done {
     pub at: TimeLabel,
     pub what: String,
@@ -66,15 +66,15 @@ pub struct Done {
 impl Done {
     pub fn new(deed: &KeyActivity, now: Timestamp) -> Self {
         let what = match deed.event.as_str() {
-            "key.create" => "made",
-            "key.update" => "changed",
-            "key.delete" => "deleted",
-            "key.reroll" => "re-rolled",
-            "key.decrypt" => "shown again",
-            "authorization.connect_role_and_key" => "given a role",
-            "authorization.disconnect_role_and_key" => "a role taken from it",
-            "authorization.connect_permission_and_key" => "given a permission",
-            "authorization.disconnect_permission_and_key" => "a permission taken from it",
+            "key.create" => "Created",
+            "key.update" => "Updated",
+            "key.delete" => "Deleted",
+            "key.reroll" => "Rotated",
+            "key.decrypt" => "Decrypted",
+            "authorization.connect_role_and_key" => "Role assigned",
+            "authorization.disconnect_role_and_key" => "Role removed",
+            "authorization.connect_permission_and_key" => "Permission assigned",
+            "authorization.disconnect_permission_and_key" => "Permission removed",
             other => other,
         };
         let credits = deed.credits.as_ref().map(credits_words);
@@ -86,28 +86,26 @@ impl Done {
     }
 }
 
-/// What an entry of the audit log tells of credits.
-fn credits_words(told: &Value) -> String {
-    let number = |name: &str| told[name].as_i64().map(|number| count(number, i64::MAX));
+/// Formats the change of credits in an audit entry.
+fn credits_words(change: &Value) -> String {
+    let number = |name: &str| change[name].as_i64().map(|number| count(number, i64::MAX));
     let words = [
         number("set").map(|number| format!("credits set to {number}")),
         number("increment").map(|number| format!("{number} credits added")),
-        number("decrement").map(|number| format!("{number} credits taken away")),
-        (told["unlimited"] == true).then(|| "made unlimited".to_owned()),
-        match &told["refill"] {
-            Value::Null if told.get("refill").is_some() => {
-                Some("credits no longer come back by themselves".to_owned())
-            }
+        number("decrement").map(|number| format!("{number} credits removed")),
+        (change["unlimited"] == true).then(|| "set to unlimited".to_owned()),
+        match &change["refill"] {
+            Value::Null if change.get("refill").is_some() => Some("refill removed".to_owned()),
             Value::Null => None,
             refill => refill["amount"]
                 .as_i64()
-                .map(|amount| format!("credits come back to {}", count(amount, i64::MAX))),
+                .map(|amount| format!("refill set to {}", count(amount, i64::MAX))),
         },
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A role, and what it allows.
+/// A role and the number of its permissions.
 pub struct Role {
     pub name: String,
     pub permissions: usize,
@@ -119,14 +117,14 @@ impl Role {
     }
 }
 
-/// A permission, and where it comes from.
+/// A permission and its source.
 pub struct Permission {
     pub slug: String,
     pub from: String,
 }
 
 impl Permission {
-    /// All that the key has, by slug.
+    /// Returns all permissions of the key.
     pub fn all(looked: &KeyDetails) -> Vec<Self> {
         let own = &looked.found.view.stored().permissions;
         let permission = |slug: &String| {
@@ -135,8 +133,8 @@ impl Permission {
                 .roles
                 .iter()
                 .filter(|role| role.permissions.iter().any(|permission| permission.slug == *slug));
-            let own = is_own.then(|| "of its own".to_owned());
-            let through = through.map(|role| format!("through {}", role.name));
+            let own = is_own.then(|| "Direct".to_owned());
+            let through = through.map(|role| format!("Role {}", role.name));
             let from = own.into_iter().chain(through).collect::<Vec<_>>().join(", ");
             Self { slug: slug.clone(), from }
         };
@@ -144,7 +142,7 @@ impl Permission {
     }
 }
 
-/// A verification of the key.
+/// A recent verification of the key.
 pub struct Event {
     pub at: TimeLabel,
     pub outcome: String,
@@ -175,13 +173,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_was_done_to_credits_is_told_in_words() {
+    fn credits_words_describes_each_change() {
         assert_eq!(credits_words(&json!({ "set": 1_000 })), "credits set to 1,000");
         assert_eq!(credits_words(&json!({ "increment": 5 })), "5 credits added");
-        assert_eq!(credits_words(&json!({ "unlimited": true })), "made unlimited");
+        assert_eq!(credits_words(&json!({ "unlimited": true })), "set to unlimited");
         let both = json!({ "set": 1, "refill": { "interval": "Daily", "amount": 9 } });
-        assert_eq!(credits_words(&both), "credits set to 1, credits come back to 9");
+        assert_eq!(credits_words(&both), "credits set to 1, refill set to 9");
         let none = json!({ "refill": null });
-        assert_eq!(credits_words(&none), "credits no longer come back by themselves");
+        assert_eq!(credits_words(&none), "refill removed");
     }
 }
