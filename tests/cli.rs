@@ -1,4 +1,4 @@
-//! The command line, as an operator uses it: real processes, their output and their exit status.
+//! Tests the command line as an operator uses it: real processes, their output and their exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ mod dashboard;
 mod doctor;
 mod names;
 mod namespaces;
-mod reported;
+mod request_ids;
 mod serving;
 mod settings;
 mod vault;
@@ -30,13 +30,13 @@ fn embedded(data_dir: &Path) -> Command {
     command
 }
 
-fn json_of(output: &Output) -> Value {
+fn parse_json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"))
 }
 
-/// Fails unless the command ended with this status and one sentence that says all of this.
+/// Fails unless the command ended with this exit code and one sentence that contains all of these words.
 #[track_caller]
 fn refused(output: &Output, status: i32, words: &[&str]) {
     let sentence = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
 }
 
 #[test]
-fn the_first_start_prints_a_root_key_and_a_curl_that_works_and_the_second_keeps_everything() {
+fn first_start_prints_root_key_and_working_curl_and_second_keeps_data() {
     let data = tempfile::tempdir().unwrap();
     let first = Server::start(embedded(data.path()));
     let greeting = first.greeting.clone();
@@ -57,8 +57,8 @@ fn the_first_start_prints_a_root_key_and_a_curl_that_works_and_the_second_keeps_
     let curl = greeting.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
 
     let pasted = Command::new("sh").args(["-c", curl]).output().unwrap();
-    let made: Value = serde_json::from_slice(&pasted.stdout).unwrap();
-    let api = made["data"]["apiId"].as_str().unwrap();
+    let created: Value = serde_json::from_slice(&pasted.stdout).unwrap();
+    let api = created["data"]["apiId"].as_str().unwrap();
     let (_, issued) = first.v2(
         root_key,
         "keys.createKey",
@@ -77,7 +77,7 @@ fn the_first_start_prints_a_root_key_and_a_curl_that_works_and_the_second_keeps_
 }
 
 #[test]
-fn credits_and_keys_survive_a_kill() {
+fn credits_and_keys_persist_when_server_is_killed() {
     let data = tempfile::tempdir().unwrap();
     let start = || {
         let mut command = embedded(data.path());
@@ -102,21 +102,21 @@ fn credits_and_keys_survive_a_kill() {
 }
 
 #[test]
-fn a_root_key_made_and_revoked_beside_a_running_server_is_seen_within_a_second() {
+fn root_key_changes_by_command_are_visible_within_a_second() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
     let create = ["root-key", "create", "--permission", "api.*.create_api", "--json"];
 
-    let made = json_of(&run(data.path(), &create));
-    let (id, key) = (made["keyId"].as_str().unwrap(), made["key"].as_str().unwrap());
+    let created = parse_json(&run(data.path(), &create));
+    let (id, key) = (created["keyId"].as_str().unwrap(), created["key"].as_str().unwrap());
     let create_api = json!({ "name": "payments" });
     assert_eq!(server.v2(key, "apis.createApi", &create_api).0, 200);
     assert_eq!(server.v2(key, "permissions.createRole", &create_api).0, 403);
-    let listed = json_of(&run(data.path(), &["root-key", "list", "--json"]));
+    let listed = parse_json(&run(data.path(), &["root-key", "list", "--json"]));
     assert!(listed.as_array().unwrap().iter().any(|entry| entry["keyId"] == id), "{listed}");
     assert!(!listed.to_string().contains(key));
     let revoked = Stopwatch::new();
-    json_of(&run(data.path(), &["root-key", "revoke", id, "--json"]));
+    parse_json(&run(data.path(), &["root-key", "revoke", id, "--json"]));
 
     let answer = loop {
         let (status, answer) = server.v2(key, "apis.createApi", &create_api);
@@ -129,25 +129,26 @@ fn a_root_key_made_and_revoked_beside_a_running_server_is_seen_within_a_second()
 }
 
 #[test]
-fn a_workspace_sees_nothing_of_another() {
+fn workspace_has_no_access_to_another() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
 
-    let made = json_of(&run(data.path(), &["workspace", "create", "--name", "other", "--json"]));
-    let workspace = made["workspaceId"].as_str().unwrap();
+    let created =
+        parse_json(&run(data.path(), &["workspace", "create", "--name", "other", "--json"]));
+    let workspace = created["workspaceId"].as_str().unwrap();
     let create = ["root-key", "create", "--workspace", workspace, "--all", "--json"];
-    let key = json_of(&run(data.path(), &create));
+    let key = parse_json(&run(data.path(), &create));
     let key = key["key"].as_str().unwrap();
 
     assert_eq!(server.v2(ROOT_KEY, "apis.getApi", &api["data"]).0, 200);
     assert_eq!(server.v2(key, "apis.getApi", &api["data"]).0, 404);
 }
 
-/// What the audit log of an embedded server tells of a thing, oldest first.
-fn events(data_dir: &Path, id: &str) -> Vec<String> {
+/// Returns the audit events of a target of an embedded server, oldest first.
+fn audit_events(data_dir: &Path, id: &str) -> Vec<String> {
     let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let sql = "
@@ -161,7 +162,7 @@ fn events(data_dir: &Path, id: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_root_key_of_a_workspace_that_does_not_exist_is_refused() {
+fn root_key_create_fails_when_workspace_does_not_exist() {
     let data = tempfile::tempdir().unwrap();
 
     let output = run(data.path(), &["root-key", "create", "--workspace", "ws_none", "--all"]);
@@ -170,7 +171,7 @@ fn a_root_key_of_a_workspace_that_does_not_exist_is_refused() {
 }
 
 #[test]
-fn a_permission_that_does_not_exist_is_refused_by_name() {
+fn root_key_create_fails_when_permission_does_not_exist() {
     let data = tempfile::tempdir().unwrap();
 
     let output = run(data.path(), &["root-key", "create", "--permission", "api.*.fly"]);
@@ -179,7 +180,7 @@ fn a_permission_that_does_not_exist_is_refused_by_name() {
 }
 
 #[test]
-fn the_configured_root_key_is_made_once_and_not_shown() {
+fn configured_root_key_is_created_once_and_not_printed() {
     let data = tempfile::tempdir().unwrap();
     let start = || {
         let mut command = embedded(data.path());
@@ -193,12 +194,12 @@ fn the_configured_root_key_is_made_once_and_not_shown() {
     let second = start();
 
     assert_eq!(second.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" })).0, 200);
-    let listed = json_of(&run(data.path(), &["root-key", "list", "--json"]));
+    let listed = parse_json(&run(data.path(), &["root-key", "list", "--json"]));
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn the_ledger_of_credits_can_be_read_and_given_back() {
+fn withheld_credits_can_be_listed_and_released() {
     let data = tempfile::tempdir().unwrap();
 
     let empty = run(data.path(), &["credits", "list", "--json"]);
@@ -206,13 +207,13 @@ fn the_ledger_of_credits_can_be_read_and_given_back() {
     let unsaid = run(data.path(), &["credits", "release"]);
     let both = run(data.path(), &["credits", "release", "--all", "--key", "key_1"]);
 
-    assert_eq!(json_of(&empty), json!([]));
-    assert_eq!(json_of(&nothing), json!({ "released": 0 }));
+    assert_eq!(parse_json(&empty), json!([]));
+    assert_eq!(parse_json(&nothing), json!({ "released": 0 }));
     assert_eq!((unsaid.status.code(), both.status.code()), (Some(2), Some(2)));
 }
 
 #[test]
-fn health_tells_by_its_exit_status() {
+fn health_command_fails_when_server_is_not_ready() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
     let health =
@@ -223,14 +224,14 @@ fn health_tells_by_its_exit_status() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_wrong_use() {
+fn unknown_command_is_a_usage_error() {
     let output = keyward().arg("fly").output().unwrap();
 
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
-fn the_printed_document_is_the_served_one() {
+fn printed_openapi_document_equals_served_one() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
 
@@ -242,12 +243,12 @@ fn the_printed_document_is_the_served_one() {
     let (_, served) = get(server.address, "/openapi.json").unwrap();
 
     let served: Value = serde_json::from_str(&served).unwrap();
-    assert_eq!(json_of(&printed), served);
+    assert_eq!(parse_json(&printed), served);
     assert_eq!(served["openapi"], "3.1.0");
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_says_so_and_serves_on_while_it_drains() {
+fn server_reports_draining_and_keeps_serving_when_stopped() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_DRAIN_SECONDS", "5").env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -269,7 +270,7 @@ fn a_server_that_is_told_to_stop_says_so_and_serves_on_while_it_drains() {
 }
 
 #[test]
-fn a_head_that_cannot_be_read_is_answered() {
+fn unparsable_request_head_returns_400() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
     let headers = "X: y\r\n".repeat(101);
@@ -280,7 +281,7 @@ fn a_head_that_cannot_be_read_is_answered() {
 }
 
 #[test]
-fn no_secret_reaches_the_log() {
+fn log_contains_no_secrets() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
     let mut command = embedded(data.path());
@@ -309,7 +310,7 @@ fn no_secret_reaches_the_log() {
 }
 
 #[test]
-fn a_body_that_is_not_wanted_is_answered_when_all_of_it_was_sent() {
+fn reply_is_received_when_unneeded_body_was_sent_completely() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);

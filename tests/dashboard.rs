@@ -1,4 +1,4 @@
-//! The dashboard, through its door.
+//! Tests the dashboard over HTTP.
 
 mod account;
 mod analytics;
@@ -30,32 +30,32 @@ const HOST: &str = "keyward.test";
 pub const EMAIL: &str = "ada@example.com";
 pub const PASSWORD: &str = "correct horse battery";
 
-/// A name that would do something where it is not shown as text, and how it is shown.
+/// A name that would be executed if it were not escaped, and its escaped form.
 pub const HOSTILE: &str = "<script>alert(1)</script>";
 pub const ESCAPED: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
 
-/// Where an act led, as a page of the workspace.
+/// Returns the path of the workspace's page that an action redirects to.
 pub fn led_to(reply: &Reply) -> String {
     assert_eq!(reply.status, 303, "{}", reply.text);
     reply.headers["location"].to_str().unwrap().to_owned()
 }
 
-/// The next page of a list.
+/// Returns the path of the next page of a list.
 pub fn next(page: &Reply) -> String {
     between(&page.text, "rel=\"next\" href=\"", "\"").replace("&#38;", "&")
 }
 
-/// How many rows the table of a page has.
+/// Returns the number of table rows on a page.
 pub fn rows(page: &str) -> usize {
     page.matches("<tr><th scope=\"row\"").count()
 }
 
-/// A browser: it keeps cookies, and shows the token of the page that it saw last.
+/// A browser: it stores cookies, and submits the CSRF token of the last page.
 pub struct Visitor<'a> {
     pub kw: &'a Keyward,
     pub cookies: BTreeMap<String, String>,
     pub csrf: String,
-    /// What it, or somebody on the way, says of where it is.
+    /// The `X-Forwarded-For` header that it, or a proxy, sends.
     pub forwarded: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Visitor<'a> {
         Self { kw, cookies: BTreeMap::new(), csrf: String::new(), forwarded: None }
     }
 
-    /// The owner of the default workspace, signed in.
+    /// Signs in the owner of the default workspace.
     pub async fn owner(kw: &'a Keyward) -> Self {
         kw.app.events.migrate().await.expect("the schema of events is migrated");
         let link = users::operator_link(&kw.app, &default_workspace()).await.expect("a link");
@@ -74,7 +74,7 @@ impl<'a> Visitor<'a> {
         visitor
     }
 
-    /// Another member, invited by this one.
+    /// Creates another member, invited by this one.
     pub async fn invited(&mut self, email: &str, role: &str) -> Self {
         let page = self.post(&at("/members/invite"), &[("role", role)]).await;
         let token = between(&page.text, "/dashboard/join/", "<").to_owned();
@@ -87,7 +87,7 @@ impl<'a> Visitor<'a> {
 
     pub async fn join(&mut self, token: &str, email: &str, password: &str) -> Reply {
         let path = format!("/dashboard/join/{token}");
-        // Where the link is not good, there is no form to take the token from.
+        // If the invitation is invalid, the page has no form to take the token from.
         self.get("/dashboard/login").await;
         self.get(&path).await;
         let joined = self.post(&path, &[("email", email), ("password", password)]).await;
@@ -121,7 +121,7 @@ impl<'a> Visitor<'a> {
         self.send(request.expect("a request")).await
     }
 
-    /// Sends a form, as the page that was seen last would.
+    /// Submits a form as the last page would.
     pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
         let csrf = self.csrf.clone();
         let fields: Vec<_> = fields.iter().copied().chain([("csrf", csrf.as_str())]).collect();
@@ -129,7 +129,7 @@ impl<'a> Visitor<'a> {
         self.send(request.body(Body::from(encoded(&fields))).expect("a request")).await
     }
 
-    /// A form that says nothing of where it comes from.
+    /// Returns a form submission without headers about its origin.
     pub fn form(&self, path: &str) -> Builder {
         self.request(Request::post(path), path)
             .header("content-type", "application/x-www-form-urlencoded")
@@ -151,7 +151,7 @@ impl<'a> Visitor<'a> {
         reply
     }
 
-    /// Whether somebody is signed in here.
+    /// Whether a user is signed in.
     pub async fn is_in(&mut self) -> bool {
         self.get("/dashboard/account").await.status == 200
     }
@@ -161,7 +161,7 @@ pub fn encoded(fields: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
-/// A page of the default workspace.
+/// Returns the path of a page of the default workspace.
 pub fn at(rest: &str) -> String {
     format!("/dashboard/ws_default{rest}")
 }

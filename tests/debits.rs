@@ -1,4 +1,4 @@
-//! Direct debits: in an embedded server always, in a replica while Redis is unreachable.
+//! Tests direct debits: in an embedded server always, in a replica while Redis is unreachable.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn embedded() -> Keyward {
     Keyward::start(Stack::Embedded).await
 }
 
-/// A replica whose Redis refuses connections.
+/// Starts a replica whose Redis refuses connections.
 async fn without_redis(change: impl FnOnce(&mut Settings)) -> Keyward {
     Keyward::start_with(Stack::Replica, |settings| {
         if let Deployment::Replica { redis_url, .. } = &mut settings.engines {
@@ -42,7 +42,7 @@ async fn remaining(kw: &Keyward, key: &Issued) -> i64 {
     kw.get_key(&key.id).await["credits"]["remaining"].as_i64().unwrap()
 }
 
-async fn spends_are_exact(kw: &Keyward) {
+async fn assert_spends_are_exact(kw: &Keyward) {
     let key = kw.key(limited(2_000, 1_000_000)).await;
     let spend = async |caller: i64| {
         let cost = 1 + caller % 3;
@@ -60,10 +60,10 @@ async fn spends_are_exact(kw: &Keyward) {
 
     let left = remaining(kw, &key).await;
     assert_eq!(spent + left, 2_000);
-    assert_eq!(left, 0, "callers at cost 1 leave nothing");
+    assert_eq!(left, 0, "credits are left although the cost is 1");
 }
 
-async fn both_or_neither_is_taken(kw: &Keyward) {
+async fn assert_windows_and_credits_are_atomic(kw: &Keyward) {
     let key = kw.key(limited(1_000, 100)).await;
 
     let replies = join_all((0..320).map(|_| kw.verify(&key.key))).await;
@@ -76,10 +76,10 @@ async fn both_or_neither_is_taken(kw: &Keyward) {
     let valid = replies.iter().filter(|reply| reply.data()["valid"] == true).count();
     assert_eq!((valid, remaining(kw, &poor).await), (40, 0));
     let refused = kw.verify(&poor.key).await;
-    assert_eq!(refused.data()["ratelimits"][0]["remaining"], 60, "a refusal takes nothing");
+    assert_eq!(refused.data()["ratelimits"][0]["remaining"], 60, "a rejection consumed the limit");
 }
 
-async fn callers_who_leave_spend_at_most_once(kw: &Keyward) {
+async fn assert_aborted_calls_spend_at_most_once(kw: &Keyward) {
     let key = kw.key(limited(1_000_000, 1_000_000)).await;
     let (mut answered, mut left) = (0, 0);
     for round in 0..40 {
@@ -105,25 +105,25 @@ async fn callers_who_leave_spend_at_most_once(kw: &Keyward) {
 
 #[tokio::test]
 async fn concurrent_spends_are_exact_when_embedded() {
-    spends_are_exact(&embedded().await).await;
+    assert_spends_are_exact(&embedded().await).await;
 }
 
 #[tokio::test]
 async fn concurrent_spends_are_exact_when_redis_is_unreachable() {
-    spends_are_exact(&without_redis(|_| ()).await).await;
+    assert_spends_are_exact(&without_redis(|_| ()).await).await;
 }
 
 #[tokio::test]
-async fn windows_and_credits_are_taken_together_when_embedded() {
-    both_or_neither_is_taken(&embedded().await).await;
+async fn windows_and_credits_are_consumed_atomically_when_embedded() {
+    assert_windows_and_credits_are_atomic(&embedded().await).await;
 }
 
 #[tokio::test]
-async fn windows_and_credits_are_taken_together_when_redis_is_unreachable() {
-    both_or_neither_is_taken(&without_redis(|_| ()).await).await;
+async fn windows_and_credits_are_consumed_atomically_when_redis_is_unreachable() {
+    assert_windows_and_credits_are_atomic(&without_redis(|_| ()).await).await;
 }
 
-/// Debits go into a journal, and other transactions write the balances.
+/// Debits are written to a journal, and other transactions write the balances.
 #[tokio::test]
 async fn concurrent_spends_are_exact_when_balance_is_changed_meanwhile() {
     let kw = embedded().await;
@@ -161,24 +161,24 @@ async fn concurrent_spends_are_exact_when_balance_is_changed_meanwhile() {
 }
 
 #[tokio::test]
-async fn callers_who_leave_harm_nobody_when_embedded() {
-    callers_who_leave_spend_at_most_once(&embedded().await).await;
+async fn aborted_calls_affect_no_others_when_embedded() {
+    assert_aborted_calls_spend_at_most_once(&embedded().await).await;
 }
 
 #[tokio::test]
-async fn callers_who_leave_harm_nobody_when_redis_is_unreachable() {
-    callers_who_leave_spend_at_most_once(&without_redis(|_| ()).await).await;
+async fn aborted_calls_affect_no_others_when_redis_is_unreachable() {
+    assert_aborted_calls_spend_at_most_once(&without_redis(|_| ()).await).await;
 }
 
 #[tokio::test]
-async fn full_queue_is_answered_503_and_those_in_it_are_served() {
+async fn verify_returns_503_when_debit_queue_is_full() {
     const TOO_MANY: usize = 50;
     let kw = embedded().await;
     let key = kw.key(limited(1_000_000, 1_000_000)).await;
     kw.verify(&key.key).await.is("VALID");
     let writing = kw.store().begin().await.unwrap();
 
-    // One in the batch that waits for the writer, and a full queue behind it.
+    // One call is in the batch that waits for the writer, and the queue behind it is full.
     let calls = (0..=DEBIT_QUEUE_MAX + TOO_MANY).map(|_| kw.verify(&key.key));
     let mut replies: FuturesUnordered<_> = calls.collect();
     for _ in 0..TOO_MANY {
@@ -195,23 +195,23 @@ async fn full_queue_is_answered_503_and_those_in_it_are_served() {
     assert_eq!(remaining(&kw, &key).await, 1_000_000 - served);
 }
 
-/// A connection to the database of a replica that is not the replica's.
-async fn another_session(kw: &Keyward) -> PgConnection {
+/// Opens a connection to the database of a replica that the replica does not use.
+async fn open_session(kw: &Keyward) -> PgConnection {
     let Deployment::Replica { database_url, .. } = &kw.app.settings.engines else {
         panic!("no URL")
     };
     PgConnection::connect(database_url).await.unwrap()
 }
 
-/// How long ago the replica last said that it is there, in milliseconds.
-async fn absent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
+/// Returns how long ago the replica registered as alive, in milliseconds.
+async fn silent_for_ms(session: &mut PgConnection, kw: &Keyward) -> i64 {
     let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - seen_at
         FROM replicas WHERE id = $1";
     sqlx::query_scalar(sql).bind(&kw.app.replica_id).fetch_one(session).await.unwrap()
 }
 
 #[tokio::test]
-async fn locked_account_delays_its_own_key_only() {
+async fn locked_account_delays_only_its_own_key() {
     const LOCKED_FOR: Duration = Duration::from_secs(6);
     let kw = without_redis(|settings| settings.redis_timeout_ms = 500).await;
     let api = kw.api().await;
@@ -224,7 +224,7 @@ async fn locked_account_delays_its_own_key_only() {
     for key in others.iter().chain([&locked]) {
         kw.verify(&key.key).await.is("VALID");
     }
-    let mut session = another_session(&kw).await;
+    let mut session = open_session(&kw).await;
     session.execute("BEGIN").await.unwrap();
     let sql = "SELECT id FROM keys WHERE id = $1 FOR UPDATE";
     sqlx::query(sql).bind(&locked.id).execute(&mut session).await.unwrap();
@@ -254,24 +254,24 @@ async fn locked_account_delays_its_own_key_only() {
         valid
     };
     let (refused, valid) = tokio::join!(callers, rest);
-    let absent_for_ms = absent_for_ms(&mut session, &kw).await;
+    let absent_for_ms = silent_for_ms(&mut session, &kw).await;
     session.execute("ROLLBACK").await.unwrap();
     let unlocked = Stopwatch::new();
     while kw.verify(&locked.key).await.status != StatusCode::OK {
-        assert!(unlocked.elapsed() < Duration::from_secs(2), "it stays refused");
+        assert!(unlocked.elapsed() < Duration::from_secs(2), "the key is still rejected");
         sleep(Duration::from_millis(10)).await;
     }
 
     assert!(refused.iter().all(|refused| *refused > 1) && valid > 1);
     assert!(absent_for_ms < 3_000, "{absent_for_ms} ms");
-    // Nobody who was refused has paid.
+    // Rejected callers have not been debited.
     assert_eq!(remaining(&kw, &locked).await, 998);
     assert_eq!(remaining(&kw, &others[1]).await, 999 - valid);
 }
 
 /// With Redis, callers wait for their key's turn and not for a connection.
 #[tokio::test]
-async fn locked_account_delays_its_own_key_only_when_its_lease_is_used_up() {
+async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
     const LOCKED_FOR: Duration = Duration::from_secs(4);
     let kw = Keyward::start(Stack::Replica).await;
     let api = kw.api().await;
@@ -280,7 +280,7 @@ async fn locked_account_delays_its_own_key_only_when_its_lease_is_used_up() {
     for key in [&locked, &other] {
         kw.verify(&key.key).await.is("VALID");
     }
-    let mut session = another_session(&kw).await;
+    let mut session = open_session(&kw).await;
     session.execute("BEGIN").await.unwrap();
     let sql = "SELECT id FROM keys WHERE id = $1 FOR UPDATE";
     sqlx::query(sql).bind(&locked.id).execute(&mut session).await.unwrap();
@@ -314,18 +314,18 @@ async fn locked_account_delays_its_own_key_only_when_its_lease_is_used_up() {
 
     let longest = longest.into_iter().max().unwrap();
     assert!(longest < Duration::from_secs(3), "{longest:?}");
-    assert!(valid > 200, "the other key went to its account: {valid}");
+    assert!(valid > 200, "the other key was delayed: {valid}");
     kw.verify(&locked.key).await.is("VALID");
     assert_eq!(remaining(&kw, &locked).await, 1_000 - admitted - 1);
     assert_eq!(remaining(&kw, &other).await, 2_000 - 1 - valid);
 }
 
 #[tokio::test]
-async fn change_feed_and_presence_work_when_all_other_connections_are_in_use() {
+async fn change_feed_and_heartbeats_work_when_all_other_connections_are_in_use() {
     let kw = without_redis(|_| ()).await;
     let key = kw.key(json!({})).await;
     kw.verify(&key.key).await.is("VALID");
-    let mut session = another_session(&kw).await;
+    let mut session = open_session(&kw).await;
     let connections = kw.app.settings.database_connections_max;
     let held = join_all((0..connections).map(|_| kw.store().read())).await;
     assert!(held.iter().all(Result::is_ok));
@@ -334,6 +334,6 @@ async fn change_feed_and_presence_work_when_all_other_connections_are_in_use() {
     sleep(Duration::from_secs(7)).await;
 
     kw.verify(&key.key).await.is("VALID");
-    let absent_for_ms = absent_for_ms(&mut session, &kw).await;
+    let absent_for_ms = silent_for_ms(&mut session, &kw).await;
     assert!(absent_for_ms < 3_000, "{absent_for_ms} ms");
 }

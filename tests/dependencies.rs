@@ -1,7 +1,7 @@
-//! What Keyward is built from, held against `deny.toml`: licences, banned crates, and where crates come from.
+//! Tests the dependencies of Keyward against `deny.toml`: licenses, banned crates, and sources of crates.
 //!
-//! It looks at the crates of this platform and of the default features, whose manifests are there when the tests run;
-//! `cargo deny check licenses bans sources` looks at those of all platforms.
+//! The tests check the crates of this platform and of the default features, whose manifests are available when the
+//! tests run; `cargo deny check licenses bans sources` checks those of all platforms.
 
 use std::process::Command;
 
@@ -9,33 +9,33 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Deserialize)]
-struct Rules {
-    licenses: Licences,
-    bans: Bans,
-    sources: Sources,
+struct DenyRules {
+    licenses: LicenseRules,
+    bans: BanRules,
+    sources: SourceRules,
 }
 
 #[derive(Deserialize)]
-struct Licences {
+struct LicenseRules {
     allow: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Bans {
+struct BanRules {
     wildcards: String,
     deny: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Sources {
+struct SourceRules {
     unknown_registry: String,
     unknown_git: String,
     allow_registry: Vec<String>,
 }
 
-fn rules() -> Rules {
+fn rules() -> DenyRules {
     basic_toml::from_str(include_str!("../deny.toml")).expect("deny.toml is TOML")
 }
 
@@ -54,13 +54,13 @@ fn packages() -> Vec<Value> {
     packages.into_iter().filter(|package| !package["source"].is_null()).collect()
 }
 
-/// Whether an SPDX expression, or its older form with slashes, is met by these licences alone.
-fn is_met(expression: &str, allowed: &[String]) -> bool {
+/// Whether an SPDX expression, or its older form with slashes, is satisfied by these licenses alone.
+fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words: Vec<_> = spaced.split_whitespace().collect();
     words.reverse();
     let met = any_of(&mut words, allowed);
-    assert!(words.is_empty(), "{expression} is no SPDX expression");
+    assert!(words.is_empty(), "{expression} is not an SPDX expression");
     met
 }
 
@@ -83,7 +83,7 @@ fn all_of(words: &mut Vec<&str>, allowed: &[String]) -> bool {
 }
 
 fn one(words: &mut Vec<&str>, allowed: &[String]) -> bool {
-    let mut name = words.pop().expect("a licence").to_owned();
+    let mut name = words.pop().expect("a license").to_owned();
     if name == "(" {
         let met = any_of(words, allowed);
         assert_eq!(words.pop(), Some(")"));
@@ -97,7 +97,7 @@ fn one(words: &mut Vec<&str>, allowed: &[String]) -> bool {
 }
 
 #[test]
-fn licence_expression_is_met_by_allowed_licences_alone() {
+fn license_expression_is_satisfied_by_allowed_licenses_alone() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
 
     for met in [
@@ -108,35 +108,35 @@ fn licence_expression_is_met_by_allowed_licences_alone() {
         "MIT AND ISC OR GPL-3.0",
         "Apache-2.0 WITH LLVM-exception",
     ] {
-        assert!(is_met(met, &allowed), "{met}");
+        assert!(is_satisfied(met, &allowed), "{met}");
     }
     for unmet in
         ["GPL-3.0", "MIT AND GPL-3.0", "(MIT OR ISC) AND Apache-2.0", "GPL-3.0 OR Apache-2.0"]
     {
-        assert!(!is_met(unmet, &allowed), "{unmet}");
+        assert!(!is_satisfied(unmet, &allowed), "{unmet}");
     }
 }
 
 #[test]
-fn dependencies_have_allowed_licences() {
+fn dependencies_have_allowed_licenses() {
     let allowed = rules().licenses.allow;
     let packages = packages();
     assert!(packages.len() > 100, "{} packages", packages.len());
 
     for package in &packages {
-        let licence = package["license"].as_str().unwrap_or_default();
-        assert!(!licence.is_empty(), "{} tells no licence", package["id"]);
-        assert!(is_met(licence, &allowed), "{} has {licence}", package["id"]);
+        let license = package["license"].as_str().unwrap_or_default();
+        assert!(!license.is_empty(), "{} has no license", package["id"]);
+        assert!(is_satisfied(license, &allowed), "{} has {license}", package["id"]);
     }
-    for licence in &allowed {
-        let tells = |package: &Value| package["license"].to_string().contains(licence.as_str());
-        assert!(packages.iter().any(tells), "{licence} is allowed, and nothing has it");
+    for license in &allowed {
+        let tells = |package: &Value| package["license"].to_string().contains(license.as_str());
+        assert!(packages.iter().any(tells), "{license} is allowed, and no package uses it");
     }
 }
 
 #[test]
-fn dependencies_come_from_the_registry_and_none_is_banned() {
-    let Rules { bans, sources, .. } = rules();
+fn dependencies_come_from_registry_and_are_not_banned() {
+    let DenyRules { bans, sources, .. } = rules();
     let strict = [bans.wildcards, sources.unknown_registry, sources.unknown_git];
     assert!(strict.iter().all(|word| word == "deny"), "{strict:?}");
 
@@ -152,11 +152,11 @@ fn dependencies_come_from_the_registry_and_none_is_banned() {
     }
     let own: Value =
         basic_toml::from_str(include_str!("../Cargo.toml")).expect("Cargo.toml is TOML");
-    for (name, wanted) in own["workspace"]["dependencies"].as_object().expect("a table") {
-        if wanted["path"].is_string() {
+    for (name, requirement) in own["workspace"]["dependencies"].as_object().expect("a table") {
+        if requirement["path"].is_string() {
             continue;
         }
-        let version = wanted.as_str().or_else(|| wanted["version"].as_str());
+        let version = requirement.as_str().or_else(|| requirement["version"].as_str());
         assert!(version.is_some_and(|version| version != "*"), "{name} has no version");
     }
 }

@@ -1,8 +1,8 @@
-//! The layers of the program that Cargo does not keep apart. Those of the crates stand in their manifests.
+//! Tests the layers of the program that Cargo does not separate. Those of the crates follow from their manifests.
 
 use std::path::{Path, PathBuf};
 
-/// A layer, and the modules of the program and the crates that it does not use.
+/// A layer, and the modules of the program and the crates that it must not use.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "src/domain",
@@ -31,7 +31,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A library, and the only places that use it.
+/// A library, and the only allowed that use it.
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["src/http", "src/rpc", "src/dashboard", "src/request"]),
     ("hyper", &["src/http"]),
@@ -45,7 +45,7 @@ const CONFINED: &[(&str, &[&str])] = &[
 #[test]
 fn layers_do_not_import_higher_layers() {
     for (layer, forbidden) in FORBIDDEN {
-        for (path, text) in sources(Path::new(layer)) {
+        for (path, text) in read_sources(Path::new(layer)) {
             for module in *forbidden {
                 assert!(!uses(&text, module), "{} uses {module}", path.display());
             }
@@ -54,16 +54,16 @@ fn layers_do_not_import_higher_layers() {
 }
 
 #[test]
-fn libraries_are_used_only_where_they_belong() {
-    for (path, text) in sources(Path::new("src")) {
-        for (library, places) in CONFINED {
-            let belongs = places.iter().any(|place| path.starts_with(place));
-            assert!(belongs || !uses(&text, library), "{} uses {library}", path.display());
+fn libraries_are_used_only_where_allowed() {
+    for (path, text) in read_sources(Path::new("src")) {
+        for (library, allowed) in CONFINED {
+            let is_allowed = allowed.iter().any(|path_prefix| path.starts_with(path_prefix));
+            assert!(is_allowed || !uses(&text, library), "{} uses {library}", path.display());
         }
     }
 }
 
-/// Whether a source names something of a module or crate.
+/// Whether a source uses an item of a module or crate.
 fn uses(text: &str, name: &str) -> bool {
     let named = format!("{name}::");
     text.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {
@@ -75,7 +75,7 @@ fn uses(text: &str, name: &str) -> bool {
 }
 
 #[test]
-fn both_engines_have_the_same_migrations() {
+fn postgres_and_sqlite_have_the_same_migrations() {
     let names = |folder: &str| {
         let mut names: Vec<_> = std::fs::read_dir(folder)
             .expect("the folder")
@@ -88,10 +88,10 @@ fn both_engines_have_the_same_migrations() {
     assert_eq!(names("migrations/postgres"), names("migrations/sqlite"));
 }
 
-fn sources(path: &Path) -> Vec<(PathBuf, String)> {
+fn read_sources(path: &Path) -> Vec<(PathBuf, String)> {
     if path.is_file() {
         return vec![(path.to_owned(), std::fs::read_to_string(path).expect("a source"))];
     }
     let entries = std::fs::read_dir(path).expect("a folder");
-    entries.flat_map(|entry| sources(&entry.expect("an entry").path())).collect()
+    entries.flat_map(|entry| read_sources(&entry.expect("an entry").path())).collect()
 }

@@ -1,4 +1,4 @@
-//! Credit leases of a server with Postgres and Redis: how they end, and how many are given back at once.
+//! Tests credit leases of a server with Postgres and Redis: how they are closed, and how many are returned at once.
 
 use std::time::Duration;
 
@@ -19,26 +19,26 @@ async fn postgres(kw: &Keyward) -> PgConnection {
     PgConnection::connect(database_url).await.unwrap()
 }
 
-/// The numbers of the leases that the account of a key knows.
-async fn numbers(kw: &Keyward, key: &Issued) -> Vec<i64> {
+/// Returns the numbers of a key's leases according to its account.
+async fn lease_numbers(kw: &Keyward, key: &Issued) -> Vec<i64> {
     let sql = "SELECT epoch FROM purses WHERE key_id = $1 ORDER BY epoch";
     sqlx::query_scalar(sql).bind(&key.id).fetch_all(&mut postgres(kw).await).await.unwrap()
 }
 
-/// How Redis has a lease.
-async fn state(kw: &Keyward, key: &Issued, number: i64) -> LeaseState {
+/// Returns the state of a lease in Redis.
+async fn lease_state(kw: &Keyward, key: &Issued, number: i64) -> LeaseState {
     let purse = kw.app.keyspace.lease(&key.id, number);
     let spend = LeaseSpend { purse, cost: 0, fill: None };
-    let look = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
+    let peek = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
     let redis = kw.app.redis.as_ref().unwrap();
-    redis.consume(&look, kw.app.clock.fixed_time()).await.unwrap().purse.unwrap().state
+    redis.consume(&peek, kw.app.clock.fixed_time()).await.unwrap().purse.unwrap().state
 }
 
 async fn verify(kw: &Keyward, key: &Issued) {
     kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("VALID");
 }
 
-async fn registered(kw: &Keyward) {
+async fn wait_until_registered(kw: &Keyward) {
     while !kw.app.is_registered() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -47,34 +47,34 @@ async fn registered(kw: &Keyward) {
 #[tokio::test]
 async fn lease_is_closed_in_redis_when_the_next_period_begins() {
     let kw = Keyward::start(Stack::Replica).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let credits = json!({ "remaining": 50, "refill": { "interval": "daily", "amount": 50 } });
     let key = kw.key(json!({ "credits": credits })).await;
     verify(&kw, &key).await;
-    let first = numbers(&kw, &key).await;
+    let first = lease_numbers(&kw, &key).await;
 
     kw.clock.advance_ms(DAY_MS);
     verify(&kw, &key).await;
 
     assert_eq!(first.len(), 1);
-    assert_eq!(state(&kw, &key, first[0]).await, LeaseState::Closed);
-    let second = numbers(&kw, &key).await;
-    assert_eq!(second.len(), 1, "the first is settled");
+    assert_eq!(lease_state(&kw, &key, first[0]).await, LeaseState::Closed);
+    let second = lease_numbers(&kw, &key).await;
+    assert_eq!(second.len(), 1, "the first lease is closed");
     assert_ne!(first, second);
-    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
-    assert_eq!(told.data()["credits"]["remaining"], 49);
+    let reply = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(reply.data()["credits"]["remaining"], 49);
 }
 
-/// A replica that has not heard of a deletion yet asks the database for more credits.
+/// A replica that has not learned of a deletion yet requests more credits from the database.
 #[tokio::test]
-async fn deleted_key_without_credits_is_not_taken_for_an_unlimited_one() {
+async fn deleted_key_without_credits_is_not_treated_as_unlimited() {
     let kw = Keyward::start(Stack::Replica).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let key = kw.key(json!({ "credits": { "remaining": 0 } })).await;
     kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("USAGE_EXCEEDED");
     let sql = "UPDATE keys SET deleted_at = 1 WHERE id = $1";
     sqlx::query(sql).bind(&key.id).execute(&mut postgres(&kw).await).await.unwrap();
-    // Until it is not believed any more that the account has nothing either.
+    // Until the replica no longer assumes that the account is empty as well.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
 
     kw.v2("keys.verifyKey", json!({ "key": key.key })).await.is("NOT_FOUND");
@@ -83,47 +83,47 @@ async fn deleted_key_without_credits_is_not_taken_for_an_unlimited_one() {
 #[tokio::test]
 async fn lease_is_closed_in_redis_when_its_key_is_deleted() {
     let kw = Keyward::start(Stack::Replica).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let key = kw.key(json!({ "credits": { "remaining": 50 } })).await;
     verify(&kw, &key).await;
-    let first = numbers(&kw, &key).await;
+    let first = lease_numbers(&kw, &key).await;
 
     kw.v2("keys.deleteKey", json!({ "keyId": key.id })).await.data();
 
     assert_eq!(first.len(), 1);
-    assert_eq!(state(&kw, &key, first[0]).await, LeaseState::Closed);
-    assert!(numbers(&kw, &key).await.is_empty());
+    assert_eq!(lease_state(&kw, &key, first[0]).await, LeaseState::Closed);
+    assert!(lease_numbers(&kw, &key).await.is_empty());
 }
 
 #[tokio::test]
-async fn lease_of_a_key_that_is_deleted_with_its_api_s_others_goes_back_to_its_account() {
+async fn lease_is_returned_to_account_when_all_keys_of_an_api_are_deleted() {
     let kw = Keyward::start_with(Stack::Replica, |settings| settings.lease_idle_seconds = 1).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let api = kw.api().await;
     let key = kw.key_in(&api, json!({ "credits": { "remaining": 1_000 } })).await;
     verify(&kw, &key).await;
-    assert_eq!(numbers(&kw, &key).await.len(), 1);
+    assert_eq!(lease_numbers(&kw, &key).await.len(), 1);
 
     kw.v1("apis.deleteKeys", json!({ "apiId": api })).await.bare();
     kw.clock.advance_ms(60_000);
     let mut connection = postgres(&kw).await;
-    until(&mut connection, "SELECT COUNT(*) FROM purses", 0).await;
+    wait_for_value(&mut connection, "SELECT COUNT(*) FROM purses", 0).await;
 
     let left: i64 = sqlx::query_scalar("SELECT credits FROM keys WHERE id = $1")
         .bind(&key.id)
         .fetch_one(&mut connection)
         .await
         .unwrap();
-    assert_eq!(left, 999, "were it restored");
+    assert_eq!(left, 999, "the balance if the key were restored");
 }
 
 #[tokio::test]
-async fn credits_are_debited_directly_when_what_may_be_leased_is_withheld() {
+async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
     let kw = Keyward::start(Stack::Replica).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let limit = json!({ "name": "all", "limit": 30, "duration": 3_600_000, "autoApply": true });
     let key = kw.key(json!({ "credits": { "remaining": 100 }, "ratelimits": [limit] })).await;
-    // A replica that was killed, and a lease of a Redis that is gone.
+    // A replica that was killed, and a lease of a Redis that was lost.
     let sql = "INSERT INTO replicas (id, started_at, seen_at)
         VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
     postgres(&kw).await.execute(sql).await.unwrap();
@@ -136,30 +136,30 @@ async fn credits_are_debited_directly_when_what_may_be_leased_is_withheld() {
     sqlx::query(sql).bind(&key.id).execute(&mut connection).await.unwrap();
 
     for spent in 1..=30 {
-        let told = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
-        told.is("VALID");
-        assert_eq!(told.data()["credits"], 90 - spent);
-        assert_eq!(told.data()["ratelimits"][0]["remaining"], 30 - spent);
+        let reply = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
+        reply.is("VALID");
+        assert_eq!(reply.data()["credits"], 90 - spent);
+        assert_eq!(reply.data()["ratelimits"][0]["remaining"], 30 - spent);
     }
-    // A window that refuses costs nothing.
+    // A rejection by a window costs no credits.
     let refused = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;
     refused.is("RATE_LIMITED");
     let sql = "SELECT CAST(SUM(granted - spent) AS BIGINT) FROM purses WHERE key_id = $1";
     let leased: i64 =
         sqlx::query_scalar(sql).bind(&key.id).fetch_one(&mut connection).await.unwrap();
-    assert_eq!(leased, 10, "nothing beside what is withheld");
-    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
-    assert_eq!(told.data()["credits"]["remaining"], 60);
+    assert_eq!(leased, 10, "credits were leased beside withheld ones");
+    let reply = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(reply.data()["credits"]["remaining"], 60);
 }
 
-/// What a lease that Redis has lost held goes back to the key that it was leased to.
+/// The unspent credits of a lease that Redis has lost are returned to the key that it was leased to.
 #[tokio::test]
-async fn reroll_waits_until_what_a_lost_lease_held_is_given_back() {
+async fn reroll_waits_until_credits_of_lost_lease_are_returned() {
     let kw = Keyward::start(Stack::Replica).await;
-    registered(&kw).await;
+    wait_until_registered(&kw).await;
     let key = kw.key(json!({ "credits": { "remaining": 1_000 } })).await;
     verify(&kw, &key).await;
-    let [number] = numbers(&kw, &key).await[..] else { panic!("one lease") };
+    let [number] = lease_numbers(&kw, &key).await[..] else { panic!("one lease") };
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let lost: i64 = redis::cmd("DEL")
@@ -174,40 +174,40 @@ async fn reroll_waits_until_what_a_lost_lease_held_is_given_back() {
     refused.error(503, "service_unavailable");
     let began = Stopwatch::new();
     let rerolled = loop {
-        let told = kw.v2("keys.rerollKey", request.clone()).await;
-        if told.status == 200 {
-            break told;
+        let reply = kw.v2("keys.rerollKey", request.clone()).await;
+        if reply.status == 200 {
+            break reply;
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "{told:?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{reply:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
 
-    let told = kw.v2("keys.getKey", json!({ "keyId": rerolled.data()["keyId"] })).await;
-    assert_eq!(told.data()["credits"]["remaining"], 999);
-    let told = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
-    assert_eq!(told.data()["credits"]["remaining"], 0);
+    let reply = kw.v2("keys.getKey", json!({ "keyId": rerolled.data()["keyId"] })).await;
+    assert_eq!(reply.data()["credits"]["remaining"], 999);
+    let reply = kw.v2("keys.getKey", json!({ "keyId": key.id })).await;
+    assert_eq!(reply.data()["credits"]["remaining"], 0);
 }
 
-/// Waits until a number is this.
-async fn until(connection: &mut PgConnection, sql: &'static str, wanted: i64) {
+/// Waits until a query returns this number.
+async fn wait_for_value(connection: &mut PgConnection, sql: &'static str, expected: i64) {
     let began = Stopwatch::new();
     loop {
         let found: i64 = sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap();
-        if found == wanted {
+        if found == expected {
             return;
         }
-        assert!(began.elapsed() < Duration::from_mins(5), "{found} of {wanted}: {sql}");
+        assert!(began.elapsed() < Duration::from_mins(5), "{found} of {expected}: {sql}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// What wrote a row: its transaction, and the statement in it.
+/// Identifies the statement that wrote a row: its transaction, and the statement in it.
 const STATEMENTS: &str = "COUNT(DISTINCT (CAST(xmin AS TEXT), CAST(cmin AS TEXT)))";
 
 #[tokio::test]
-async fn a_hundred_thousand_leases_are_reported_and_given_back_a_thousand_by_a_statement() {
+async fn leases_are_reported_and_returned_in_batches_of_a_thousand() {
     let one = Keyward::start(Stack::Replica).await;
-    registered(&one).await;
+    wait_until_registered(&one).await;
     let key = one.key(json!({ "credits": { "remaining": 5 } })).await;
     let mut connection = postgres(&one).await;
     // A third replica has not reported anything yet.
@@ -231,16 +231,17 @@ async fn a_hundred_thousand_leases_are_reported_and_given_back_a_thousand_by_a_s
         connection.execute(AssertSqlSafe(sql)).await.unwrap();
     }
 
-    until(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 100_000).await;
+    wait_for_value(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 100_000).await;
     let sql = format!("SELECT {STATEMENTS} FROM purse_accounts");
     let reports: i64 =
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap();
     let untouched = "SELECT COUNT(*) FROM keys WHERE hash LIKE 'hash%' AND credits_version > 0";
-    until(&mut connection, untouched, 0).await;
+    wait_for_value(&mut connection, untouched, 0).await;
     connection.execute("DELETE FROM replicas WHERE id = 'rep_late'").await.unwrap();
-    // Another one reports them last.
+    // Another replica reports them last.
     let _other = one.replica().await;
-    until(&mut connection, "SELECT COUNT(*) FROM purses WHERE withheld_at IS NOT NULL", 0).await;
+    wait_for_value(&mut connection, "SELECT COUNT(*) FROM purses WHERE withheld_at IS NOT NULL", 0)
+        .await;
     let sql = format!("SELECT {STATEMENTS} FROM keys WHERE hash LIKE 'hash%'");
     let returns: i64 =
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap();
@@ -250,7 +251,7 @@ async fn a_hundred_thousand_leases_are_reported_and_given_back_a_thousand_by_a_s
 
     // Two tasks of a replica may share a batch.
     assert!((100..=210).contains(&reports), "{reports} statements reported");
-    assert!((100..=420).contains(&returns), "{returns} statements gave back");
-    until(&mut connection, wrong, 0).await;
-    until(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 0).await;
+    assert!((100..=420).contains(&returns), "{returns} statements returned credits");
+    wait_for_value(&mut connection, wrong, 0).await;
+    wait_for_value(&mut connection, "SELECT COUNT(*) FROM purse_accounts", 0).await;
 }

@@ -1,4 +1,4 @@
-//! One binary for all integration tests but those that measure time, which stand in `alone`.
+//! The integration tests, except those that depend on real time, which are in `processes`.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod support;
@@ -9,11 +9,11 @@ mod debits;
 mod dependencies;
 mod events {
     mod buffer;
-    mod delivering;
-    mod kept;
+    mod clickhouse_delivery;
     mod ratelimits;
-    mod room;
-    mod sums;
+    mod retention;
+    mod rollups;
+    mod storage;
     mod verifications;
 }
 mod invalidation;
@@ -21,17 +21,17 @@ mod layers;
 mod leases;
 mod limiter;
 mod metrics;
+mod monitoring;
 mod names;
 mod no_store;
-mod questions;
 mod refill;
-#[path = "alone/servers.rs"]
-#[expect(dead_code, reason = "the other binary uses the rest")]
+#[path = "processes/servers.rs"]
+#[expect(dead_code, reason = "another test binary uses the rest")]
 mod servers;
+mod sql_queries;
 mod stack;
 mod store;
 mod table;
-mod watching;
 mod v1 {
     mod liveness;
     mod parity;

@@ -1,4 +1,4 @@
-//! What `/metrics` tells.
+//! Tests `/metrics`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ async fn get(kw: &Keyward, path: &str) -> Reply {
     kw.send(Request::get(path).body(Body::empty()).unwrap()).await
 }
 
-/// Each sample, as it is written, and its value. Fails where the text breaks the format's rules.
+/// Returns each sample as written, and its value. Fails if the text violates the format.
 async fn scrape(kw: &Keyward) -> BTreeMap<String, f64> {
     let reply = get(kw, "/metrics").await;
     assert_eq!(reply.status, 200);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(reply.headers["content-type"], format);
-    samples(&reply.text)
+    parse_samples(&reply.text)
 }
 
-fn samples(text: &str) -> BTreeMap<String, f64> {
+fn parse_samples(text: &str) -> BTreeMap<String, f64> {
     let lines = text.strip_suffix("# EOF\n").expect("the end is marked");
     let (mut samples, mut families, mut sample_names) =
         (BTreeMap::new(), BTreeSet::new(), Vec::new());
@@ -31,7 +31,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
         let words: Vec<_> = line.splitn(4, ' ').collect();
         match words[..] {
             ["#", "HELP", family, help] => {
-                assert!(families.insert(family), "{family} is told twice");
+                assert!(families.insert(family), "{family} is declared twice");
                 let is_ours = family.starts_with("keyward_") || family.starts_with("process_");
                 assert!(is_ours && is_name(family), "{line}");
                 assert!(!help.is_empty(), "{line}");
@@ -52,7 +52,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
                 let name = sample.split('{').next().unwrap();
                 assert!(
                     sample_names.iter().any(|known| known == name),
-                    "{name} stands in another family"
+                    "{name} is in another family"
                 );
                 for (label, value) in labels(sample) {
                     assert!(is_name(label) && !value.is_empty(), "{line}");
@@ -70,7 +70,7 @@ fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The labels of a sample, by name and value.
+/// Returns the labels of a sample, by name and value.
 fn labels(sample: &str) -> Vec<(&str, &str)> {
     let Some((_, inside)) = sample.split_once('{') else { return Vec::new() };
     let inside = inside.strip_suffix('}').expect("a closed list");
@@ -81,7 +81,7 @@ fn labels(sample: &str) -> Vec<(&str, &str)> {
     inside.split(',').map(label).collect()
 }
 
-/// The counters that have risen between two scrapes, and by how much.
+/// Returns the counters that have risen between two scrapes, and by how much.
 fn risen(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, u64> {
     let counters = after.iter().filter(|(sample, _)| {
         sample.contains("_total") && !sample.starts_with("keyward_cache_loads")
@@ -89,17 +89,17 @@ fn risen(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTree
     let risen = counters.map(|(sample, value)| {
         let before = before.get(sample).copied().unwrap_or_default();
         assert!(value >= &before, "{sample} has fallen");
-        (sample.clone(), whole(value - before))
+        (sample.clone(), to_count(value - before))
     });
     risen.filter(|(_, by)| *by > 0).collect()
 }
 
-/// A count, which is told as any number is.
-fn whole(value: f64) -> u64 {
+/// Converts a count, which is written as any number is.
+fn to_count(value: f64) -> u64 {
     format!("{value}").parse().expect("a whole number")
 }
 
-/// The name of a sample's metric, as it is documented.
+/// Returns the name of a sample's metric as it is documented.
 fn documented_name(sample: &str) -> &str {
     let name = sample.split('{').next().unwrap();
     let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -118,7 +118,7 @@ fn verifications(code: &str) -> String {
 }
 
 both! {
-    async fn every_metric_is_told_from_the_start_and_documented(kw) {
+    async fn every_metric_is_exported_from_the_start_and_documented(kw) {
         let samples = scrape(&kw).await;
 
         let names: BTreeSet<_> = samples.keys().map(|sample| documented_name(sample)).collect();
@@ -131,14 +131,14 @@ both! {
         assert_eq!(names, documented);
     }
 
-    async fn a_request_is_counted_by_its_operation_and_the_class_of_its_status(kw) {
+    async fn requests_are_counted_by_operation_and_status_class(kw) {
         let before = scrape(&kw).await;
 
         kw.v2("apis.createApi", json!({ "name": "payments" })).await.data();
         kw.v2("apis.createApi", json!({ "name": "invoices" })).await.data();
         kw.v2("apis.createApi", json!({ "name": "" })).await.error(400, "invalid_input");
-        let nobody = kw.v2_as("nobody_knows_this_key", "apis.createApi", json!({})).await;
-        nobody.error(401, "root_key_not_found");
+        let unauthenticated = kw.v2_as("nobody_knows_this_key", "apis.createApi", json!({})).await;
+        unauthenticated.error(401, "root_key_not_found");
         get(&kw, "/v2/apis.createApi").await.error(405, "method_not_allowed");
         kw.v2("apis.getApi", json!({ "apiId": "api_none" })).await.error(404, "api_not_found");
         get(&kw, "/nowhere").await.error(404, "not_found");
@@ -150,13 +150,13 @@ both! {
             (requests("apis.createApi", "4xx"), 3),
             (requests("apis.getApi", "4xx"), 1),
             (requests("other", "4xx"), 1),
-            // The first scrape and the look whether it lives.
+            // The first scrape and the liveness check.
             (requests("other", "2xx"), 2),
         ]);
         assert_eq!(risen(&before, &after), expected);
     }
 
-    async fn a_request_that_failed_in_the_server_is_counted_as_that(kw) {
+    async fn failed_requests_are_counted_as_5xx(kw) {
         let before = scrape(&kw).await;
         kw.store().close().await;
 
@@ -167,7 +167,7 @@ both! {
         assert_eq!(risen.get(&requests("apis.getApi", "5xx")), Some(&1), "{risen:?}");
     }
 
-    async fn a_verification_is_counted_by_its_code(kw) {
+    async fn verifications_are_counted_by_code(kw) {
         let api = kw.api().await;
         let plain = kw.key_in(&api, json!({})).await;
         let disabled = kw.key_in(&api, json!({ "enabled": false })).await;
@@ -207,16 +207,16 @@ both! {
         assert_eq!(risen, expected);
     }
 
-    async fn both_servers_are_told_to_be_reachable(kw) {
+    async fn database_and_redis_are_exported_as_reachable(kw) {
         assert_eq!(get(&kw, "/readyz").await.body["counters"], "ok");
 
         let samples = scrape(&kw).await;
 
-        assert_eq!(whole(samples["keyward_database_reachable"]), 1);
-        assert_eq!(whole(samples["keyward_counters_reachable"]), 1);
+        assert_eq!(to_count(samples["keyward_database_reachable"]), 1);
+        assert_eq!(to_count(samples["keyward_counters_reachable"]), 1);
     }
 
-    async fn it_is_told_how_long_answers_took_and_what_was_read_for_them(kw) {
+    async fn latencies_and_cache_reads_are_exported(kw) {
         let api = kw.api().await;
         let key = kw.key_in(&api, json!({})).await;
         let limit = json!({ "namespace": "emails", "identifier": "ada", "limit": 9, "duration": 60_000 });
@@ -228,7 +228,7 @@ both! {
         }
         let after = scrape(&kw).await;
 
-        let by = |sample: &str| whole(after[sample] - before[sample]);
+        let by = |sample: &str| to_count(after[sample] - before[sample]);
         for (name, times) in [("verification", 3), ("ratelimit_check", 3)] {
             assert_eq!(by(&format!("keyward_{name}_duration_seconds_count")), times);
             assert_eq!(by(&format!("keyward_{name}_duration_seconds_bucket{{le=\"+Inf\"}}")), times);
@@ -236,14 +236,14 @@ both! {
             assert!(after[&sum] > before[&sum], "{sum}");
         }
         assert_eq!(by("keyward_cache_loads_total{cache=\"views\"}"), 1);
-        // What runs in the background may use any of them just then.
+        // Background tasks may use any of them at this moment.
         let connections =
             |state| after[&format!("keyward_database_connections{{state=\"{state}\"}}")];
         assert!(connections("idle") + connections("used") >= 1.0);
         assert!(after["keyward_changes_silence_seconds"] < 5.0);
     }
 
-    async fn the_process_tells_what_it_uses(kw) {
+    async fn process_resources_are_exported(kw) {
         let samples = scrape(&kw).await;
 
         assert!(samples["process_start_time_seconds"] > 1.7e9);
@@ -253,7 +253,7 @@ both! {
         }
     }
 
-    async fn events_that_wait_are_told_until_they_are_written(kw) {
+    async fn buffered_events_are_exported_until_written(kw) {
         let api = kw.api().await;
         let key = kw.key_in(&api, json!({})).await;
         kw.verify(&key.key).await.is("VALID");
@@ -262,11 +262,11 @@ both! {
         kw.write_events().await;
         let written = scrape(&kw).await;
 
-        assert_eq!(whole(waiting["keyward_events_waiting"]), 1);
-        assert_eq!(whole(written["keyward_events_waiting"]), 0);
+        assert_eq!(to_count(waiting["keyward_events_waiting"]), 1);
+        assert_eq!(to_count(written["keyward_events_waiting"]), 0);
     }
 
-    async fn no_label_holds_what_a_caller_wrote(kw) {
+    async fn labels_contain_no_caller_input(kw) {
         let before: Vec<_> = scrape(&kw).await.into_keys().collect();
         let api = kw.api().await;
         let key = kw.key_in(&api, json!({ "name": "marker", "externalId": "marker" })).await;

@@ -1,5 +1,5 @@
-//! Names hold nothing that changes how the text around them is shown: in both versions of the interface, in the forms
-//! of the dashboard and in the commands.
+//! Tests that names contain no characters that change how surrounding text is displayed: in both versions of the API,
+//! in the forms of the dashboard and in the commands.
 
 use foundation::id::ApiId;
 use foundation::model::Algorithm;
@@ -12,14 +12,14 @@ use crate::both;
 use crate::dashboard::{Visitor, at, between};
 use crate::support::{Keyward, Reply, random};
 
-/// A terminal's escape, a control character of Latin 1, a line break, and an override of the direction of text.
+/// A terminal escape, a control character of Latin-1, a line break, and a text direction override.
 const HIDDEN: [char; 4] = ['\u{1b}', '\u{9b}', '\n', '\u{202e}'];
 
-/// A name in several alphabets, with the joiner that some of them need.
+/// A name in several scripts, with the joiner that some of them need.
 const ALLOWED: &str = "Größe 請求書 👩\u{200d}💻";
 
-/// What the requests of a table are about.
-struct Stage {
+/// The objects that the requests of a table refer to.
+struct NamedObjects {
     api: String,
     key: String,
     identity: String,
@@ -27,7 +27,7 @@ struct Stage {
     migration: String,
 }
 
-impl Stage {
+impl NamedObjects {
     async fn create(kw: &Keyward) -> Self {
         let api = kw.api().await;
         let external_id = json!({ "externalId": random() });
@@ -43,7 +43,7 @@ impl Stage {
         }
     }
 
-    /// Requests of version 2 that keep this name, or one that begins with it: operation, field and request.
+    /// Returns requests of version 2 that store this name, or one that begins with it: operation, field and request.
     fn v2(&self, name: &str) -> Vec<(&'static str, &'static str, Value)> {
         let Self { api, key, identity, .. } = self;
         let limits = json!([{ "name": name, "limit": 5, "duration": 1000, "autoApply": true }]);
@@ -80,7 +80,7 @@ impl Stage {
         ]
     }
 
-    /// Requests of version 1 that keep this name, or one that begins with it: operation, field and request.
+    /// Returns requests of version 1 that store this name, or one that begins with it: operation, field and request.
     fn v1(&self, name: &str) -> Vec<(&'static str, &'static str, Value)> {
         let Self { api, key, identity, .. } = self;
         let create = |slot: &str| json!([{ "name": format!("{name}{slot}"), "create": true }]);
@@ -136,7 +136,7 @@ impl Stage {
         ]
     }
 
-    /// Forms of the dashboard that keep this name, or one that begins with it: path and fields.
+    /// Returns forms of the dashboard that store this name, or one that begins with it: path and fields.
     fn forms(&self, name: &str) -> Vec<(String, Vec<(&'static str, String)>)> {
         let Self { api, key, identity, role, migration } = self;
         let text = str::to_owned;
@@ -175,7 +175,7 @@ impl Stage {
     }
 }
 
-/// Sends a form as the page that asks for it would.
+/// Submits a form as its page would.
 async fn submit(owner: &mut Visitor<'_>, path: &str, fields: &[(&'static str, String)]) -> Reply {
     let mut fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let page = if path.ends_with("/edit") { owner.get(path).await.text } else { String::new() };
@@ -186,35 +186,35 @@ async fn submit(owner: &mut Visitor<'_>, path: &str, fields: &[(&'static str, St
 }
 
 both! {
-    async fn names_with_hidden_characters_are_refused_by_operations_and_others_are_kept(kw) {
-        let stage = Stage::create(&kw).await;
+    async fn operations_reject_names_with_hidden_characters_and_store_others(kw) {
+        let objects = NamedObjects::create(&kw).await;
         let before = kw.audit_entries().await;
 
         for c in HIDDEN {
             let name = format!("name{c}[2J");
-            for (operation, field, request) in stage.v2(&name) {
+            for (operation, field, request) in objects.v2(&name) {
                 let reply = kw.v2(operation, request).await;
-                let told = reply.error(400, "invalid_input")["errors"][0]["message"].to_string();
-                assert!(told.contains(field), "{operation}: {told}");
+                let message = reply.error(400, "invalid_input")["errors"][0]["message"].to_string();
+                assert!(message.contains(field), "{operation}: {message}");
             }
-            for (operation, field, request) in stage.v1(&name) {
-                let told = kw.v1(operation, request).await.error_v1(400, "BAD_REQUEST");
-                assert!(told.contains(field), "{operation}: {told}");
+            for (operation, field, request) in objects.v1(&name) {
+                let message = kw.v1(operation, request).await.error_v1(400, "BAD_REQUEST");
+                assert!(message.contains(field), "{operation}: {message}");
             }
         }
 
         assert_eq!(kw.audit_entries().await, before);
-        for (operation, field, request) in stage.v2(ALLOWED) {
+        for (operation, field, request) in objects.v2(ALLOWED) {
             let reply = kw.v2(operation, request).await;
             assert_eq!(reply.status, 200, "{operation} {field}: {}", reply.text);
         }
-        for (operation, field, request) in stage.v1(ALLOWED) {
+        for (operation, field, request) in objects.v1(ALLOWED) {
             let reply = kw.v1(operation, request).await;
             assert!(reply.status.is_success(), "{operation} {field}: {}", reply.text);
         }
     }
 
-    async fn page_writes_out_a_name_of_before(kw) {
+    async fn page_escapes_hidden_characters_of_existing_names(kw) {
         let id = ApiId::from(kw.api().await.as_str());
         let mut tx = kw.store().begin().await.unwrap();
         let mut api = tx.api(&default_workspace(), &id).await.unwrap().unwrap();
@@ -228,20 +228,20 @@ both! {
         assert!(!page.contains(">before\u{202e}after<"), "{page}");
     }
 
-    async fn names_with_hidden_characters_are_refused_by_forms_and_others_are_kept(kw) {
+    async fn forms_reject_names_with_hidden_characters_and_store_others(kw) {
         let mut owner = Visitor::owner(&kw).await;
-        let stage = Stage::create(&kw).await;
+        let objects = NamedObjects::create(&kw).await;
         let before = kw.audit_entries().await;
 
         for c in HIDDEN {
-            for (path, fields) in stage.forms(&format!("name{c}[2J")) {
+            for (path, fields) in objects.forms(&format!("name{c}[2J")) {
                 let page = submit(&mut owner, &path, &fields).await;
                 assert_eq!(page.status, 422, "{path} {fields:?}: {}", page.text);
             }
         }
 
         assert_eq!(kw.audit_entries().await, before);
-        for (path, fields) in stage.forms(ALLOWED) {
+        for (path, fields) in objects.forms(ALLOWED) {
             let before = kw.audit_entries().await;
             let page = submit(&mut owner, &path, &fields).await;
             assert!(matches!(page.status.as_u16(), 200 | 303), "{path} {fields:?}: {}", page.text);
@@ -249,7 +249,7 @@ both! {
         }
     }
 
-    async fn identifiers_of_the_customer_may_hold_anything(kw) {
+    async fn customer_identifiers_may_contain_any_character(kw) {
         for c in HIDDEN {
             let request = json!({
                 "namespace": "requests", "identifier": format!("a{c}"), "limit": 5, "duration": 1000,
@@ -258,7 +258,7 @@ both! {
         }
     }
 
-    async fn names_in_any_writing_are_taken(kw) {
+    async fn names_in_any_script_are_accepted(kw) {
         for name in ["الفواتير", "חיובים", "請求書", "Größe é", "👩\u{200d}💻 team"] {
             kw.v2("apis.createApi", json!({ "name": name })).await.data();
         }

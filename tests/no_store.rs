@@ -1,4 +1,4 @@
-//! No answer that carries a key, or that tells of a request, is kept on its way or by a browser.
+//! Tests that no proxy or browser stores a reply that contains a key or depends on a request.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -9,12 +9,12 @@ use crate::dashboard::{Visitor, at, between};
 use crate::support::{Keyward, Reply};
 
 #[track_caller]
-fn assert_not_kept(reply: &Reply, what: &str) {
-    let told: Vec<_> = reply.headers.get_all("cache-control").iter().collect();
-    assert_eq!(told, ["no-store"], "{what}: {}", reply.text);
+fn assert_not_stored(reply: &Reply, what: &str) {
+    let directives: Vec<_> = reply.headers.get_all("cache-control").iter().collect();
+    assert_eq!(directives, ["no-store"], "{what}: {}", reply.text);
 }
 
-/// Sends a request with the root key that may do everything, and with an `Idempotency-Key` where it has a body.
+/// Sends a request with the root key that has every permission, and with an `Idempotency-Key` if it has a body.
 async fn send(kw: &Keyward, path: &str, body: Option<&Value>) -> Reply {
     let request = match body {
         Some(_) => Request::post(path).header("idempotency-key", path),
@@ -27,10 +27,10 @@ async fn send(kw: &Keyward, path: &str, body: Option<&Value>) -> Reply {
     kw.send(request.unwrap()).await
 }
 
-/// The key that an answer carries, wherever it stands.
-fn carried(reply: &Reply) -> String {
+/// Returns the key in a reply, wherever it is.
+fn find_key(reply: &Reply) -> String {
     assert_eq!(reply.status, 200, "{}", reply.text);
-    let places = [
+    let pointers = [
         "/data/key",
         "/data/plaintext",
         "/data/0/plaintext",
@@ -38,12 +38,12 @@ fn carried(reply: &Reply) -> String {
         "/plaintext",
         "/keys/0/plaintext",
     ];
-    let found = places.iter().find_map(|place| reply.body.pointer(place)?.as_str());
+    let found = pointers.iter().find_map(|pointer| reply.body.pointer(pointer)?.as_str());
     found.unwrap_or_else(|| panic!("no key: {}", reply.text)).to_owned()
 }
 
 both! {
-    async fn answers_of_operations_that_carry_a_key_are_not_kept(kw) {
+    async fn replies_with_a_key_are_not_stored(kw) {
         let api = kw.api().await;
         kw.set_api(&api, |settings| settings.recoverable_keys = true).await;
         let key = kw.key_in(&api, json!({ "recoverable": true })).await;
@@ -65,18 +65,18 @@ both! {
             (format!("/v1/apis.listKeys?apiId={api}&decrypt=true&pretty"), None),
         ] {
             let first = send(&kw, &path, body).await;
-            // The answer of a creation is given again to who repeats the request.
+            // The reply of a creation is repeated if the request is repeated.
             let again = send(&kw, &path, body).await;
             for reply in [&first, &again] {
-                assert_not_kept(reply, &path);
-                kw.verify(&carried(reply)).await.is("VALID");
+                assert_not_stored(reply, &path);
+                kw.verify(&find_key(reply)).await.is("VALID");
             }
             assert_eq!(path.contains("pretty"), first.text.contains("\n  "), "{path}");
-            assert_eq!(carried(&first), carried(&again), "{path}");
+            assert_eq!(find_key(&first), find_key(&again), "{path}");
         }
     }
 
-    async fn answers_of_operations_that_take_a_key_are_not_kept(kw) {
+    async fn replies_to_requests_with_a_key_are_not_stored(kw) {
         let key = kw.key(json!({})).await;
 
         for operation in ["keys.verifyKey", "keys.whoami"] {
@@ -84,12 +84,12 @@ both! {
                 let path = format!("/{version}/{operation}");
                 let reply = send(&kw, &path, Some(&json!({ "key": key.key }))).await;
                 assert_eq!(reply.status, 200, "{path}: {}", reply.text);
-                assert_not_kept(&reply, &path);
+                assert_not_stored(&reply, &path);
             }
         }
     }
 
-    async fn errors_of_operations_are_not_kept(kw) {
+    async fn errors_are_not_stored(kw) {
         let powerless = kw.root_key(["api.*.verify_key"]).await;
         let api = kw.api().await;
         for version in ["v1", "v2"] {
@@ -105,15 +105,15 @@ both! {
                 (404, sent(&kw.root_key, "keys.updateKey", update).await),
             ] {
                 assert_eq!(reply.status, status, "{version}: {}", reply.text);
-                assert_not_kept(&reply, version);
+                assert_not_stored(&reply, version);
             }
         }
         let pretty = send(&kw, "/v1/keys.getKey?keyId=key_nowhere&decrypt=true&pretty", None).await;
         assert_eq!(pretty.status, 404, "{}", pretty.text);
-        assert_not_kept(&pretty, "v1 pretty");
+        assert_not_stored(&pretty, "v1 pretty");
     }
 
-    async fn pages_that_show_a_secret_are_not_kept(kw) {
+    async fn pages_with_a_secret_are_not_stored(kw) {
         let mut owner = Visitor::owner(&kw).await;
         let api = kw.api().await;
         let key = kw.key_in(&api, json!({})).await.id;
@@ -124,7 +124,7 @@ both! {
         let rerolled = owner.post(&at(&format!("/keys/{key}/reroll")), &[("grace", "0")]).await;
         for page in [&created, &rerolled] {
             kw.verify(&secret(page)).await.is("VALID");
-            assert_not_kept(page, "a key");
+            assert_not_stored(page, "a key");
         }
         let fields = [("permission", "api.*.create_api")];
         let issued = owner.post(&at("/root-keys"), &fields).await;
@@ -134,18 +134,18 @@ both! {
         for page in [&issued, &rotated] {
             let name = json!({ "name": "an API" });
             kw.v2_as(&secret(page), "apis.createApi", name).await.data();
-            assert_not_kept(page, "a root key");
+            assert_not_stored(page, "a root key");
         }
         let invited = owner.post(&at("/members/invite"), &[("role", "viewer")]).await;
         assert!(invited.text.contains("/dashboard/join/"), "{}", invited.text);
-        assert_not_kept(&invited, "an invitation");
+        assert_not_stored(&invited, "an invitation");
         for (status, page) in [
             (404, owner.get(&at("/keys/key_nowhere")).await),
             (404, owner.get(&at("/nowhere")).await),
             (422, owner.post(&at("/root-keys"), &[]).await),
         ] {
             assert_eq!(page.status, status, "{}", page.text);
-            assert_not_kept(&page, "a failure");
+            assert_not_stored(&page, "a failure");
         }
     }
 }

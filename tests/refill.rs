@@ -1,4 +1,4 @@
-//! Refills against a calendar of our own, which walks from day to day.
+//! Tests refills against an independent calendar that walks from day to day.
 
 use foundation::clock::Timestamp;
 use foundation::model::{Credits, Refill, RefillInterval};
@@ -6,11 +6,11 @@ use keyward::domain::refill::{apply_refill, next_refill_at, period};
 use proptest::prelude::*;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// As far as the walks go: 1970 to 2109, past 2100, which is no leap year.
+/// The end of the walks: from 1970 to 2109, past 2100, which is not a leap year.
 const DAYS: i64 = 51_000;
 
-/// For each day since 1970 whether a period begins on it.
-fn begins(interval: RefillInterval) -> Vec<bool> {
+/// Returns for each day since 1970 whether a period begins on it.
+fn period_starts(interval: RefillInterval) -> Vec<bool> {
     let (mut year, mut month, mut day) = (1970, 1, 1);
     let mut begins = Vec::new();
     for _ in 0..DAYS {
@@ -36,8 +36,8 @@ fn begins(interval: RefillInterval) -> Vec<bool> {
     begins
 }
 
-/// Whether one of the days after `from`, up to `to`, begins a period.
-fn begins_between(begins: &[bool], from: i64, to: i64) -> bool {
+/// Whether a period begins on one of the days after `from`, up to `to`.
+fn period_starts_between(begins: &[bool], from: i64, to: i64) -> bool {
     (from + 1..=to).any(|day| begins[usize::try_from(day).unwrap()])
 }
 
@@ -48,13 +48,13 @@ fn interval() -> impl Strategy<Value = RefillInterval> {
     ]
 }
 
-/// A moment of the middle hundred years: of any time of its day, often of its first or its last.
+/// A moment within the middle hundred years: at any time of its day, often at its start or end.
 fn moment() -> impl Strategy<Value = i64> {
     let time = prop_oneof![Just(0), Just(1), Just(DAY_MS - 1), 0..DAY_MS];
     (5_000..DAYS - 9_000, time).prop_map(|(day, time)| day * DAY_MS + time)
 }
 
-/// How a clock moves from one act to the next, in days: on, far on, and back.
+/// The changes of a clock from one operation to the next, in days: forward, far forward, and back.
 fn steps() -> impl Strategy<Value = Vec<(i64, i64)>> {
     let days = prop_oneof![
         3 => Just(0i64),
@@ -71,20 +71,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_period_that_is_entered_refills_once_and_nothing_else_does(
+    fn balance_is_refilled_once_when_a_period_begins(
         interval in interval(), start in moment(), steps in steps()
     ) {
-        let begins = begins(interval);
+        let begins = period_starts(interval);
         let refill = Refill { interval, amount: 1000 };
         let refilled_for = period(&refill, Timestamp(start));
         let mut credits =
             Credits { balance: 1, last_lease_number: 1, refill: Some(refill), refilled_period: refilled_for };
-        // The walk: the latest day on which anything was done.
+        // The latest day on which an operation took place.
         let (mut now, mut latest) = (start, start / DAY_MS);
         for (days, ms) in steps {
             now = (now + days * DAY_MS + ms).clamp(0, DAYS * DAY_MS - 1);
             let today = now / DAY_MS;
-            let due = begins_between(&begins, latest, today);
+            let due = period_starts_between(&begins, latest, today);
             latest = latest.max(today);
 
             let after = apply_refill(credits, Timestamp(now));
@@ -96,8 +96,8 @@ proptest! {
     }
 
     #[test]
-    fn the_next_period_is_the_first_that_begins_after_now(interval in interval(), now in moment()) {
-        let begins = begins(interval);
+    fn next_refill_is_the_first_period_start_after_now(interval in interval(), now in moment()) {
+        let begins = period_starts(interval);
         let refill = Refill { interval, amount: 1 };
         let number = |ms| period(&refill, Timestamp(ms));
 

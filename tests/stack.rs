@@ -1,4 +1,4 @@
-//! The stack of replicas behind its balancer, as `deploy/local-stack` starts it.
+//! Tests the stack of replicas behind its load balancer, as `deploy/local-stack` starts it.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -24,7 +24,7 @@ impl LocalStack {
     fn start() -> Self {
         let mut child = Command::new("deploy/local-stack")
             .args(["--json", "--port", "0", "--binary", env!("CARGO_BIN_EXE_keyward")])
-            // A machine that compiles meanwhile is slow.
+            // The machine may be compiling at the same time.
             .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
             .stdout(Stdio::piped())
             .spawn()
@@ -42,14 +42,14 @@ impl LocalStack {
 
 impl Drop for LocalStack {
     fn drop(&mut self) {
-        // It ends what it has started, which a kill would leave behind.
+        // It ends the processes that it has started, which a kill would leave running.
         signal(self.child.id(), "TERM");
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn the_main_job_runs_through_the_balancer_and_survives_the_end_of_a_replica() {
+fn calls_through_load_balancer_succeed_when_a_replica_ends() {
     let stack = LocalStack::start();
     let (url, root_key) = (stack.text("url"), stack.text("rootKey"));
     let address = url.trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
@@ -91,15 +91,15 @@ fn the_main_job_runs_through_the_balancer_and_survives_the_end_of_a_replica() {
     assert_eq!(get(address, "/metrics").unwrap().0, 404);
 }
 
-/// The database and the roles that the Compose file's Postgres makes, under names of a test's own, on the server of the
-/// tests. They end with it.
-struct PlainRoles {
+/// The database and the roles that the Compose file's Postgres creates, with names of this test, on the server of the
+/// tests. They are deleted with it.
+struct ComposeRoles {
     url: String,
     analytics_url: String,
     name: String,
 }
 
-impl PlainRoles {
+impl ComposeRoles {
     fn create() -> Self {
         let name = format!("kw_{}", random());
         let script = std::fs::read_to_string("deploy/postgres/keyward.sh").unwrap();
@@ -107,7 +107,7 @@ impl PlainRoles {
         let (sql, _) = sql.split_once("\nSQL").unwrap();
         let sql = sql.replace(":'password'", "'p'").replace(":'analytics_password'", "'p'");
         for statement in sql.replace("keyward", &name).lines() {
-            administer(statement);
+            run_as_admin(statement);
         }
         let url = |role: &str| {
             let mut url = Url::parse(&server("KEYWARD_TEST_DATABASE_URL")).unwrap();
@@ -120,15 +120,15 @@ impl PlainRoles {
     }
 }
 
-impl Drop for PlainRoles {
+impl Drop for ComposeRoles {
     fn drop(&mut self) {
         let name = &self.name;
-        administer(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
-        administer(&format!("DROP ROLE IF EXISTS {name}, {name}_analytics"));
+        run_as_admin(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        run_as_admin(&format!("DROP ROLE IF EXISTS {name}, {name}_analytics"));
     }
 }
 
-fn administer(statement: &str) {
+fn run_as_admin(statement: &str) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let url = server("KEYWARD_TEST_DATABASE_URL");
         let mut admin = PgConnection::connect(&url).await.unwrap();
@@ -137,8 +137,8 @@ fn administer(statement: &str) {
 }
 
 #[test]
-fn the_roles_of_the_compose_file_suffice() {
-    let roles = PlainRoles::create();
+fn compose_roles_have_sufficient_privileges() {
+    let roles = ComposeRoles::create();
     let mut command = keyward();
     command
         .env("KEYWARD_DATABASE_URL", &roles.url)
@@ -164,16 +164,16 @@ fn the_roles_of_the_compose_file_suffice() {
     };
     let (_, first) = verify(0);
     assert_eq!(first["data"]["code"], "VALID", "{first}");
-    // What runs beside the requests: the events are written, the role may read them, and ad-hoc limits are estimated.
+    // Background tasks: the events are written, the role may read them, and ad-hoc limits are estimated.
     let query = json!({ "query": "SELECT COUNT(*) AS n FROM key_verifications_v1" });
     let counted = || keyward.v2(ROOT_KEY, "analytics.getVerifications", &query);
-    within_20_s("the event is read", || counted().1["data"][0]["n"] == 1);
+    wait_20_s("the event is read", || counted().1["data"][0]["n"] == 1);
     let mut limits = 1..;
-    within_20_s("no more ad-hoc limits are taken", || verify(limits.next().unwrap()).0 == 400);
+    wait_20_s("no more ad-hoc limits are taken", || verify(limits.next().unwrap()).0 == 400);
     ok("keys.deleteKey", &json!({ "keyId": issued["keyId"] }));
 }
 
-fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Stopwatch::new();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
@@ -181,7 +181,7 @@ fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The commands of README's quick start with Compose.
+/// Returns the commands of README's quick start with Compose.
 fn quick_start() -> Vec<String> {
     let readme = std::fs::read_to_string("README.md").unwrap();
     let (_, rest) = readme.split_once("\nWith Docker").expect("a quick start with Docker");
@@ -190,41 +190,41 @@ fn quick_start() -> Vec<String> {
     block.lines().map(str::to_owned).collect()
 }
 
-/// The names that stand behind a prefix in a text.
-fn named<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
+/// Returns the names that follow a prefix in a text.
+fn names_after<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let parts = text.split(prefix).skip(1);
-    parts.map(|rest| &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]).collect()
+    let names = text.split(prefix).skip(1);
+    names.map(|rest| &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]).collect()
 }
 
 #[test]
-fn compose_finds_every_secret_that_the_quick_start_makes() {
-    let place = tempfile::tempdir().unwrap();
-    std::fs::create_dir(place.path().join("deploy")).unwrap();
-    std::fs::copy("deploy/make-secrets", place.path().join("deploy/make-secrets")).unwrap();
+fn compose_finds_every_secret_of_the_quick_start() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("deploy")).unwrap();
+    std::fs::copy("deploy/make-secrets", directory.path().join("deploy/make-secrets")).unwrap();
     let (compose_up, others): (Vec<_>, Vec<_>) =
         quick_start().into_iter().partition(|line| line.starts_with("docker compose up"));
-    let made = Command::new("sh")
+    let output = Command::new("sh")
         .args(["-ec", &others.join("\n")])
-        .current_dir(place.path())
+        .current_dir(directory.path())
         .output()
         .unwrap();
     let read = |name: &str| {
-        let text = std::fs::read_to_string(place.path().join("secrets").join(name)).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("secrets").join(name)).unwrap();
         text.trim_end().to_owned()
     };
     let text = std::fs::read_to_string("docker-compose.yml").unwrap();
     let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
 
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let root_key = read("root_key");
-    let script = place.path().join("deploy/make-secrets");
+    let script = directory.path().join("deploy/make-secrets");
     assert!(Command::new(script).output().unwrap().status.success());
-    assert_eq!(read("root_key"), root_key, "what is there stays");
+    assert_eq!(read("root_key"), root_key, "an existing secret is kept");
 
     assert_eq!(compose_up.len(), 1);
-    // Nothing must be set but what has a default.
-    for variable in named(&text, "${") {
+    // Only variables with a default may be used.
+    for variable in names_after(&text, "${") {
         assert!(text.contains(&format!("${{{variable}:-")), "{variable} must be set");
     }
     let secrets = compose["secrets"].as_object().unwrap();
@@ -233,9 +233,9 @@ fn compose_finds_every_secret_that_the_quick_start_makes() {
         assert_eq!(read(name).lines().count(), 1, "{name}");
     }
     let role = std::fs::read_to_string("deploy/postgres/keyward.sh").unwrap();
-    let used = [named(&text, "/run/secrets/"), named(&role, "/run/secrets/")].concat();
+    let used = [names_after(&text, "/run/secrets/"), names_after(&role, "/run/secrets/")].concat();
     for name in &used {
-        assert!(secrets.contains_key(*name), "{name} is no secret");
+        assert!(secrets.contains_key(*name), "{name} is not a secret");
     }
     assert!(secrets.keys().all(|name| used.contains(&name.as_str())), "{used:?} of {secrets:?}");
     let of_replica = compose["x-replica"]["secrets"].as_array().unwrap();
@@ -247,7 +247,7 @@ fn compose_finds_every_secret_that_the_quick_start_makes() {
         match value.strip_prefix("/run/secrets/") {
             Some(name) => {
                 assert!(of_replica.contains(&json!(name)), "{name} is not mounted");
-                replica.env(variable, place.path().join("secrets").join(name))
+                replica.env(variable, directory.path().join("secrets").join(name))
             }
             None => replica.env(variable, value.replace("${KEYWARD_LOG:-info}", "info")),
         };
@@ -259,24 +259,24 @@ fn compose_finds_every_secret_that_the_quick_start_makes() {
 }
 
 #[test]
-fn compose_starts_a_redis_with_the_password() {
+fn compose_starts_redis_with_the_password() {
     let text = std::fs::read_to_string("docker-compose.yml").unwrap();
     let compose: Value = serde_saphyr::from_str(&text).expect("YAML");
     let command = compose["services"]["redis"]["command"][2].as_str().unwrap().to_owned();
-    let place = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let port = free_port();
-    std::fs::write(place.path().join("redis_password"), "a_password\n").unwrap();
+    std::fs::write(directory.path().join("redis_password"), "a_password\n").unwrap();
     // As Compose reads it, with the file and the port of this machine.
     let command = command
         .replace("$$", "$")
-        .replace("/run/secrets", place.path().to_str().unwrap())
+        .replace("/run/secrets", directory.path().to_str().unwrap())
         .replace("redis-server -", &format!("redis-server - --bind 127.0.0.1 --port {port}"));
     let redis = Command::new("sh")
         .args(["-c", &format!("echo $$; {command}")])
-        .current_dir(place.path())
+        .current_dir(directory.path())
         .stdout(Stdio::piped())
         .spawn();
-    let redis = Ended(redis.unwrap());
+    let redis = EndedProcess(redis.unwrap());
 
     let ping = |url: &str| {
         let client = redis::Client::open(url).unwrap();
@@ -285,7 +285,7 @@ fn compose_starts_a_redis_with_the_password() {
     let url = format!("redis://:a_password@127.0.0.1:{port}");
     let began = Stopwatch::new();
     while ping(&url).is_err() {
-        assert!(began.elapsed().as_secs() < 20, "Redis does not answer");
+        assert!(began.elapsed().as_secs() < 20, "Redis does not reply");
         std::thread::sleep(Duration::from_millis(20));
     }
     let refused = ping(&format!("redis://127.0.0.1:{port}"));
@@ -296,10 +296,10 @@ fn compose_starts_a_redis_with_the_password() {
     assert!(refused.is_err());
 }
 
-/// A process that has been told to end.
-struct Ended(Child);
+/// A process that was told to end.
+struct EndedProcess(Child);
 
-impl Drop for Ended {
+impl Drop for EndedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -1,4 +1,4 @@
-//! The database: one suite over both engines.
+//! Tests the database: one suite for both engines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,23 @@ use store::{LimitOwner, Store, Tx};
 use crate::support::NOON;
 use crate::support::database::Database;
 
-/// Text that SQL, JSON and collations might trip over.
-const ODD: &str = " Ünïcødé 支付 🦀\u{301} \"q\" 'a' \\ \n\t $1 %s -- ; \u{1f}\u{7f} {\"a\":[1]} ";
+/// Text that could break SQL, JSON or collations.
+const SPECIAL_TEXT: &str =
+    " Ünïcødé 支付 🦀\u{301} \"q\" 'a' \\ \n\t $1 %s -- ; \u{1f}\u{7f} {\"a\":[1]} ";
 
-/// Runs a rule on each engine. The store is migrated and empty.
+/// Runs a test on each engine. The store is migrated and empty.
 macro_rules! both_stores {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident) $body:block)*) => {$(
         $(#[$meta])*
         mod $name {
             use super::*;
 
-            async fn rule($store: Store) $body
+            async fn run_test($store: Store) $body
 
             #[tokio::test]
             async fn postgres() {
                 let database = Database::create().await;
-                rule(Store::connect(&database.url, 8).await.unwrap()).await;
+                run_test(Store::connect(&database.url, 8).await.unwrap()).await;
             }
 
             #[tokio::test]
@@ -42,7 +43,7 @@ macro_rules! both_stores {
                 let directory = tempfile::tempdir().unwrap();
                 let store = Store::open(&directory.path().join("keyward.db")).await.unwrap();
                 store.migrate().await.unwrap();
-                rule(store).await;
+                run_test(store).await;
             }
         }
     )*};
@@ -61,7 +62,7 @@ mod root_keys;
 mod schema_migration;
 mod writer;
 
-/// Runs a statement that no function of the store does.
+/// Runs a statement that no function of the store runs.
 async fn execute(store: &Store, sql: &'static str) {
     match store {
         Store::Postgres { pool, .. } => drop(sqlx::query(sql).execute(&pool.get()).await.unwrap()),
@@ -81,28 +82,30 @@ async fn count(store: &Store, table: &'static str) -> i64 {
 
 async fn workspace(store: &Store) -> WorkspaceId {
     let id = WorkspaceId::random();
-    commit(store, async |tx| tx.insert_workspace(&id, "a workspace", NOON).await).await.unwrap();
+    commit_with(store, async |tx| tx.insert_workspace(&id, "a workspace", NOON).await)
+        .await
+        .unwrap();
     id
 }
 
 async fn api(store: &Store, workspace: &WorkspaceId) -> ApiId {
     let api = an_api(workspace);
-    commit(store, async |tx| tx.insert_api(&api).await).await.unwrap();
+    commit_with(store, async |tx| tx.insert_api(&api).await).await.unwrap();
     api.id
 }
 
-/// A key with these credits that has been stored, and its workspace.
+/// Stores a key with these credits and its workspace.
 async fn key(store: &Store, credits: Option<Credits>) -> Key {
     let workspace = workspace(store).await;
     let key = Key { credits, ..a_key(&workspace, &api(store, &workspace).await) };
-    commit(store, async |tx| tx.insert_key(&key).await).await.unwrap();
+    commit_with(store, async |tx| tx.insert_key(&key).await).await.unwrap();
     key
 }
 
-/// Another key in the API of a key.
+/// Stores another key in the API of a key.
 async fn key_in(store: &Store, other: &Key) -> Key {
     let key = a_key(&other.workspace_id, &other.api_id);
-    commit(store, async |tx| tx.insert_key(&key).await).await.unwrap();
+    commit_with(store, async |tx| tx.insert_key(&key).await).await.unwrap();
     key
 }
 
@@ -110,7 +113,7 @@ fn an_api(workspace: &WorkspaceId) -> Api {
     Api {
         id: ApiId::random(),
         workspace_id: workspace.clone(),
-        name: ODD.into(),
+        name: SPECIAL_TEXT.into(),
         settings: ApiSettings::default(),
         created_at: NOON,
         deleted_at: None,
@@ -170,23 +173,23 @@ fn meta(json: &str) -> Meta {
     Meta::stored(json.to_owned()).expect("JSON")
 }
 
-/// What a transaction does, done and committed.
-async fn commit<T>(store: &Store, act: impl AsyncFnOnce(&mut Tx) -> Result<T>) -> Result<T> {
+/// Runs and commits a transaction.
+async fn commit_with<T>(store: &Store, run: impl AsyncFnOnce(&mut Tx) -> Result<T>) -> Result<T> {
     let mut tx = store.begin().await?;
-    let done = act(&mut tx).await?;
+    let done = run(&mut tx).await?;
     tx.commit().await?;
     Ok(done)
 }
 
 both_stores! {
-    async fn a_workspace_is_made_once_and_the_first_stays(store) {
+    async fn workspace_is_inserted_once(store) {
         let id = WorkspaceId::from("ws_1");
 
-        let first = commit(&store, async |tx| tx.insert_workspace(&id, ODD, NOON).await).await;
+        let first = commit_with(&store, async |tx| tx.insert_workspace(&id, SPECIAL_TEXT, NOON).await).await;
         let second =
-            commit(&store, async |tx| tx.insert_workspace(&id, "another", NOON).await).await;
+            commit_with(&store, async |tx| tx.insert_workspace(&id, "another", NOON).await).await;
         let other = WorkspaceId::from("WS_1");
-        let other = commit(&store, async |tx| tx.insert_workspace(&other, "b", NOON).await).await;
+        let other = commit_with(&store, async |tx| tx.insert_workspace(&other, "b", NOON).await).await;
 
         assert_eq!((first.unwrap(), second.unwrap(), other.unwrap()), (true, false, true));
         let sql = "SELECT name FROM workspaces WHERE id = 'ws_1'";
@@ -194,10 +197,10 @@ both_stores! {
             Store::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(&pool.get()).await.unwrap(),
             Store::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
         };
-        assert_eq!(name, ODD);
+        assert_eq!(name, SPECIAL_TEXT);
     }
 
-    async fn a_dropped_transaction_leaves_nothing(store) {
+    async fn transaction_has_no_effect_when_dropped(store) {
         let before = key(&store, Some(credits(5, None, 0))).await;
         let (workspace, api) = (&before.workspace_id, &before.api_id);
         let (fresh, permission) = (a_key(workspace, api), a_permission("documents.read"));
@@ -222,12 +225,12 @@ both_stores! {
         }
     }
 
-    async fn a_transaction_that_failed_leaves_nothing(store) {
+    async fn transaction_has_no_effect_when_a_statement_failed(store) {
         let key = key(&store, None).await;
         let workspace = &key.workspace_id;
         let taken = Key { id: KeyId::random(), ..key.clone() };
 
-        let failed = commit(&store, async |tx| {
+        let failed = commit_with(&store, async |tx| {
             tx.ensure_identity(workspace, "user_1", NOON).await?;
             tx.insert_key(&taken).await
         })
@@ -237,7 +240,7 @@ both_stores! {
         assert_eq!((count(&store, "identities").await, count(&store, "keys").await), (0, 1));
     }
 
-    async fn a_transaction_sees_its_own_work_and_others_do_not_until_it_commits(store) {
+    async fn transaction_is_isolated_until_commit(store) {
         let workspace = workspace(&store).await;
         let fresh = a_key(&workspace, &api(&store, &workspace).await);
 
@@ -251,24 +254,24 @@ both_stores! {
         assert!(inside.is_some() && outside.is_none() && after.is_some());
     }
 
-    async fn transactions_that_read_and_then_write_all_succeed(store) {
+    async fn concurrent_read_write_transactions_all_succeed(store) {
         let workspace = workspace(&store).await;
         let id = api(&store, &workspace).await;
         let make = || {
-            commit(&store, async |tx| {
+            commit_with(&store, async |tx| {
                 assert!(tx.api(&workspace, &id).await?.is_some());
                 tx.insert_key(&a_key(&workspace, &id)).await
             })
         };
 
-        for made in join_all((0..16).map(|_| make())).await {
-            made.unwrap();
+        for inserted in join_all((0..16).map(|_| make())).await {
+            inserted.unwrap();
         }
 
         assert_eq!(count(&store, "keys").await, 16);
     }
 
-    async fn a_schema_that_is_up_to_date_is_left_alone(store) {
+    async fn migrate_does_nothing_when_schema_is_current(store) {
         let key = key(&store, None).await;
 
         for migrated in join_all((0..4).map(|_| store.migrate())).await {
@@ -278,7 +281,7 @@ both_stores! {
         assert!(store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().is_some());
     }
 
-    async fn a_closed_store_answers_nothing(store) {
+    async fn store_returns_errors_when_closed(store) {
         store.close().await;
 
         assert!(store.begin().await.is_err());
@@ -287,7 +290,7 @@ both_stores! {
 }
 
 #[tokio::test]
-async fn several_replicas_may_migrate_an_empty_database_at_once() {
+async fn migrate_succeeds_when_replicas_start_concurrently() {
     let database = Database::empty().await;
     let stores = join_all((0..4).map(|_| Store::connect(&database.url, 1))).await;
     let stores: Vec<_> = stores.into_iter().map(Result::unwrap).collect();
@@ -301,14 +304,14 @@ async fn several_replicas_may_migrate_an_empty_database_at_once() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told_at_once() {
+async fn connect_fails_at_once_when_database_is_missing() {
     let nowhere = Store::connect("postgres://nobody@127.0.0.1:1/nothing", 1).await;
 
     assert!(nowhere.is_err());
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_the_file_is_opened_again() {
+async fn committed_data_persists_when_file_is_reopened() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keyward.db");
     let store = Store::open(&path).await.unwrap();
@@ -323,14 +326,14 @@ async fn what_was_committed_is_there_after_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn of_two_transactions_that_wait_for_each_other_one_may_be_sent_again() {
+async fn deadlock_is_reported_as_retryable() {
     let database = Database::create().await;
     let store = Store::connect(&database.url, 4).await.unwrap();
     let first = key(&store, None).await;
     let second = key_in(&store, &first).await;
     let both_hold_one = tokio::sync::Barrier::new(2);
     let take = async |one: &Key, other: &Key| {
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.lock_key(&one.workspace_id, &one.id).await?;
             both_hold_one.wait().await;
             tx.lock_key(&other.workspace_id, &other.id).await

@@ -1,5 +1,5 @@
-//! Walks every operation of the table. A new operation needs no line here: what it takes, needs and
-//! bounds is read from its row.
+//! Tests every operation of the table. A new operation needs no line here: its fields, permissions and bounds are read
+//! from its row.
 
 use axum::body::Body;
 use keyward::domain::permission::Action;
@@ -12,7 +12,7 @@ use crate::both;
 use crate::support::{Keyward, Reply, post};
 use cases::{cases, object_of};
 
-/// Operations that pass over fields which they do not know.
+/// Operations that ignore unknown fields.
 const OPEN: [&str; 4] = [
     "analytics.getRatelimits",
     "analytics.getVerifications",
@@ -20,7 +20,7 @@ const OPEN: [&str; 4] = [
     "keys.rerollKey",
 ];
 
-/// Sends a body as it is.
+/// Sends a body unchanged.
 async fn send(kw: &Keyward, row: &OperationEntry, root_key: &str, body: impl Into<Body>) -> Reply {
     let request = post(row.name)
         .header("authorization", format!("Bearer {root_key}"))
@@ -29,18 +29,18 @@ async fn send(kw: &Keyward, row: &OperationEntry, root_key: &str, body: impl Int
     kw.send(request).await
 }
 
-/// A server with everything that the examples name, once for each operation: one may delete what the
+/// Starts a server with everything that the examples refer to, once per operation: one operation may delete what the
 /// next one needs.
-async fn planted(kw: &Keyward) -> Keyward {
+async fn with_examples(kw: &Keyward) -> Keyward {
     let fresh = Keyward::start(kw.stack).await;
     fresh.plant_examples().await;
     fresh
 }
 
 both! {
-    async fn the_published_example_is_accepted_and_a_change_is_audited(kw) {
+    async fn operation_accepts_published_example_and_audits_changes(kw) {
         for row in v2::table().rows {
-            let kw = planted(&kw).await;
+            let kw = with_examples(&kw).await;
             let before = kw.audit_entries().await;
 
             let reply = kw.v2(row.name, (row.example)()).await;
@@ -51,7 +51,7 @@ both! {
         }
     }
 
-    async fn no_operation_answers_without_a_root_key(kw) {
+    async fn operation_returns_401_when_root_key_is_missing(kw) {
         for row in v2::table().rows {
             let body = (row.example)().to_string();
             for (header, name) in [
@@ -74,14 +74,14 @@ both! {
         }
     }
 
-    async fn a_stranger_learns_nothing_about_the_body(kw) {
+    async fn operation_returns_401_before_body_is_validated(kw) {
         for row in v2::table().rows {
             let reply = send(&kw, &row, "nobody_knows_this_key", "{").await;
             reply.error(401, "root_key_not_found");
         }
     }
 
-    async fn a_key_of_a_customer_is_no_root_key(kw) {
+    async fn operation_returns_401_when_key_is_not_a_root_key(kw) {
         let key = kw.key(json!({})).await;
 
         let reply = kw.v2_as(&key.key, "apis.createApi", json!({ "name": "mine now" })).await;
@@ -89,7 +89,7 @@ both! {
         reply.error(401, "root_key_not_found");
     }
 
-    async fn a_root_key_without_the_permission_is_refused(kw) {
+    async fn operation_returns_403_when_permission_is_missing(kw) {
         kw.plant_examples().await;
         for row in v2::table().rows {
             for needed in row.needs.actions() {
@@ -112,11 +112,11 @@ both! {
         }
     }
 
-    async fn a_foreign_workspace_is_answered_as_if_there_was_nothing(kw) {
+    async fn operation_returns_404_when_object_is_in_another_workspace(kw) {
         kw.plant_examples().await;
         for row in v2::table().rows {
-            // A new one each time: an operation may make what it misses.
-            let stranger = kw.other_workspace().await;
+            // A new workspace each time: an operation may create what is missing.
+            let other_root_key = kw.other_workspace().await;
             let example = (row.example)().to_string();
             for known in [
                 example::API,
@@ -130,20 +130,20 @@ both! {
                 }
                 let unknown = format!("{}nobody", &known[..known.len() - 6]);
 
-                let absent = send(&kw, &row, &stranger, example.replace(known, &unknown)).await;
-                let foreign = send(&kw, &row, &stranger, example.clone()).await;
+                let absent = send(&kw, &row, &other_root_key, example.replace(known, &unknown)).await;
+                let foreign = send(&kw, &row, &other_root_key, example.clone()).await;
 
-                let told = |reply: &Reply| {
+                let comparable = |reply: &Reply| {
                     let mut body = reply.body.clone();
                     body["meta"] = Value::Null;
                     (reply.status, body.to_string().replace(&unknown, known))
                 };
-                assert_eq!(told(&foreign), told(&absent), "{}", row.name);
+                assert_eq!(comparable(&foreign), comparable(&absent), "{}", row.name);
             }
         }
     }
 
-    async fn what_is_no_json_is_refused(kw) {
+    async fn operation_returns_400_when_body_is_not_json(kw) {
         for row in v2::table().rows {
             for body in ["", "{", "nonsense", "[1,2", "\u{feff}{}", "{\"a\":\"\\ud800\"}"] {
                 let reply = send(&kw, &row, &kw.root_key, body).await;
@@ -154,7 +154,7 @@ both! {
         }
     }
 
-    async fn what_is_json_but_no_request_is_refused(kw) {
+    async fn operation_returns_400_when_body_is_not_a_request(kw) {
         for row in v2::table().rows {
             let others = match object_of(&row).0 {
                 "" => ["[]", "[{}]"],
@@ -166,7 +166,7 @@ both! {
         }
     }
 
-    async fn a_body_of_another_media_type_is_refused(kw) {
+    async fn operation_returns_400_when_media_type_is_wrong(kw) {
         for row in v2::table().rows {
             let request = axum::http::Request::post(format!("/v2/{}", row.name))
                 .header("authorization", format!("Bearer {}", kw.root_key))
@@ -180,7 +180,7 @@ both! {
         }
     }
 
-    async fn a_body_that_is_too_large_is_refused(kw) {
+    async fn operation_returns_413_when_body_is_too_large(kw) {
         for row in v2::table().rows {
             let spaces = |bytes: usize| " ".repeat(bytes);
             let name = "request_body_too_large";
@@ -194,7 +194,7 @@ both! {
         }
     }
 
-    async fn a_body_that_is_nested_too_deeply_is_refused(kw) {
+    async fn operation_returns_400_when_body_is_nested_too_deeply(kw) {
         for row in v2::table().rows {
             for levels in [65, 10_000] {
                 let deep = format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
@@ -204,7 +204,7 @@ both! {
         }
     }
 
-    async fn a_field_that_does_not_exist_is_refused_by_name(kw) {
+    async fn operation_returns_400_when_field_is_unknown(kw) {
         kw.plant_examples().await;
         for row in v2::table().rows {
             let (pointer, location) = object_of(&row);
@@ -222,9 +222,9 @@ both! {
         }
     }
 
-    async fn both_sides_of_every_bound_are_kept(kw) {
+    async fn operation_enforces_both_sides_of_every_bound(kw) {
         for row in v2::table().rows {
-            let kw = planted(&kw).await;
+            let kw = with_examples(&kw).await;
             for case in cases(&row) {
                 let reply = kw.v2(row.name, case.body.clone()).await;
                 let faults = reply.body["error"]["errors"].clone();
@@ -246,7 +246,7 @@ both! {
         }
     }
 
-    async fn another_method_is_told_the_right_one(kw) {
+    async fn operation_returns_405_when_method_is_wrong(kw) {
         for row in v2::table().rows {
             let request = axum::http::Request::get(format!("/v2/{}", row.name));
 
@@ -258,7 +258,7 @@ both! {
     }
 }
 
-/// Fails unless the answer is that of something that never was.
+/// Fails unless the reply is that for an object that never existed.
 fn assert_absent(row: &OperationEntry, reply: &Reply) {
     if row.name == "keys.verifyKey" {
         assert_eq!(*reply.data(), json!({ "valid": false, "code": "NOT_FOUND" }));
@@ -272,7 +272,7 @@ fn short(text: &str) -> String {
 }
 
 #[test]
-fn every_operation_has_its_test_file() {
+fn every_operation_has_a_test_file() {
     for row in v2::table().rows {
         let (service, procedure) = row.name.split_once('.').unwrap();
         let snake: String = procedure
@@ -288,13 +288,13 @@ fn every_operation_has_its_test_file() {
 }
 
 #[test]
-fn the_openapi_document_is_the_accepted_one() {
+fn openapi_document_matches_snapshot() {
     let document = keyward::rpc::document(&v2::table(), "http://127.0.0.1:3000");
     insta::assert_json_snapshot!("openapi_v2", document);
 }
 
 #[test]
-fn error_codes_are_never_renamed() {
+fn error_codes_match_snapshot() {
     let lines: Vec<_> = foundation::error::Code::ALL
         .iter()
         .map(|code| format!("{} {} {}", code.status(), code.name(), code.title()))
@@ -303,7 +303,7 @@ fn error_codes_are_never_renamed() {
 }
 
 #[test]
-fn every_error_code_is_explained() {
+fn every_error_code_is_documented() {
     for code in foundation::error::Code::ALL {
         let section = keyward::http::error_section(*code);
         assert!(section.is_some_and(|text| text.len() > 40), "{}", code.name());

@@ -1,21 +1,21 @@
-//! APIs and migrations, as an operator sets them.
+//! Tests APIs and migrations with commands of the operator.
 
 use super::*;
 
 #[test]
-fn an_api_is_listed_and_set_beside_a_running_server() {
+fn api_is_listed_and_updated_while_server_runs() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap();
+    let (_, created) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = created["data"]["apiId"].as_str().unwrap();
     let cli = |arguments: &[&str]| {
         embedded(data.path()).arg("api").args(arguments).arg("--json").output().unwrap()
     };
-    let set = |arguments: &[&str]| json_of(&cli(&[&["update", api], arguments].concat()));
+    let set = |arguments: &[&str]| parse_json(&cli(&[&["update", api], arguments].concat()));
 
-    let all = json_of(&cli(&["list"]));
+    let all = parse_json(&cli(&["list"]));
     let everything = set(&[
         "--default-prefix",
         "acme",
@@ -45,20 +45,20 @@ fn an_api_is_listed_and_set_beside_a_running_server() {
 }
 
 #[test]
-fn a_migration_is_made_and_listed() {
+fn migration_is_created_and_listed() {
     let data = tempfile::tempdir().unwrap();
     let cli = |arguments: &[&str]| {
         embedded(data.path()).arg("migration").args(arguments).arg("--json").output().unwrap()
     };
     let create =
-        |algorithm: &str| json_of(&cli(&["create", "--algorithm", algorithm, "--name", "old"]));
+        |algorithm: &str| parse_json(&cli(&["create", "--algorithm", algorithm, "--name", "old"]));
 
-    let made = [create("sha256"), create("prefixed-api-key")];
-    let all = json_of(&cli(&["list"]));
+    let created = [create("sha256"), create("prefixed-api-key")];
+    let all = parse_json(&cli(&["list"]));
 
-    for made in &made {
-        assert!(made["migrationId"].as_str().unwrap().starts_with("mig_"));
-        assert!(all.as_array().unwrap().contains(made), "{all}");
+    for created in &created {
+        assert!(created["migrationId"].as_str().unwrap().starts_with("mig_"));
+        assert!(all.as_array().unwrap().contains(created), "{all}");
     }
     let wrong = cli(&["create", "--algorithm", "md5"]);
     assert_eq!(wrong.status.code(), Some(2));

@@ -1,9 +1,9 @@
-//! The audit log, as an operator reads it.
+//! Tests the audit log with commands of the operator.
 
 use super::*;
 
 #[test]
-fn the_audit_log_tells_from_where_a_change_came() {
+fn audit_log_contains_the_origin_of_changes() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -27,13 +27,13 @@ fn the_audit_log_tells_from_where_a_change_came() {
 }
 
 #[test]
-fn the_audit_log_can_be_read_searched_and_paged() {
+fn audit_log_can_be_listed_filtered_and_paged() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap().to_owned();
+    let (_, created) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = created["data"]["apiId"].as_str().unwrap().to_owned();
     for name in ["one", "two", "three"] {
         server.v2(ROOT_KEY, "keys.createKey", &json!({ "apiId": api, "name": name }));
     }
@@ -41,7 +41,7 @@ fn the_audit_log_can_be_read_searched_and_paged() {
         let mut command = embedded(data.path());
         let listed =
             command.args(["audit", "list"]).args(arguments).arg("--json").output().unwrap();
-        json_of(&listed).as_array().unwrap().clone()
+        parse_json(&listed).as_array().unwrap().clone()
     };
     let names = |entries: &[Value]| -> Vec<String> {
         let name = |entry: &Value| entry["targets"][0]["name"].as_str().unwrap_or("-").to_owned();

@@ -1,8 +1,8 @@
-//! Links to the dashboard, as the log and the command line print them.
+//! Tests the links to the dashboard that the server and the command line print.
 
 use super::*;
 
-/// The link that a text holds.
+/// Returns the link in a text.
 fn link(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     words.find(|word| word.contains("/dashboard/join/")).map(str::to_owned)
@@ -13,7 +13,7 @@ fn path(link: &str) -> &str {
 }
 
 #[test]
-fn every_start_prints_a_link_until_there_is_a_person() {
+fn start_prints_setup_link_until_a_user_exists() {
     let data = tempfile::tempdir().unwrap();
 
     let first = Server::start(embedded(data.path()));
@@ -32,7 +32,7 @@ fn every_start_prints_a_link_until_there_is_a_person() {
 }
 
 #[test]
-fn a_link_is_made_beside_a_running_server_for_a_workspace_that_is_there() {
+fn setup_link_is_created_while_server_runs_if_workspace_exists() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
     let cli = |arguments: &[&str]| {
@@ -41,9 +41,9 @@ fn a_link_is_made_beside_a_running_server_for_a_workspace_that_is_there() {
         command.args(["dashboard", "setup-link", "--json"]).args(arguments).output().unwrap()
     };
 
-    let made = json_of(&cli(&[]));
+    let created = parse_json(&cli(&[]));
 
-    let url = made["url"].as_str().unwrap();
+    let url = created["url"].as_str().unwrap();
     assert!(url.starts_with("https://keys.example/dashboard/join/"), "{url}");
     let (status, page) = get(server.address, path(url)).unwrap();
     assert!(status == 200 && page.contains("Set up the dashboard"), "{page}");

@@ -1,4 +1,4 @@
-//! What `keyward doctor` finds, with servers that are as wrong as they can be made.
+//! Tests the findings of `keyward doctor`, with servers that are configured incorrectly or fail.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::process::keyward_with_files;
 mod clickhouse;
 mod counters;
 
-/// What it found, by check; the first of each.
+/// The findings; the first of each check counts.
 struct Told {
     status: i32,
     findings: Vec<Value>,
@@ -32,7 +32,7 @@ impl Told {
             .unwrap_or_else(|| panic!("{check} is not among {:?}", self.findings))
     }
 
-    /// Fails unless this check came to this state and says all of this.
+    /// Fails unless this check has this state and contains all of these words.
     #[track_caller]
     fn has(&self, check: &str, state: &str, words: &[&str]) -> &Self {
         let finding = self.finding(check);
@@ -44,7 +44,7 @@ impl Told {
         self
     }
 
-    /// Fails unless these checks, and no others, came to a problem, and the exit status tells it.
+    /// Fails unless exactly these checks found a problem, and the exit code says so.
     #[track_caller]
     fn has_problems(&self, checks: &[&str]) -> &Self {
         let problems = self.findings.iter().filter(|finding| finding["state"] == "problem");
@@ -77,7 +77,7 @@ fn execute(database: &Database, sql: &'static str) {
 }
 
 #[test]
-fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
+fn doctor_finds_no_problem_and_changes_nothing_when_embedded() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -88,7 +88,7 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
         names.sort();
         names
     };
-    // The server opens its file of events a moment after it is ready.
+    // The server opens its event database a moment after it is ready.
     let opened = data.path().join("keyward-events.db-wal");
     let since = Stopwatch::new();
     while !opened.exists() {
@@ -111,11 +111,11 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
         .has("integrity", "ok", &[])
         .has("schema", "ok", &["up to date"])
         .has("master-key", "ok", &[])
-        .has("root-keys", "warning", &["1 root key has every permission", "revoke"])
+        .has("root-keys", "warning", &["1 non-expiring root key has all permissions", "revoke"])
         .has("people", "warning", &["setup-link"])
         .has("events-schema", "ok", &[])
         .has("events", "ok", &["none were written"])
-        .has("single-events", "ok", &["there are none", "4.2 GB"])
+        .has("single-events", "ok", &["none are stored", "4.2 GB"])
         .has("events-disk", "ok", &["free"])
         .has("retention", "ok", &["90 days"])
         .has("server", "ok", &["is ready"])
@@ -124,7 +124,7 @@ fn an_embedded_server_that_is_well_has_no_problem_and_is_not_changed() {
 }
 
 #[test]
-fn doctor_warns_when_the_connections_need_more_files_than_a_process_may_open() {
+fn doctor_warns_when_connections_exceed_the_limit_on_open_files() {
     let data = tempfile::tempdir().unwrap();
     let doctor = |soft, hard| {
         let mut command = keyward_with_files(soft, hard);
@@ -136,9 +136,9 @@ fn doctor_warns_when_the_connections_need_more_files_than_a_process_may_open() {
 }
 
 #[test]
-fn nothing_is_left_beside_files_that_no_server_uses() {
+fn doctor_creates_no_files_when_no_server_runs() {
     let data = tempfile::tempdir().unwrap();
-    json_of(&run(data.path(), &["migrate", "--json"]));
+    parse_json(&run(data.path(), &["migrate", "--json"]));
     let files = || std::fs::read_dir(data.path()).unwrap().count();
     assert_eq!(files(), 2);
 
@@ -149,7 +149,7 @@ fn nothing_is_left_beside_files_that_no_server_uses() {
 }
 
 #[test]
-fn a_replica_that_is_well_has_no_problem_while_it_runs_and_after() {
+fn doctor_finds_no_problem_when_replica_runs_or_has_stopped() {
     let (database, redis) = (database(), Redis::start_keeping(true));
     let server = Server::start(replica(&database.url, &redis.url()));
     let address = server.address.to_string();
@@ -165,15 +165,15 @@ fn a_replica_that_is_well_has_no_problem_while_it_runs_and_after() {
 
     running
         .has_problems(&[])
-        .has("database", "ok", &["Postgres", "ms away"])
+        .has("database", "ok", &["Postgres", "round trip"])
         .has("database-clock", "ok", &[])
         .has("schema", "ok", &["up to date"])
         .has("connections", "ok", &["1 × 24"])
-        .has("redis", "ok", &["ms away"])
+        .has("redis", "ok", &["round trip"])
         .has("redis-memory", "ok", &["noeviction"])
-        .has("redis-persistence", "ok", &["appends each change"])
+        .has("redis-persistence", "ok", &["append-only file enabled"])
         .has("redis-clock", "ok", &[])
-        .has("replicas", "ok", &["1 is there", "rep_"])
+        .has("replicas", "ok", &["1 is running", "rep_"])
         .has("credits", "ok", &[])
         .has(
             "analytics-role",
@@ -181,15 +181,15 @@ fn a_replica_that_is_well_has_no_problem_while_it_runs_and_after() {
             &["read and change everything", "KEYWARD_DATABASE_ANALYTICS_URL"],
         )
         .has("server", "ok", &["is ready"]);
-    stopped.has_problems(&[]).has("replicas", "ok", &["none has said"]).has(
+    stopped.has_problems(&[]).has("replicas", "ok", &["no replica is registered"]).has(
         "server",
         "warning",
-        &["none answers at", "start keyward"],
+        &["no server responds at", "start the server"],
     );
 }
 
 #[test]
-fn it_prints_a_line_for_each_check_and_no_secret() {
+fn doctor_prints_a_line_per_check_and_no_secrets() {
     let (database, redis) = (database(), Redis::start());
     let mut command = replica(&database.url, &redis.url());
     let output = command.env("KEYWARD_MASTER_KEY", "a5".repeat(32)).arg("doctor").output().unwrap();
@@ -206,7 +206,7 @@ fn it_prints_a_line_for_each_check_and_no_secret() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_and_variables_that_nobody_knows_are_told() {
+fn doctor_reports_invalid_settings_and_unknown_variables() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_DRAIN_SECONDS", "soon").env("KEYWARD_DATABSE_URL", "postgres://x");
@@ -218,7 +218,7 @@ fn settings_that_cannot_be_used_and_variables_that_nobody_knows_are_told() {
 }
 
 #[test]
-fn a_data_directory_that_is_none_and_one_that_is_not_there_are_told() {
+fn doctor_reports_invalid_and_missing_data_directories() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("a-file");
     std::fs::write(&file, "not a directory").unwrap();
@@ -226,20 +226,20 @@ fn a_data_directory_that_is_none_and_one_that_is_not_there_are_told() {
     Told::by(&mut embedded(&file)).has_problems(&["data-directory", "master-key-file"]);
     Told::by(&mut embedded(&data.path().join("none")))
         .has_problems(&[])
-        .has("data-directory", "warning", &["the first start makes it"])
-        .has("database", "warning", &["the first start makes it"]);
+        .has("data-directory", "warning", &["the first start creates it"])
+        .has("database", "warning", &["the first start creates it"]);
     assert!(!data.path().join("none").exists());
 }
 
 #[test]
-fn a_file_with_a_broken_page_is_told() {
+fn doctor_reports_corrupted_database_page() {
     use std::os::unix::fs::FileExt as _;
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(embedded(data.path()));
     server.signal("TERM");
     server.wait();
     let path = data.path().join("keyward.db");
-    // What still stands in the log of changes, if a connection was closed in a hurry.
+    // Checkpoints changes that may still be in the write-ahead log, if a connection was closed without a checkpoint.
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let url = format!("sqlite://{}", path.display());
         let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
@@ -260,20 +260,20 @@ fn a_file_with_a_broken_page_is_told() {
 }
 
 #[test]
-fn servers_that_cannot_be_reached_are_told() {
+fn doctor_reports_unreachable_servers() {
     let url = format!("postgres://keyward:secret@127.0.0.1:{}/none", free_port());
     let redis_url = format!("redis://:secret@127.0.0.1:{}", free_port());
 
     let told = Told::by(&mut replica(&url, &redis_url));
 
     told.has_problems(&["database", "redis"])
-        .has("database", "problem", &["cannot be reached", "KEYWARD_DATABASE_URL"])
+        .has("database", "problem", &["is unreachable", "KEYWARD_DATABASE_URL"])
         .has("redis", "problem", &["127.0.0.1:", "KEYWARD_REDIS_URL"]);
     assert!(!format!("{:?}", told.findings).contains("secret"), "{:?}", told.findings);
 }
 
 #[test]
-fn pending_migrations_and_a_schema_of_another_keyward_are_told_and_nothing_is_migrated() {
+fn doctor_reports_pending_and_newer_schema_and_migrates_nothing() {
     let (database, redis) = (database(), Redis::start());
     let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
     let last = "DELETE FROM _sqlx_migrations
@@ -295,7 +295,7 @@ fn pending_migrations_and_a_schema_of_another_keyward_are_told_and_nothing_is_mi
 }
 
 #[test]
-fn clocks_that_do_not_agree_are_told() {
+fn doctor_reports_clocks_that_differ() {
     let (database, redis) = (database(), Redis::start());
     let library = std::env::var("FAKETIME_LIBRARY").expect("./test sets it");
     let doctor = |skew: &str| {
@@ -317,7 +317,7 @@ fn clocks_that_do_not_agree_are_told() {
 }
 
 #[test]
-fn more_connections_than_postgres_takes_and_replicas_that_fell_silent_are_told() {
+fn doctor_reports_too_many_connections_and_silent_replicas() {
     let (database, redis) = (database(), Redis::start());
     let doctor = || {
         let mut command = replica(&database.url, &redis.url());
@@ -337,7 +337,7 @@ fn more_connections_than_postgres_takes_and_replicas_that_fell_silent_are_told()
 }
 
 #[test]
-fn a_master_key_that_is_missing_is_told() {
+fn doctor_reports_missing_master_key() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -350,7 +350,7 @@ fn a_master_key_that_is_missing_is_told() {
     Told::by(&mut embedded(data.path())).has_problems(&["master-key"]).has(
         "master-key",
         "problem",
-        &["there is none", "1 workspace"],
+        &["no master key is configured", "1 workspace"],
     );
     std::fs::write(&file, "short").unwrap();
     let told = Told::by(&mut embedded(data.path()));
@@ -358,7 +358,7 @@ fn a_master_key_that_is_missing_is_told() {
 }
 
 #[test]
-fn root_keys_that_end_or_may_less_are_no_reason_to_warn_and_an_owner_is_seen() {
+fn doctor_accepts_restricted_root_keys_when_an_owner_exists() {
     let (database, redis) = (database(), Redis::start());
     drop(Server::start(replica(&database.url, &redis.url())));
     let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
@@ -380,7 +380,7 @@ fn root_keys_that_end_or_may_less_are_no_reason_to_warn_and_an_owner_is_seen() {
 }
 
 #[test]
-fn a_server_that_is_degraded_and_one_that_is_no_keyward_are_told() {
+fn doctor_reports_degraded_server_and_foreign_process() {
     let (database, mut redis) = (database(), Redis::start());
     let server = Server::start(replica(&database.url, &redis.url()));
     let redis_url = redis.url();
@@ -405,5 +405,5 @@ fn a_server_that_is_degraded_and_one_that_is_no_keyward_are_told() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
         }
     });
-    doctor(&address).has("server", "problem", &["no keyward"]);
+    doctor(&address).has("server", "problem", &["is not Keyward"]);
 }

@@ -1,12 +1,12 @@
-//! Names that hold characters which terminals obey: refused when they are new, and written out when they are old.
+//! Tests names with control characters for terminals: new ones are rejected, and existing ones are escaped.
 
 use super::*;
 
 const HOSTILE: &str = "evil\u{1b}[2J\u{202e}name";
-const WRITTEN_OUT: &str = "evil\\u{1b}[2J\\u{202e}name";
+const ESCAPED_NAME: &str = "evil\\u{1b}[2J\\u{202e}name";
 
 #[test]
-fn commands_refuse_new_names_with_hidden_characters_and_keep_others() {
+fn commands_reject_new_names_with_hidden_characters_and_store_others() {
     let data = tempfile::tempdir().unwrap();
     let commands: [&[&str]; 3] = [
         &["root-key", "create", "--all", "--name"],
@@ -22,7 +22,7 @@ fn commands_refuse_new_names_with_hidden_characters_and_keep_others() {
     }
 }
 
-/// Gives everything that commands list a name that was kept before such names were refused.
+/// Renames everything that commands list to a name that was stored before such names were rejected.
 fn rename_everything(data_dir: &Path) {
     let url = format!("sqlite://{}", data_dir.join("keyward.db").display());
     let targets = json!([{ "type": "key", "id": HOSTILE, "name": HOSTILE }]).to_string();
@@ -43,7 +43,7 @@ fn rename_everything(data_dir: &Path) {
 }
 
 #[test]
-fn lists_write_out_hidden_characters_of_old_names() {
+fn lists_escape_hidden_characters_of_existing_names() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -57,19 +57,22 @@ fn lists_write_out_hidden_characters_of_old_names() {
     assert!(run(data.path(), &create).status.success());
     rename_everything(data.path());
 
-    // How often a line of each list tells the name: an entry of the audit log tells its actor and its target.
+    // How many lines of each list contain the name: an entry of the audit log contains its actor and its target.
     for (list, each) in
         [("root-key", 1), ("api", 1), ("namespace", 1), ("migration", 1), ("audit", 2)]
     {
         let lines = run(data.path(), &[list, "list"]);
         let text = String::from_utf8_lossy(&lines.stdout);
         for line in text.trim_end().lines() {
-            assert_eq!(line.matches(WRITTEN_OUT).count(), each, "{list}: {line:?}");
+            assert_eq!(line.matches(ESCAPED_NAME).count(), each, "{list}: {line:?}");
             assert!(!line.contains(['\u{1b}', '\u{202e}']), "{list}: {line:?}");
         }
         let output = run(data.path(), &[list, "list", "--json"]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{list}: {text:?}");
-        assert!(json_of(&output)[0].to_string().contains(&json!(HOSTILE).to_string()), "{text:?}");
+        assert!(
+            parse_json(&output)[0].to_string().contains(&json!(HOSTILE).to_string()),
+            "{text:?}"
+        );
     }
 }

@@ -1,9 +1,9 @@
-//! Namespaces of the standalone limiter, as an operator sets them.
+//! Tests namespaces of the standalone limiter with commands of the operator.
 
 use super::*;
 
 #[test]
-fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
+fn namespace_is_listed_updated_and_deleted_while_server_runs() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -16,7 +16,7 @@ fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
     };
     let namespace = |arguments: &[&str]| {
         let arguments: Vec<_> = [&["namespace"], arguments, &["--json"]].concat();
-        json_of(&run(data.path(), &arguments))
+        parse_json(&run(data.path(), &arguments))
     };
     assert_eq!(limit().0, 200);
 
@@ -46,7 +46,7 @@ fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
     let line = format!("{id}  open  deleted  email.send\n");
     assert_eq!(String::from_utf8(lines).unwrap(), line);
     assert_eq!(
-        events(data.path(), id),
+        audit_events(data.path(), id),
         [
             "rootkey 127.0.0.1 ratelimitNamespace.create",
             "system - ratelimitNamespace.update",
@@ -57,7 +57,7 @@ fn a_namespace_is_listed_set_and_deleted_beside_a_running_server() {
 }
 
 #[test]
-fn a_namespace_that_is_not_there_and_a_policy_that_is_none_are_refused() {
+fn namespace_command_fails_when_namespace_or_policy_is_unknown() {
     let data = tempfile::tempdir().unwrap();
     let namespace = |arguments: &[&str]| run(data.path(), &[&["namespace"], arguments].concat());
 
@@ -71,5 +71,5 @@ fn a_namespace_that_is_not_there_and_a_policy_that_is_none_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains("local") && text.contains("closed"), "{text}");
     }
-    assert_eq!(json_of(&namespace(&["list", "--json"])), json!([]));
+    assert_eq!(parse_json(&namespace(&["list", "--json"])), json!([]));
 }

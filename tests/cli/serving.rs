@@ -1,4 +1,4 @@
-//! What a server says with every answer, how many connections it takes, and what it serves where.
+//! Tests the headers of all responses, the limit on connections, and what the server serves on which port.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ use super::{ROOT_KEY, embedded};
 use crate::support::process::{Server, free_port, get, keyward_with_files};
 
 /// A connection on which requests are sent one after the other.
-struct Kept(TcpStream);
+struct PersistentConnection(TcpStream);
 
-impl Kept {
+impl PersistentConnection {
     fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self(stream)
     }
 
-    /// The head of the answer, in lower case.
+    /// Returns the head of the response in lower case.
     fn get(&mut self, path: &str) -> std::io::Result<String> {
         self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;
         self.head()
     }
 
-    /// The head of an answer to what was sent, in lower case.
+    /// Returns the head of the next response in lower case.
     fn head(&mut self) -> std::io::Result<String> {
         let mut answer = Vec::new();
         let mut some = [0; 4096];
@@ -44,12 +44,12 @@ impl Kept {
     }
 }
 
-/// Opens this many connections, once the server has room for all of them.
-fn open(address: SocketAddr, count: usize) -> Vec<Kept> {
+/// Opens this many connections once the server accepts all of them.
+fn open(address: SocketAddr, count: usize) -> Vec<PersistentConnection> {
     loop {
-        let mut all: Vec<_> = (0..count).map(|_| Kept::to(address)).collect();
-        let is_served = |kept: &mut Kept| {
-            kept.get("/livez").is_ok_and(|answer| answer.starts_with("http/1.1 200"))
+        let mut all: Vec<_> = (0..count).map(|_| PersistentConnection::to(address)).collect();
+        let is_served = |connections: &mut PersistentConnection| {
+            connections.get("/livez").is_ok_and(|answer| answer.starts_with("http/1.1 200"))
         };
         if all.iter_mut().all(is_served) {
             return all;
@@ -57,9 +57,9 @@ fn open(address: SocketAddr, count: usize) -> Vec<Kept> {
     }
 }
 
-/// Fails unless each of these connections is answered 503.
+/// Fails unless each of these connections is answered with 503.
 #[track_caller]
-fn assert_refused(connections: &mut [Kept]) {
+fn assert_refused(connections: &mut [PersistentConnection]) {
     for (number, refused) in connections.iter_mut().enumerate() {
         let answer = refused.head().unwrap_or_else(|e| panic!("connection {number}: {e}"));
         assert!(answer.starts_with("http/1.1 503"), "connection {number}: {answer}");
@@ -67,16 +67,17 @@ fn assert_refused(connections: &mut [Kept]) {
 }
 
 fn head(address: SocketAddr, path: &str) -> String {
-    Kept::to(address).get(path).unwrap()
+    PersistentConnection::to(address).get(path).unwrap()
 }
 
 #[test]
-fn every_answer_while_draining_closes_its_connection() {
+fn responses_close_the_connection_while_draining() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_DRAIN_SECONDS", "4");
     let server = Server::start(command);
-    let (mut used, mut idle) = (Kept::to(server.address), Kept::to(server.address));
+    let (mut used, mut idle) =
+        (PersistentConnection::to(server.address), PersistentConnection::to(server.address));
     assert!(!used.get("/livez").unwrap().contains("connection: close"));
 
     server.signal("TERM");
@@ -92,20 +93,20 @@ fn every_answer_while_draining_closes_its_connection() {
 }
 
 #[test]
-fn idle_connections_are_closed_one_after_the_other() {
+fn idle_connections_are_closed_gradually_while_draining() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_DRAIN_SECONDS", "4");
     let server = Server::start(command);
-    let mut idle: Vec<_> = (0..32).map(|_| Kept::to(server.address)).collect();
-    for kept in &mut idle {
-        kept.get("/livez").unwrap();
+    let mut idle: Vec<_> = (0..32).map(|_| PersistentConnection::to(server.address)).collect();
+    for connections in &mut idle {
+        connections.get("/livez").unwrap();
     }
 
     server.signal("TERM");
-    let waiting = idle.into_iter().map(|mut kept| {
+    let waiting = idle.into_iter().map(|mut connections| {
         std::thread::spawn(move || {
-            assert!(kept.is_closed());
+            assert!(connections.is_closed());
             foundation::clock::Clock::System.now().0
         })
     });
@@ -113,22 +114,23 @@ fn idle_connections_are_closed_one_after_the_other() {
     let mut closed: Vec<_> = waiting.into_iter().map(|at| at.join().unwrap()).collect();
     closed.sort_unstable();
 
-    // Over the two seconds of the second half of the drain.
+    // Spread over the two seconds of the second half of the drain.
     let spread_ms = closed[31] - closed[0];
     assert!(spread_ms > 1000, "{spread_ms} ms");
 }
 
 #[test]
-fn connections_beyond_the_bound_are_answered_503_and_counted() {
+fn connections_above_the_limit_get_503_and_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     command.env("KEYWARD_CONNECTIONS_MAX", "2").env("KEYWARD_METRICS_LISTEN", metrics.to_string());
     let server = Server::start(command);
-    let mut kept: Vec<_> = (0..2).map(|_| Kept::to(server.address)).collect();
-    // Connections of the start may still be ending.
-    while kept.iter_mut().any(|kept| kept.get("/livez").is_err()) {
-        kept = (0..2).map(|_| Kept::to(server.address)).collect();
+    let mut connections: Vec<_> =
+        (0..2).map(|_| PersistentConnection::to(server.address)).collect();
+    // Connections of the start may still be closing.
+    while connections.iter_mut().any(|connections| connections.get("/livez").is_err()) {
+        connections = (0..2).map(|_| PersistentConnection::to(server.address)).collect();
     }
 
     let refused = head(server.address, "/livez");
@@ -138,65 +140,68 @@ fn connections_beyond_the_bound_are_answered_503_and_counted() {
         refused.contains("retry-after: 1") && refused.contains("connection: close"),
         "{refused}"
     );
-    let (_, told) = get(metrics, "/metrics").unwrap();
-    assert!(told.contains("keyward_connections 2\n"), "{told}");
-    assert!(!told.contains("keyward_connections_refused_total 0\n"), "{told}");
-    drop(kept.pop());
+    let (_, metrics) = get(metrics, "/metrics").unwrap();
+    assert!(metrics.contains("keyward_connections 2\n"), "{metrics}");
+    assert!(!metrics.contains("keyward_connections_refused_total 0\n"), "{metrics}");
+    drop(connections.pop());
     while !head(server.address, "/livez").starts_with("http/1.1 200") {}
 }
 
 #[test]
-fn server_answers_503_to_each_connection_when_many_are_refused_at_once() {
+fn server_returns_503_to_each_connection_when_many_are_rejected_at_once() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_CONNECTIONS_MAX", "1");
     let server = Server::start(command);
-    let mut kept = open(server.address, 1);
+    let mut connections = open(server.address, 1);
 
     // More than the server keeps open until they are read.
-    let mut refused: Vec<_> = (0..200).map(|_| Kept::to(server.address)).collect();
+    let mut refused: Vec<_> = (0..200).map(|_| PersistentConnection::to(server.address)).collect();
 
     assert_refused(&mut refused);
-    assert!(kept[0].get("/livez").unwrap().starts_with("http/1.1 200"));
+    assert!(connections[0].get("/livez").unwrap().starts_with("http/1.1 200"));
 }
 
 #[test]
-fn server_refuses_connections_and_stays_ready_when_it_may_open_few_files() {
+fn server_rejects_connections_and_stays_ready_when_file_limit_is_low() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
     let mut command = keyward_with_files(256, 256);
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start_logging(command, &log);
-    let mut kept = open(server.address, 56);
+    let mut connections = open(server.address, 56);
 
-    let mut refused: Vec<_> = (0..400).map(|_| Kept::to(server.address)).collect();
+    let mut refused: Vec<_> = (0..400).map(|_| PersistentConnection::to(server.address)).collect();
 
     assert_refused(&mut refused);
-    let ready = kept[0].get("/readyz").unwrap();
+    let ready = connections[0].get("/readyz").unwrap();
     assert!(ready.starts_with("http/1.1 200"), "{ready}");
-    drop(kept);
+    drop(connections);
     open(server.address, 1);
-    let (status, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    assert_eq!(status, 200, "{made}");
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("at most 56 connections are served instead of 10000"), "{told}");
-    assert!(!told.contains("cannot accept"), "{told}");
+    let (status, created) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    assert_eq!(status, 200, "{created}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert!(
+        log_text.contains("connection limit from 10000 (KEYWARD_CONNECTIONS_MAX) to 56"),
+        "{log_text}"
+    );
+    assert!(!log_text.contains("failed to accept"), "{log_text}");
 }
 
 #[test]
-fn server_raises_its_limit_on_files_when_the_hard_limit_is_higher() {
+fn server_raises_its_file_limit_when_hard_limit_is_higher() {
     let data = tempfile::tempdir().unwrap();
     let log = data.path().join("log");
     let mut command = keyward_with_files(100, 1000);
     command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_CONNECTIONS_MAX", "700");
     let _server = Server::start_logging(command, &log);
 
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("at most 700 connections are served"), "{told}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert!(log_text.contains("set the connection limit to 700"), "{log_text}");
 }
 
 #[test]
-fn metrics_have_a_port_of_their_own_where_one_is_set() {
+fn metrics_are_served_on_their_own_port_when_configured() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     let metrics: SocketAddr = ([127, 0, 0, 1], free_port()).into();
@@ -212,7 +217,7 @@ fn metrics_have_a_port_of_their_own_where_one_is_set() {
 }
 
 #[test]
-fn answers_are_not_kept_and_browsers_are_told_to_use_https() {
+fn responses_are_not_stored_and_require_https() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_PUBLIC_URL", "https://keys.example.com").env("KEYWARD_ROOT_KEY", ROOT_KEY);
@@ -225,17 +230,17 @@ fn answers_are_not_kept_and_browsers_are_told_to_use_https() {
         assert!(secure.contains("strict-transport-security: max-age=31536000"), "{secure}");
         assert!(!head(plain.address, path).contains("strict-transport-security"));
     }
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let body = json!({ "apiId": made["data"]["apiId"] }).to_string();
-    let mut kept = Kept::to(server.address);
+    let (_, created) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let body = json!({ "apiId": created["data"]["apiId"] }).to_string();
+    let mut connections = PersistentConnection::to(server.address);
     let request = format!(
         "POST /v2/keys.createKey HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ROOT_KEY}\r\n\
         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    kept.0.write_all(request.as_bytes()).unwrap();
+    connections.0.write_all(request.as_bytes()).unwrap();
     let mut answer = [0; 2048];
-    let read = kept.0.read(&mut answer).unwrap();
+    let read = connections.0.read(&mut answer).unwrap();
     let answer = String::from_utf8_lossy(&answer[..read]);
     assert!(
         answer.contains("\"key\":\"") && answer.contains("cache-control: no-store"),
@@ -244,7 +249,7 @@ fn answers_are_not_kept_and_browsers_are_told_to_use_https() {
 }
 
 #[test]
-fn security_txt_says_where_to_report() {
+fn security_txt_contains_the_contact() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command

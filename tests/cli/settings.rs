@@ -1,4 +1,4 @@
-//! What cannot be used is refused with one sentence: variables, files, databases, ports.
+//! Tests that unusable variables, files, databases and ports are rejected with one sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ fn meaning_and_default(arg: &Arg) -> (String, String) {
     (meaning.to_owned(), default.to_owned())
 }
 
-/// What the error for an invalid value says that the setting allows. Empty if no value is refused.
+/// Returns the allowed values from the error for an invalid value. Empty if no value is rejected.
 fn allowed_values(flag: &str) -> String {
     let error = [" ", "?"].iter().find_map(|value| check_setting(flag, value).err());
     let Some(error) = error else { return String::new() };
@@ -94,7 +94,7 @@ fn allowed_values(flag: &str) -> String {
     allowed.to_owned()
 }
 
-/// Checks a value among settings that are valid and that some of the others require.
+/// Checks a value together with valid settings, some of which the others require.
 fn check_setting(flag: &str, value: &str) -> Result<(), String> {
     let others = [
         ("database-url", "postgres://localhost/keyward"),
@@ -116,7 +116,7 @@ fn check_setting(flag: &str, value: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_secret_can_come_from_a_file() {
+fn secret_is_read_from_a_file() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("root-key");
     std::fs::write(&file, format!("{ROOT_KEY}\n")).unwrap();
@@ -129,7 +129,7 @@ fn a_secret_can_come_from_a_file() {
 }
 
 #[test]
-fn one_url_without_the_other_is_refused() {
+fn database_url_without_redis_url_is_rejected() {
     let only = |name: &str, url: &str| keyward().env(name, url).output().unwrap();
 
     let words = ["KEYWARD_DATABASE_URL", "KEYWARD_REDIS_URL", "set both"];
@@ -138,7 +138,7 @@ fn one_url_without_the_other_is_refused() {
 }
 
 #[test]
-fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
+fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
     let long = "x".repeat(256);
     for (name, value, words) in [
         ("KEYWARD_LISTEN", "nowhere", &["\"nowhere\"", "127.0.0.1:3000"][..]),
@@ -155,7 +155,7 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         ("KEYWARD_DATABASE_CONNECTIONS", "1", &["2 to 1000"]),
         ("KEYWARD_CACHED_KEYS", "-5", &["whole number"]),
         ("KEYWARD_CLICKHOUSE_URL", "tcp://localhost:9000", &["http://", "https://"]),
-        ("KEYWARD_CLICKHOUSE_URL", "http://", &["no address"]),
+        ("KEYWARD_CLICKHOUSE_URL", "http://", &["not a valid URL"]),
         ("KEYWARD_EVENTS_BYTES", "1048575", &["0 or at least 1048576"]),
         ("KEYWARD_EVENTS_BYTES", "10 GB", &["whole number"]),
         ("KEYWARD_EVENTS_RESERVE_BYTES", "-1", &["whole number"]),
@@ -174,13 +174,13 @@ fn a_value_that_cannot_be_used_is_refused_with_its_name_and_what_is_allowed() {
         let mut words = words.to_vec();
         words.push(name);
         refused(&output, 2, &words);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!told.contains("only_19_characters_") && !told.contains("a_secret"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("only_19_characters_") && !stderr.contains("a_secret"));
     }
 }
 
 #[test]
-fn a_command_on_a_database_that_is_not_there_is_refused() {
+fn command_fails_when_database_does_not_exist() {
     let url = format!("postgres://nobody@127.0.0.1:{}/none", free_port());
     let output = keyward()
         .arg("migrate")
@@ -189,11 +189,11 @@ fn a_command_on_a_database_that_is_not_there_is_refused() {
         .output()
         .unwrap();
 
-    refused(&output, 1, &["cannot reach the database", "KEYWARD_DATABASE_URL"]);
+    refused(&output, 1, &["failed to reach the database", "KEYWARD_DATABASE_URL"]);
 }
 
 #[test]
-fn a_schema_newer_than_the_binary_is_refused() {
+fn command_fails_when_schema_is_newer() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let database = runtime.block_on(async {
         let database = Database::create().await;
@@ -214,7 +214,7 @@ fn a_schema_newer_than_the_binary_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_refused() {
+fn start_fails_when_port_is_in_use() {
     let data = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -225,7 +225,7 @@ fn a_port_in_use_is_refused() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_used_is_refused() {
+fn start_fails_when_data_directory_is_unusable() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("a-file");
     std::fs::write(&file, "not a directory").unwrap();
@@ -236,7 +236,7 @@ fn a_data_directory_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn a_database_file_that_is_none_is_refused() {
+fn start_fails_when_database_file_is_invalid() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("keyward.db"), "this is no database, ".repeat(100)).unwrap();
 
@@ -246,11 +246,11 @@ fn a_database_file_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_second_server_on_the_same_data_is_refused() {
+fn start_fails_when_another_server_uses_the_data() {
     let data = tempfile::tempdir().unwrap();
     let _first = Server::start(embedded(data.path()));
 
     let output = embedded(data.path()).env("KEYWARD_LISTEN", "127.0.0.1:0").output().unwrap();
 
-    refused(&output, 1, &["another keyward", "KEYWARD_DATA_DIR"]);
+    refused(&output, 1, &["another Keyward", "KEYWARD_DATA_DIR"]);
 }

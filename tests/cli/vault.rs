@@ -1,13 +1,13 @@
-//! The master key and what it seals.
+//! Tests the master key and the data that it encrypts.
 
 use super::*;
 
-/// A recoverable key of a server, and what shows it.
+/// Creates a recoverable key. Returns it and the request that decrypts it.
 pub fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
-    let (_, made) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
-    let api = made["data"]["apiId"].as_str().unwrap();
+    let (_, created) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
+    let api = created["data"]["apiId"].as_str().unwrap();
     let mut command = embedded(data);
-    json_of(
+    parse_json(
         &command
             .args(["api", "update", api, "--recoverable-keys", "on", "--json"])
             .output()
@@ -19,7 +19,7 @@ pub fn recoverable(server: &Server, data: &Path) -> (Value, Value) {
 }
 
 #[test]
-fn an_embedded_server_makes_its_master_key_and_refuses_to_start_without_it() {
+fn embedded_server_creates_its_master_key_and_does_not_start_without_it() {
     use std::os::unix::fs::PermissionsExt as _;
     let data = tempfile::tempdir().unwrap();
     let start = || {
@@ -28,7 +28,7 @@ fn an_embedded_server_makes_its_master_key_and_refuses_to_start_without_it() {
         command
     };
     let server = Server::start(start());
-    let (key, look) = recoverable(&server, data.path());
+    let (key, get_request) = recoverable(&server, data.path());
     let file = data.path().join("master.key");
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     drop(server);
@@ -43,16 +43,16 @@ fn an_embedded_server_makes_its_master_key_and_refuses_to_start_without_it() {
         1,
         &["sealed", "KEYWARD_MASTER_KEY"],
     );
-    assert!(!file.exists(), "no other key takes its place");
+    assert!(!file.exists(), "a new master key was created");
     std::fs::rename(&elsewhere, &file).unwrap();
     let server = Server::start(start());
 
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
 }
 
 #[test]
-fn the_master_key_is_rotated_beside_a_running_server() {
+fn master_key_is_rotated_while_server_runs() {
     let data = tempfile::tempdir().unwrap();
     let start = || {
         let mut command = embedded(data.path());
@@ -60,23 +60,23 @@ fn the_master_key_is_rotated_beside_a_running_server() {
         Server::start(command)
     };
     let server = start();
-    let (key, look) = recoverable(&server, data.path());
+    let (key, get_request) = recoverable(&server, data.path());
     let file = data.path().join("master.key");
     let before = std::fs::read_to_string(&file).unwrap();
 
     let mut command = embedded(data.path());
-    let told = json_of(&command.args(["vault", "rotate", "--json"]).output().unwrap());
+    let output = parse_json(&command.args(["vault", "rotate", "--json"]).output().unwrap());
 
-    assert_eq!(told["rotated"], 1);
+    assert_eq!(output["rotated"], 1);
     assert_ne!(std::fs::read_to_string(&file).unwrap(), before);
     assert!(!data.path().join("master.key.next").exists());
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
     drop(server);
-    assert_eq!(start().v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(start().v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
 }
 
 #[test]
-fn a_master_key_that_is_none_is_refused() {
+fn start_fails_when_master_key_is_invalid() {
     let data = tempfile::tempdir().unwrap();
     let with = |name: &str, value: &str| embedded(data.path()).env(name, value).output().unwrap();
 
@@ -94,7 +94,7 @@ fn a_master_key_that_is_none_is_refused() {
 }
 
 #[test]
-fn what_is_sealed_first_after_a_rotation_is_sealed_with_the_new_master_key() {
+fn first_data_key_after_rotation_is_encrypted_with_new_master_key() {
     let data = tempfile::tempdir().unwrap();
     let start = || {
         let mut command = embedded(data.path());
@@ -104,34 +104,34 @@ fn what_is_sealed_first_after_a_rotation_is_sealed_with_the_new_master_key() {
     let server = start();
     let rotate = || {
         let mut command = embedded(data.path());
-        json_of(&command.args(["vault", "rotate", "--json"]).output().unwrap())
+        parse_json(&command.args(["vault", "rotate", "--json"]).output().unwrap())
     };
 
     assert_eq!(rotate()["rotated"], 0);
-    let (key, look) = recoverable(&server, data.path());
+    let (key, get_request) = recoverable(&server, data.path());
 
     drop(server);
     let server = start();
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
     assert_eq!(rotate()["rotated"], 1);
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
 }
 
 #[test]
-fn what_is_sealed_during_a_rotation_outlives_it() {
+fn data_encrypted_during_rotation_stays_readable() {
     let data = tempfile::tempdir().unwrap();
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    // A rotation that has sealed everything, and has not put the new key in its place yet.
+    // A rotation that has re-encrypted all data keys, and has not replaced the master key yet.
     std::fs::write(data.path().join("master.key.next"), format!("{}\n", "a5".repeat(32))).unwrap();
 
-    let (key, look) = recoverable(&server, data.path());
+    let (key, get_request) = recoverable(&server, data.path());
 
     std::fs::rename(data.path().join("master.key.next"), data.path().join("master.key")).unwrap();
     drop(server);
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &look).1["data"]["plaintext"], key);
+    assert_eq!(server.v2(ROOT_KEY, "keys.getKey", &get_request).1["data"]["plaintext"], key);
 }

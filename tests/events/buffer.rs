@@ -1,4 +1,4 @@
-//! Between a request and the database: nobody waits, and nothing is lost without being counted.
+//! Tests the event buffer between requests and the database: requests do not wait, and every lost event is counted.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -9,7 +9,7 @@ use store::events::{Aggregate, Batch, TotalDelta, TotalOf};
 use crate::both;
 use crate::support::{Keyward, NOON, Stack};
 
-/// A figure of `/metrics`.
+/// Returns a value of `/metrics`.
 pub async fn metric(kw: &Keyward, name: &str) -> u64 {
     let reply = kw.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;
     let line =
@@ -18,7 +18,7 @@ pub async fn metric(kw: &Keyward, name: &str) -> u64 {
 }
 
 both! {
-    async fn what_could_not_be_written_is_written_later_and_once(kw) {
+    async fn batch_is_written_once_when_retried(kw) {
     let key = kw.key(json!({})).await;
     kw.write_events().await;
     kw.verify(&key.key).await.is("VALID");
@@ -31,13 +31,13 @@ both! {
 
     assert!(failed.is_err());
     assert_eq!(kw.events("SELECT request_id FROM verifications").await.len(), 2);
-    let told =
+    let counts =
         kw.events("SELECT CAST(count AS TEXT) FROM verification_totals WHERE unit = 'day'").await;
-    assert_eq!(told, ["2"]);
+    assert_eq!(counts, ["2"]);
     }
 }
 
-async fn drops_what_is_too_much(stack: Stack) {
+async fn assert_drops_excess(stack: Stack) {
     let kw = Keyward::start_with(stack, |settings| settings.events_waiting_max = 3).await;
     let key = kw.key(json!({})).await;
     let written = "keyward_events_written_total{kind=\"verification\"}";
@@ -57,16 +57,16 @@ async fn drops_what_is_too_much(stack: Stack) {
 }
 
 #[tokio::test]
-async fn verification_goes_on_when_too_many_events_wait_embedded() {
-    drops_what_is_too_much(Stack::Embedded).await;
+async fn event_buffer_drops_events_when_full_embedded() {
+    assert_drops_excess(Stack::Embedded).await;
 }
 
 #[tokio::test]
-async fn verification_goes_on_when_too_many_events_wait_replica() {
-    drops_what_is_too_much(Stack::Replica).await;
+async fn event_buffer_drops_events_when_full_replica() {
+    assert_drops_excess(Stack::Replica).await;
 }
 
-async fn drops_when_too_many_bytes_wait(stack: Stack) {
+async fn assert_drops_excess_bytes(stack: Stack) {
     let kw =
         Keyward::start_with(stack, |settings| settings.events_waiting_bytes_max = 20_000).await;
     let key = kw.key(json!({})).await;
@@ -86,17 +86,17 @@ async fn drops_when_too_many_bytes_wait(stack: Stack) {
 }
 
 #[tokio::test]
-async fn event_buffer_drops_events_when_their_bytes_are_too_many_embedded() {
-    drops_when_too_many_bytes_wait(Stack::Embedded).await;
+async fn event_buffer_drops_events_when_too_large_embedded() {
+    assert_drops_excess_bytes(Stack::Embedded).await;
 }
 
 #[tokio::test]
-async fn event_buffer_drops_events_when_their_bytes_are_too_many_replica() {
-    drops_when_too_many_bytes_wait(Stack::Replica).await;
+async fn event_buffer_drops_events_when_too_large_replica() {
+    assert_drops_excess_bytes(Stack::Replica).await;
 }
 
 both! {
-    async fn a_batch_that_is_sent_once_more_counts_once(kw) {
+    async fn batch_counts_once_when_resent(kw) {
         kw.write_events().await;
         let of = TotalOf {
             workspace_id: "ws_default".into(),
@@ -118,23 +118,23 @@ both! {
             tx.commit().await.unwrap();
         }
 
-        let told = kw.events("SELECT CAST(count AS TEXT) FROM verification_totals").await;
-        assert_eq!(told, ["3"]);
+        let counts = kw.events("SELECT CAST(count AS TEXT) FROM verification_totals").await;
+        assert_eq!(counts, ["3"]);
     }
 
-    async fn what_was_under_way_when_the_server_stopped_is_written_once(kw) {
+    async fn batch_is_written_once_when_server_stops_during_write(kw) {
         let key = kw.key(json!({})).await;
         kw.write_events().await;
         for _ in 0..20 {
             kw.verify(&key.key).await.is("VALID");
-            // Given up at any moment, as a server that stops gives up what runs beside the requests.
+            // Cancelled at any moment, as a stopping server cancels its background tasks.
             let writing = writer::write(&kw.app);
             let _ = tokio::time::timeout(std::time::Duration::from_micros(300), writing).await;
         }
 
         kw.write_events().await;
 
-        let told = "SELECT request_id FROM verifications v JOIN verification_series s ON s.id = v.series";
-        assert_eq!(kw.events(told).await.len(), 20);
+        let sql = "SELECT request_id FROM verifications v JOIN verification_series s ON s.id = v.series";
+        assert_eq!(kw.events(sql).await.len(), 20);
     }
 }

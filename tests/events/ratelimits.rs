@@ -1,4 +1,4 @@
-//! What is remembered of checks of the standalone limiter.
+//! Tests the records of checks of the standalone limiter.
 
 use axum::body::Body;
 use serde_json::json;
@@ -6,14 +6,14 @@ use serde_json::json;
 use crate::both;
 use crate::support::{Keyward, NOON, post};
 
-const TOLD: &str =
+const RECORDED_CHECKS: &str =
     "SELECT s.identifier || ' ' || s.passed || ' ' || r.override_id || ' ' || r.max || ' '
         || r.remaining || ' ' || r.reset_at || ' ' || r.tokens
     FROM ratelimits r JOIN ratelimit_series s ON s.id = r.series
     ORDER BY 1";
 
-/// How the engine writes a truth.
-fn told(kw: &Keyward, passed: bool) -> &'static str {
+/// Returns how the engine writes a boolean.
+fn sql_bool(kw: &Keyward, passed: bool) -> &'static str {
     match (kw.stack, passed) {
         (crate::support::Stack::Embedded, true) => "1",
         (crate::support::Stack::Embedded, false) => "0",
@@ -23,7 +23,7 @@ fn told(kw: &Keyward, passed: bool) -> &'static str {
 }
 
 both! {
-    async fn every_check_is_remembered_allowed_or_denied(kw) {
+    async fn every_check_is_recorded_when_allowed_or_denied(kw) {
     let check = |cost| json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": cost });
     assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], true);
     assert_eq!(kw.v2("ratelimit.limit", check(2)).await.data()["success"], false);
@@ -34,30 +34,30 @@ both! {
 
     let reset = NOON.0 + 60_000;
     assert_eq!(
-        kw.events(TOLD).await,
+        kw.events(RECORDED_CHECKS).await,
         [
-            format!("ann {}  3 0 {reset} 2", told(&kw, false)),
-            format!("ann {}  3 1 {reset} 2", told(&kw, true)),
-            format!("bob {}  1 0 {reset} 1", told(&kw, true)),
+            format!("ann {}  3 0 {reset} 2", sql_bool(&kw, false)),
+            format!("ann {}  3 1 {reset} 2", sql_bool(&kw, true)),
+            format!("bob {}  1 0 {reset} 1", sql_bool(&kw, true)),
         ]
     );
     }
 }
 
 both! {
-    async fn each_member_of_several_is_remembered(kw) {
+    async fn each_check_of_a_multi_limit_is_recorded(kw) {
     let member = |who, limit| json!({ "namespace": "email", "identifier": who, "limit": limit, "duration": 60_000 });
     kw.v2("ratelimit.multiLimit", json!([member("ann", 1), member("bob", 9)])).await.data();
 
     kw.write_events().await;
 
-    let told = kw.events("SELECT identifier FROM ratelimit_series ORDER BY 1").await;
-    assert_eq!(told, ["ann", "bob"]);
+    let rows = kw.events("SELECT identifier FROM ratelimit_series ORDER BY 1").await;
+    assert_eq!(rows, ["ann", "bob"]);
     }
 }
 
 both! {
-    async fn an_override_is_remembered_with_what_it_allowed(kw) {
+    async fn override_is_recorded_with_its_limit(kw) {
     let check =
         json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
     kw.v2("ratelimit.limit", check.clone()).await.data();
@@ -67,14 +67,14 @@ both! {
     kw.v2("ratelimit.limit", check).await.data();
     kw.write_events().await;
 
-    let told =
+    let rows =
         kw.events("SELECT override_id || ' ' || max FROM ratelimits WHERE override_id <> ''").await;
-    assert_eq!(told, [format!("{id} 7")]);
+    assert_eq!(rows, [format!("{id} 7")]);
     }
 }
 
 both! {
-    async fn a_caller_may_ask_that_a_check_is_not_remembered(kw) {
+    async fn check_is_not_recorded_when_caller_opts_out(kw) {
     let check =
         json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000 });
     let request = post("ratelimit.limit")

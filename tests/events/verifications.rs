@@ -1,11 +1,11 @@
-//! What is remembered of verifications.
+//! Tests the records of verifications.
 
 use serde_json::json;
 
 use crate::both;
 
 both! {
-    async fn every_verification_that_found_a_key_is_remembered(kw) {
+    async fn every_verification_of_an_existing_key_is_recorded(kw) {
     let key = kw.key(json!({ "credits": { "remaining": 3 }, "externalId": "acme" })).await;
 
     let body = json!({ "key": key.key, "credits": { "cost": 2 }, "tags": ["b", "a", "b"] });
@@ -13,7 +13,7 @@ both! {
     kw.write_events().await;
 
     let request = reply.body["meta"]["requestId"].as_str().unwrap();
-    let told = kw
+    let rows = kw
         .events(
             "SELECT s.key_id || ' ' || s.external_id || ' ' || s.outcome || ' ' || s.tags || ' '
                 || v.request_id || ' ' || v.spent_credits || ' ' || v.time || ' ' || v.reason
@@ -21,32 +21,32 @@ both! {
         )
         .await;
     assert_eq!(
-        told,
+        rows,
         [format!("{} acme VALID [\"a\",\"b\"] {request} 2 {} ", key.id, crate::support::NOON.0)]
     );
     }
 }
 
 both! {
-    async fn version_1_is_remembered_alike(kw) {
+    async fn v1_verification_is_recorded_like_v2(kw) {
     let key = kw.key(json!({})).await;
 
     let reply = kw.verify_v1(&key.key, json!({ "tags": ["path=/"] })).await;
     kw.write_events().await;
 
     let request = reply.is_v1("VALID")["requestId"].as_str().unwrap().to_owned();
-    let told = kw
+    let rows = kw
         .events(
             "SELECT s.key_id || ' ' || s.outcome || ' ' || s.tags || ' ' || v.request_id
             FROM verifications v JOIN verification_series s ON s.id = v.series",
         )
         .await;
-    assert_eq!(told, [format!("{} VALID [\"path=/\"] {request}", key.id)]);
+    assert_eq!(rows, [format!("{} VALID [\"path=/\"] {request}", key.id)]);
     }
 }
 
 both! {
-    async fn key_has_a_thousand_combinations_of_tags_a_day(kw) {
+    async fn tag_combinations_are_limited_to_a_thousand_per_key_and_day(kw) {
     let (key, other) = (kw.key(json!({})).await, kw.key(json!({})).await);
     for n in 0..1_005 {
         kw.verify_with(&key.key, json!({ "tags": [format!("tag{n}")] })).await.is("VALID");
@@ -59,7 +59,7 @@ both! {
 
     kw.write_events().await;
 
-    let mut told = kw
+    let mut rows = kw
         .events(
             "SELECT k.key_id || ' ' || k.tagged || ' ' || COUNT(DISTINCT k.id) || ' ' || COUNT(*)
             FROM verifications v JOIN (
@@ -68,19 +68,19 @@ both! {
             GROUP BY k.key_id, k.tagged",
         )
         .await;
-    let mut wanted = [
+    let mut expected = [
         format!("{} with 1000 1001", key.id),
         format!("{} without 1 5", key.id),
         format!("{} with 1 1", other.id),
     ];
-    wanted.sort_unstable();
-    told.sort_unstable();
-    assert_eq!(told, wanted);
+    expected.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(rows, expected);
     }
 }
 
 both! {
-    async fn a_key_that_does_not_exist_leaves_nothing(kw) {
+    async fn verification_of_unknown_key_is_not_recorded(kw) {
     kw.verify("nobody").await.is("NOT_FOUND");
     kw.verify_v1("nobody", json!({})).await.is_v1("NOT_FOUND");
 
@@ -91,7 +91,7 @@ both! {
 }
 
 both! {
-    async fn a_refusal_is_remembered_with_its_reason(kw) {
+    async fn rejection_is_recorded_with_its_reason(kw) {
     let limit = json!([{ "name": "uploads", "limit": 1, "duration": 60_000, "autoApply": true }]);
     let limited = kw.key(json!({ "ratelimits": limit })).await;
     let empty = kw.key(json!({ "credits": { "remaining": 1 } })).await;
@@ -112,7 +112,7 @@ both! {
     kw.verify_v1(&poor.key, json!({ "apiId": other })).await.is_v1("FORBIDDEN");
     kw.write_events().await;
 
-    let told = kw
+    let rows = kw
         .events(
             "SELECT s.outcome || ': ' || v.reason || ' ' || v.spent_credits
             FROM verifications v JOIN verification_series s ON s.id = v.series
@@ -120,34 +120,34 @@ both! {
         )
         .await;
     assert_eq!(
-        told,
+        rows,
         [
             "DISABLED: the key is disabled 0".to_owned(),
-            format!("FORBIDDEN: the key was shown for another API, {other} 0"),
-            "INSUFFICIENT_PERMISSIONS: the key lacks what was required: (a AND (b OR c)) 0".into(),
-            "INSUFFICIENT_PERMISSIONS: the key lacks what was required: a AND b 0".into(),
-            "RATE_LIMITED: over the limit uploads: 1 in 60000 ms 0".into(),
-            "USAGE_EXCEEDED: 1 credits were left, and 2 asked for 0".into(),
+            format!("FORBIDDEN: the key was presented for another API, {other} 0"),
+            "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: (a AND (b OR c)) 0".into(),
+            "INSUFFICIENT_PERMISSIONS: the key lacks required permissions: a AND b 0".into(),
+            "RATE_LIMITED: rate limit exceeded: uploads (1 per 60000 ms) 0".into(),
+            "USAGE_EXCEEDED: 1 credits remaining, 2 required 0".into(),
         ]
     );
     }
 }
 
 both! {
-    async fn a_tag_that_a_database_has_no_place_for_is_kept_as_far_as_it_goes(kw) {
+    async fn tag_is_stored_with_replacement_characters_when_unsupported(kw) {
     let key = kw.key(json!({})).await;
 
     let body = json!({ "key": key.key, "tags": ["a\u{0}b", "'; DROP TABLE verifications"] });
     kw.v2("keys.verifyKey", body).await.is("VALID");
     kw.write_events().await;
 
-    let told = kw.events("SELECT tags FROM verification_series").await;
-    assert_eq!(told, ["[\"'; DROP TABLE verifications\",\"a\u{fffd}b\"]"]);
+    let rows = kw.events("SELECT tags FROM verification_series").await;
+    assert_eq!(rows, ["[\"'; DROP TABLE verifications\",\"a\u{fffd}b\"]"]);
     }
 }
 
 both! {
-    async fn what_many_verifications_have_in_common_is_written_once(kw) {
+    async fn shared_dimensions_of_verifications_are_written_once(kw) {
     let key = kw.key(json!({})).await;
     let replica = kw.replica().await;
 

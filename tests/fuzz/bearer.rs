@@ -1,4 +1,4 @@
-//! The Authorization header, against the words that it consists of.
+//! Fuzzes the Authorization header against a simple parser of its words.
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
@@ -7,7 +7,7 @@ use keyward::rpc::Version;
 use keyward::rpc::v1::V1;
 use keyward::rpc::v2::V2;
 
-use crate::spelled;
+use crate::compose;
 
 const PIECES: &[&[u8]] = &[
     b"Bearer ",
@@ -28,25 +28,25 @@ const PIECES: &[&[u8]] = &[
 ];
 
 #[test]
-fn a_header_is_taken_that_is_the_scheme_and_one_word_and_no_other() {
+fn bearer_header_is_accepted_when_it_has_the_scheme_and_one_word() {
     bolero::check!(name = "bearer").for_each(|bytes: &[u8]| {
-        hold_against_words::<V2>(bytes, word);
-        hold_against_words::<V2>(&[b"Bearer ", bytes].concat(), word);
-        hold_against_words::<V2>(&spelled(bytes, PIECES).concat(), word);
+        assert_parsed_like::<V2>(bytes, expected_token);
+        assert_parsed_like::<V2>(&[b"Bearer ", bytes].concat(), expected_token);
+        assert_parsed_like::<V2>(&compose(bytes, PIECES).concat(), expected_token);
     });
 }
 
 #[test]
-fn version_1_takes_the_word_alone_as_well() {
+fn v1_accepts_a_token_without_scheme() {
     bolero::check!(name = "bearer").for_each(|bytes: &[u8]| {
-        hold_against_words::<V1>(bytes, word_of_version_1);
-        hold_against_words::<V1>(&[b"Bearer ", bytes].concat(), word_of_version_1);
-        hold_against_words::<V1>(&spelled(bytes, PIECES).concat(), word_of_version_1);
+        assert_parsed_like::<V1>(bytes, expected_token_v1);
+        assert_parsed_like::<V1>(&[b"Bearer ", bytes].concat(), expected_token_v1);
+        assert_parsed_like::<V1>(&compose(bytes, PIECES).concat(), expected_token_v1);
     });
 }
 
 #[test]
-fn every_token_that_can_be_sent_arrives_as_it_is() {
+fn token_is_parsed_unchanged() {
     bolero::check!(name = "bearer").for_each(|bytes: &[u8]| {
         let token: String = bytes.iter().map(|byte| char::from(b'!' + byte % 94)).collect();
         if !token.is_empty() {
@@ -58,23 +58,23 @@ fn every_token_that_can_be_sent_arrives_as_it_is() {
     });
 }
 
-type Word = fn(&[u8]) -> Result<&str, Unknown>;
+type ExpectedToken = fn(&[u8]) -> Result<&str, Unknown>;
 
-fn hold_against_words<V: Version>(value: &[u8], word: Word) {
-    // What can be no value of a header at all has not come as far.
+fn assert_parsed_like<V: Version>(value: &[u8], expected: ExpectedToken) {
+    // A value that cannot be a header value never reaches the parser.
     let Some(headers) = headers(value) else { return };
 
-    let told = V::bearer(&headers);
+    let parsed = V::bearer(&headers);
 
-    match (told, word(value)) {
-        (Ok(told), Ok(right)) => assert_eq!(told, right.as_bytes()),
-        (Err(Error::Unauthenticated(told)), Err(right)) => assert_eq!(told, right, "{value:?}"),
-        (told, right) => panic!("{value:?} is {told:?}, and not {right:?}"),
+    match (parsed, expected(value)) {
+        (Ok(parsed), Ok(right)) => assert_eq!(parsed, right.as_bytes()),
+        (Err(Error::Unauthenticated(parsed)), Err(right)) => assert_eq!(parsed, right, "{value:?}"),
+        (parsed, right) => panic!("{value:?} is {parsed:?}, and not {right:?}"),
     }
 }
 
-/// The one word of printable ASCII that stands behind the scheme and a space.
-fn word(value: &[u8]) -> Result<&str, Unknown> {
+/// Returns the only word of printable ASCII after the scheme and a space.
+fn expected_token(value: &[u8]) -> Result<&str, Unknown> {
     let text = std::str::from_utf8(value).map_err(|_| Unknown::Malformed)?;
     let rest = text.strip_prefix("Bearer ").ok_or(Unknown::Malformed)?;
     let mut words = rest.split([' ', '\t']).filter(|word| !word.is_empty());
@@ -85,8 +85,8 @@ fn word(value: &[u8]) -> Result<&str, Unknown> {
     }
 }
 
-/// The scheme may be left out, but is no word itself; a header of spaces is none.
-fn word_of_version_1(value: &[u8]) -> Result<&str, Unknown> {
+/// The scheme may be omitted but is not a token itself; a header of spaces has none.
+fn expected_token_v1(value: &[u8]) -> Result<&str, Unknown> {
     let value = value.trim_ascii();
     if value.is_empty() {
         return Err(Unknown::Missing);
@@ -94,7 +94,7 @@ fn word_of_version_1(value: &[u8]) -> Result<&str, Unknown> {
     let is_alone = !value.starts_with(b"Bearer ") && !value.contains(&b' ');
     let found = match std::str::from_utf8(value) {
         Ok(text) if is_alone && text.chars().all(|c| ('!'..='~').contains(&c)) => Ok(text),
-        _ => word(value),
+        _ => expected_token(value),
     };
     found.and_then(|word| if word == "Bearer" { Err(Unknown::Malformed) } else { Ok(word) })
 }

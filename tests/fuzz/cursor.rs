@@ -1,4 +1,4 @@
-//! The cursor of a list, from the reply that tells it to the request that sends it back.
+//! Fuzzes the cursor of a list, from the reply that contains it to the request that sends it back.
 
 use foundation::error::{Code, Error, FieldError};
 use keyward::domain::page::{Page, Paging};
@@ -9,7 +9,7 @@ use keyward::rpc::v2::permissions::list_permissions::ListPermissions;
 use keyward::rpc::v2::schemas::searched;
 use serde_json::{Value, json};
 
-use crate::spelled;
+use crate::compose;
 
 const CURSOR_MAX: usize = 1024;
 
@@ -34,22 +34,22 @@ const PIECES: &[&str] = &[
 
 /// An input is a body.
 #[test]
-fn a_cursor_is_any_text_of_1024_characters_and_nothing_else_is() {
+fn cursor_is_accepted_when_it_is_text_of_at_most_1024_characters() {
     bolero::check!(name = "cursor").for_each(|bytes: &[u8]| {
-        hold_against_json(bytes);
-        hold_against_json(spelled(bytes, PIECES).concat().as_bytes());
-        // In a body that is right but for it.
+        assert_read_like_json(bytes);
+        assert_read_like_json(compose(bytes, PIECES).concat().as_bytes());
+        // In a body that is otherwise valid.
         let text = String::from_utf8_lossy(bytes);
         let full = CURSOR_MAX / text.chars().count().max(1);
         for times in [1, full, full + 1] {
             let body = json!({ "limit": 7, "cursor": text.repeat(times) });
-            hold_against_json(body.to_string().as_bytes());
+            assert_read_like_json(body.to_string().as_bytes());
         }
     });
 }
 
 #[test]
-fn the_pages_of_a_list_are_the_list() {
+fn pages_contain_every_item_once() {
     bolero::check!(name = "cursor").for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
         let is_id =
@@ -62,8 +62,8 @@ fn the_pages_of_a_list_are_the_list() {
         let mut body = json!({ "limit": limit });
         let mut listed = Vec::new();
         for _ in 0..=ids.len() / limit {
-            let asked = read(body.to_string().as_bytes()).unwrap();
-            let page = page(&ids, &asked);
+            let paging = read(body.to_string().as_bytes()).unwrap();
+            let page = page(&ids, &paging);
             let pagination = serde_json::to_value(page.pagination()).unwrap();
             assert_eq!(pagination["hasMore"], pagination.get("cursor").is_some());
             listed.extend(page.items);
@@ -77,11 +77,11 @@ fn the_pages_of_a_list_are_the_list() {
     });
 }
 
-/// What the store reads for a page.
-fn page<'a>(ids: &[&'a str], asked: &Paging) -> Page<&'a str> {
-    let rows = ids.iter().copied().filter(|id| *id >= asked.from.as_str());
-    let rows = rows.take(usize::try_from(asked.look_ahead()).unwrap()).collect();
-    Page::new(rows, asked, |id| id)
+/// Returns the page as the store reads it.
+fn page<'a>(ids: &[&'a str], paging: &Paging) -> Page<&'a str> {
+    let rows = ids.iter().copied().filter(|id| *id >= paging.from.as_str());
+    let rows = rows.take(usize::try_from(paging.look_ahead()).unwrap()).collect();
+    Page::new(rows, paging, |id| id)
 }
 
 fn read(body: &[u8]) -> Result<Paging, Error> {
@@ -89,12 +89,12 @@ fn read(body: &[u8]) -> Result<Paging, Error> {
     Ok(searched(request.limit, request.cursor, request.search))
 }
 
-fn hold_against_json(body: &[u8]) {
-    let told = read(body);
+fn assert_read_like_json(body: &[u8]) {
+    let parsed = read(body);
 
     let shown = String::from_utf8_lossy(body);
-    match (told, right(body)) {
-        (Ok(told), Ok((from, limit))) => assert_eq!((told.from, told.limit), (from, limit)),
+    match (parsed, expected(body)) {
+        (Ok(parsed), Ok((from, limit))) => assert_eq!((parsed.from, parsed.limit), (from, limit)),
         (Err(error), Err(fields)) => {
             assert_eq!(error.code(), Code::InvalidInput);
             let Error::Invalid(faults) = error else { panic!("{shown:?}: {error}") };
@@ -103,7 +103,9 @@ fn hold_against_json(body: &[u8]) {
                 assert!(faults.iter().any(|fault| is_in(fault, field)), "{shown:?}: {faults:?}");
             }
         }
-        (told, right) => panic!("{shown:?} is {told:?}, and {right:?} by the rules"),
+        (parsed, expected_page) => {
+            panic!("{shown:?} is {parsed:?}, and {expected_page:?} by the rules")
+        }
     }
 }
 
@@ -111,8 +113,8 @@ fn is_in(fault: &FieldError, field: &str) -> bool {
     fault.location.starts_with(&format!("/properties/{field}/")) && fault.message.contains(field)
 }
 
-/// Where the page begins and how long it may be; or the fields at fault, if it is they.
-fn right(body: &[u8]) -> Result<(String, usize), Vec<&'static str>> {
+/// Returns the start and the maximum length of the page, or the invalid fields.
+fn expected(body: &[u8]) -> Result<(String, usize), Vec<&'static str>> {
     let body: Value = serde_json::from_slice(body).map_err(|_| vec![])?;
     let body = body.as_object().ok_or(vec![])?;
     let is_text = |value: &Value, max: usize| {

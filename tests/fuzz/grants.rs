@@ -1,8 +1,8 @@
-//! What a root key may do, against the tuples themselves.
+//! Fuzzes the permissions of a root key against the tuples themselves.
 
 use keyward::domain::permission::{self, Action, Grants};
 
-use crate::spelled;
+use crate::compose;
 
 const PIECES: &[&str] = &[
     "api.",
@@ -23,11 +23,11 @@ const PIECES: &[&str] = &[
     "read_key",
 ];
 
-/// An input is a tuple in each line.
+/// An input is one tuple per line.
 #[test]
-fn a_star_grants_every_instance_an_id_itself_and_any_other_tuple_nothing() {
+fn tuple_grants_all_instances_when_star_and_one_when_id() {
     bolero::check!(name = "grants").for_each(|bytes: &[u8]| {
-        for text in [String::from_utf8_lossy(bytes).into_owned(), spelled(bytes, PIECES).concat()] {
+        for text in [String::from_utf8_lossy(bytes).into_owned(), compose(bytes, PIECES).concat()] {
             let tuples: Vec<&str> = text.split('\n').take(8).collect();
             let grants: Grants = tuples.iter().copied().collect();
             let named = tuples.iter().filter_map(|tuple| tuple.split('.').nth(1));
@@ -39,16 +39,20 @@ fn a_star_grants_every_instance_an_id_itself_and_any_other_tuple_nothing() {
                 assert_eq!(grants.allow(*action), is_everywhere, "{action:?} in {text:?}");
                 for id in &ids {
                     let is_here = tuples.contains(&&*action.on(id));
-                    let told = grants.allow_on(*action, id);
-                    assert_eq!(told, is_everywhere || is_here, "{action:?} on {id} in {text:?}");
+                    let is_granted = grants.allow_on(*action, id);
+                    assert_eq!(
+                        is_granted,
+                        is_everywhere || is_here,
+                        "{action:?} on {id} in {text:?}"
+                    );
                 }
             }
-            tuples.into_iter().for_each(hold_parts_against_whole);
+            tuples.into_iter().for_each(assert_parts_match_tuple);
         }
     });
 }
 
-fn hold_parts_against_whole(tuple: &str) {
+fn assert_parts_match_tuple(tuple: &str) {
     match permission::parse(tuple) {
         Ok((action, id)) => {
             assert_eq!(action.on(id), tuple);

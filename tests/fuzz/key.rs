@@ -1,14 +1,14 @@
-//! Keys: as they are made, as they are shown, and as their hashes are kept.
+//! Fuzzes how keys are created, displayed and hashed.
 
 use foundation::secret::{KeyHash, Plaintext, prefixed_parts};
 use ring::digest::{SHA256, digest};
 
-/// How many characters behind the prefix may be shown.
+/// The maximum number of characters after the prefix that are displayed.
 const SHOWN: usize = 4;
 
 /// An input is a key.
 #[test]
-fn a_key_is_kept_as_the_hash_of_all_of_it_and_shown_up_to_four_characters() {
+fn key_is_hashed_as_a_whole_and_displayed_up_to_four_characters() {
     bolero::check!(name = "key").for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let key = Plaintext::from(text.clone());
@@ -17,16 +17,16 @@ fn a_key_is_kept_as_the_hash_of_all_of_it_and_shown_up_to_four_characters() {
         assert_eq!(key.hash(), KeyHash::of(&text));
         assert_eq!(key.expose(), text);
         assert_eq!(format!("{key:?}"), "Plaintext(…)");
-        hold_start(&text, None);
+        assert_start(&text, None);
         for (at, _) in text.match_indices('_') {
-            hold_start(&text, Some(&text[..at]));
+            assert_start(&text, Some(&text[..at]));
         }
-        hold_parts_against_whole(&text);
+        assert_parts_match_key(&text);
     });
 }
 
 #[test]
-fn a_made_key_is_its_prefix_and_as_many_random_bytes_as_asked_for() {
+fn created_key_has_its_prefix_and_the_requested_random_bytes() {
     bolero::check!(name = "key").for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
         let prefix = Some(&*text).filter(|prefix| !prefix.is_empty());
@@ -39,12 +39,12 @@ fn a_made_key_is_its_prefix_and_as_many_random_bytes_as_asked_for() {
         let random = if prefix.is_some() { random.strip_prefix('_').unwrap() } else { random };
         assert_eq!(base58_bytes(random), usize::from(byte_length), "{random}");
         assert!(byte_length < 16 || key.hash() != other.hash());
-        hold_start(key.expose(), prefix);
+        assert_start(key.expose(), prefix);
     });
 }
 
 #[test]
-fn a_hash_is_read_from_what_it_is_written_as_and_from_nothing_else() {
+fn hash_is_parsed_only_from_its_own_encodings() {
     bolero::check!(name = "key").for_each(|bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);
         let hash = KeyHash::of(bytes);
@@ -63,7 +63,7 @@ fn a_hash_is_read_from_what_it_is_written_as_and_from_nothing_else() {
     });
 }
 
-fn hold_start(key: &str, prefix: Option<&str>) {
+fn assert_start(key: &str, prefix: Option<&str>) {
     let shown = Plaintext::from(key.to_owned()).start(prefix);
 
     let behind = prefix.map_or(key, |prefix| key.strip_prefix(prefix).unwrap());
@@ -72,8 +72,8 @@ fn hold_start(key: &str, prefix: Option<&str>) {
     assert_eq!(hidden.chars().count(), behind.chars().count().saturating_sub(SHOWN), "{shown}");
 }
 
-/// As `prefixed-api-key` makes them, the long token is what stands last, and the prefix may have underscores.
-fn hold_parts_against_whole(key: &str) {
+/// As `prefixed-api-key` creates them, the long token is the last part, and the prefix may contain underscores.
+fn assert_parts_match_key(key: &str) {
     let words: Vec<&str> = key.split('_').collect();
     match prefixed_parts(key) {
         Some((prefix, short, long)) => {
@@ -84,7 +84,7 @@ fn hold_parts_against_whole(key: &str) {
     }
 }
 
-/// How many bytes a text in base58 is: a leading 1 for each that is zero, then the digits of a number.
+/// Returns the number of bytes of a base58 text: one per leading 1, then the digits of a number.
 fn base58_bytes(text: &str) -> usize {
     const DIGITS: &str = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     let zeros = text.len() - text.trim_start_matches('1').len();

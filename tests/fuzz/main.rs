@@ -1,30 +1,30 @@
-//! What is read from strangers, byte by byte: each parser against a plain reading of the same rule.
+//! Fuzzes every parser of untrusted input, byte by byte, against a simple implementation of the same rule.
 //!
-//! A target is first given the inputs in its folder in `__fuzz__`, then random ones for a second. What fails
-//! tells its input, which belongs into that folder, and its `BOLERO_RANDOM_SEED`, which repeats it.
-//! `BOLERO_RANDOM_TEST_TIME_MS` makes the second longer, as `./test fuzz --seconds N` does. With a nightly
-//! toolchain and `cargo install cargo-bolero`, `cargo +nightly bolero test --profile dev NAME_OF_TEST` prefers
-//! inputs that reach what none has reached, and keeps them in the folder.
+//! A target first runs with the inputs in its directory in `__fuzz__`, then with random ones for a second. A failure
+//! prints its input, which belongs into that directory, and its `BOLERO_RANDOM_SEED`, which repeats the run.
+//! `BOLERO_RANDOM_TEST_TIME_MS` extends the second, as `./test fuzz --seconds N` does. With a nightly toolchain and
+//! `cargo install cargo-bolero`, `cargo +nightly bolero test --profile dev NAME_OF_TEST` prefers inputs that reach new
+//! code, and stores them in the directory.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod bearer;
 mod cursor;
 mod grants;
-#[path = "../questions/growth.rs"]
+#[path = "../sql_queries/growth.rs"]
 mod growth;
 mod key;
 mod overrides;
-mod query;
-mod question;
+mod permission_query;
+mod sql_queries;
 
-/// Bytes spelled with a few pieces of a language, in which chance gets further than with any letters.
-fn spelled<'a, T: ?Sized>(bytes: &[u8], pieces: &[&'a T]) -> Vec<&'a T> {
+/// Builds a text from pieces of a language: random pieces reach deeper into a parser than random letters.
+fn compose<'a, T: ?Sized>(bytes: &[u8], pieces: &[&'a T]) -> Vec<&'a T> {
     bytes.iter().map(|byte| pieces[usize::from(*byte) % pieces.len()]).collect()
 }
 
-/// A target whose inputs are elsewhere would be given none of them, and say nothing.
+/// A target with a wrong name would silently run without any stored input.
 #[test]
-fn every_target_has_its_inputs() {
+fn every_target_has_stored_inputs() {
     let folders = std::fs::read_dir("tests/fuzz/__fuzz__").unwrap();
     let mut targets: Vec<_> = folders
         .map(|folder| {
@@ -35,5 +35,8 @@ fn every_target_has_its_inputs() {
         .collect();
     targets.sort();
 
-    assert_eq!(targets, ["bearer", "cursor", "grants", "key", "overrides", "query", "question"]);
+    assert_eq!(
+        targets,
+        ["bearer", "cursor", "grants", "key", "overrides", "permission_query", "sql_queries"]
+    );
 }

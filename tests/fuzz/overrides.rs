@@ -1,4 +1,4 @@
-//! Which override applies to an identifier, against the rule read off a table.
+//! Fuzzes which override applies to an identifier, against a simple implementation with a table.
 
 use std::cmp::Reverse;
 use std::sync::mpsc;
@@ -9,50 +9,50 @@ use foundation::clock::Timestamp;
 use foundation::id::OverrideId;
 use foundation::model::{Override, Overrides, STARS_MAX};
 
-use crate::spelled;
+use crate::compose;
 
 const NOW: Timestamp = Timestamp(1000);
 
 const PIECES: &[&str] = &["a", "b", "*", "a", "é", "**", "ab", "\n", "*", "\u{1f511}"];
 
-/// An input is an identifier and, in the lines below it, the overrides.
+/// An input is an identifier and, in the following lines, the overrides.
 #[test]
-fn the_exact_text_applies_then_the_longest_pattern_that_matches_then_the_older() {
+fn override_is_selected_by_exact_text_then_longest_pattern_then_age() {
     bolero::check!(name = "overrides").for_each(|bytes: &[u8]| {
-        for text in [String::from_utf8_lossy(bytes).into_owned(), spelled(bytes, PIECES).concat()] {
+        for text in [String::from_utf8_lossy(bytes).into_owned(), compose(bytes, PIECES).concat()] {
             let mut lines = text.lines().map(|line| line.chars().take(100).collect::<String>());
             let identifier = lines.next().unwrap_or_default();
             let mut known: Vec<Override> = Vec::new();
             for line in lines.take(20) {
                 if known.iter().all(|known| known.identifier != line) {
-                    known.push(made(known.len(), line));
+                    known.push(override_at(known.len(), line));
                 }
             }
 
-            let right = applying(&known, &identifier).map(|known| known.id.clone());
+            let right = expected_override(&known, &identifier).map(|known| known.id.clone());
 
-            let told = Overrides::new(known);
-            let told = told.find_active(&identifier, NOW).map(|known| known.id.clone());
-            assert_eq!(told, right, "{text:?}");
+            let overrides = Overrides::new(known);
+            let selected = overrides.find_active(&identifier, NOW).map(|known| known.id.clone());
+            assert_eq!(selected, right, "{text:?}");
         }
     });
 }
 
-/// As many as a namespace may have. Each fails at its last letter only, wherever its stars are put.
+/// As many as a namespace may have. Each fails only at its last letter, wherever its stars are placed.
 #[test]
-fn patterns_made_to_be_slow_are_passed_over_at_once() {
+fn slow_patterns_are_skipped_quickly() {
     let pattern = |at: usize| format!("{}{}b*", "*a".repeat(STARS_MAX - 1), "a".repeat(at % 400));
-    let known = Overrides::new((0..10_000).map(|at| made(at, pattern(at))).collect());
+    let known = Overrides::new((0..10_000).map(|at| override_at(at, pattern(at))).collect());
     let identifier = "a".repeat(512);
 
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(known.find_active(&identifier, NOW).is_some()));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(known.find_active(&identifier, NOW).is_some()));
 
-    assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(false));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(false));
 }
 
-/// Two of them are made at one moment; one expires now, and one has.
-fn made(at: usize, identifier: String) -> Override {
+/// Two overrides are created at each moment; one expires now, and one has expired.
+fn override_at(at: usize, identifier: String) -> Override {
     Override {
         is_async: false,
         id: OverrideId::from(format!("rlor_{:05}", 99_999 - at)),
@@ -65,7 +65,7 @@ fn made(at: usize, identifier: String) -> Override {
     }
 }
 
-fn applying<'a>(known: &'a [Override], identifier: &str) -> Option<&'a Override> {
+fn expected_override<'a>(known: &'a [Override], identifier: &str) -> Option<&'a Override> {
     let live = || known.iter().filter(|known| known.expires_at.is_none_or(|last| NOW <= last));
     let is_pattern = |known: &&Override| known.identifier.contains('*');
     live().find(|known| known.identifier == identifier).or_else(|| {
@@ -78,8 +78,8 @@ fn applying<'a>(known: &'a [Override], identifier: &str) -> Option<&'a Override>
     })
 }
 
-/// Whether a pattern matches, by what each of its beginnings matches of the text: the row holds, for every
-/// beginning of the text, whether the pattern up to here is the whole of it.
+/// Whether a pattern matches, computed by prefixes: the row holds, for every prefix of the text, whether the pattern up
+/// to here matches it completely.
 fn matches(pattern: &str, text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut row = vec![false; text.len() + 1];

@@ -1,4 +1,5 @@
-//! The version of the format that values in Redis carry: none is version 1, and of a later one nothing is known.
+//! Tests the format version of values in Redis: a value without one has version 1, and a value with a newer version
+//! cannot be interpreted.
 
 use limiter::redis::RedisCounters;
 use limiter::{CloseResult, ConsumeRequest, Keyspace, LeaseSpend, LeaseState, TopUp, Window};
@@ -6,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 
 use super::*;
 
-const LATER: u8 = 2;
+const NEWER_VERSION: u8 = 2;
 
 async fn connection() -> MultiplexedConnection {
     let client = redis::Client::open(redis_url()).unwrap();
@@ -17,130 +18,132 @@ async fn stored(name: &str) -> Vec<u8> {
     redis::cmd("GET").arg(name).query_async(&mut connection().await).await.unwrap()
 }
 
-async fn store(name: &str, value: &[u8]) {
+async fn write_value(name: &str, value: &[u8]) {
     let mut set = redis::cmd("SET");
     set.arg(name).arg(value).arg("PX").arg(MINUTE);
     set.exec_async(&mut connection().await).await.unwrap();
 }
 
-/// A window as a program without versions writes it: its number, its count, and that of the one before.
+/// Returns a window as a program without format versions writes it: its number, its count, and the count of the
+/// previous window.
 fn unversioned(count: f64) -> Vec<u8> {
     #[expect(clippy::cast_precision_loss, reason = "the number of a minute is small")]
     let number = (NOON.0 / MINUTE) as f64;
     [number, count, 0.0].into_iter().flat_map(f64::to_be_bytes).collect()
 }
 
-fn name(keys: &Keyspace) -> String {
+fn window_name(keys: &Keyspace) -> String {
     keys.window("key_a", MINUTE, "requests")
 }
 
-fn window(keys: &Keyspace, cost: i64) -> Vec<Window> {
-    one(Window::new(name(keys), 5, MINUTE, cost))
+fn requested_window(keys: &Keyspace, cost: i64) -> Vec<Window> {
+    one(Window::new(window_name(keys), 5, MINUTE, cost))
 }
 
 #[tokio::test]
-async fn window_without_a_version_is_counted_on_and_gets_one() {
-    let (engine, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
-    let take = window(&keys, 1);
-    store(&name(&keys), &unversioned(3.0)).await;
+async fn window_gets_a_version_when_it_has_none() {
+    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
+    let request = requested_window(&keys, 1);
+    write_value(&window_name(&keys), &unversioned(3.0)).await;
 
-    let taken = engine.consume_windows(&take, Some(NOON)).await.unwrap();
+    let reply = counters.consume_windows(&request, Some(NOON)).await.unwrap();
 
-    assert_eq!((taken.is_admitted, taken.windows[0].effective), (true, 3));
+    assert_eq!((reply.is_admitted, reply.windows[0].effective), (true, 3));
     let expected = [unversioned(4.0), vec![1]].concat();
-    assert_eq!(stored(&name(&keys)).await, expected);
+    assert_eq!(stored(&window_name(&keys)).await, expected);
 }
 
 #[tokio::test]
-async fn window_of_a_later_version_admits_nothing_and_stays_as_it_is() {
-    let (engine, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
-    let value = [unversioned(3.0), vec![LATER], b"what it adds".to_vec()].concat();
-    store(&name(&keys), &value).await;
+async fn window_is_full_and_unchanged_when_its_version_is_newer() {
+    let (counters, keys) = (redis(), Keyspace::new(format!("t{}:", random())));
+    let value = [unversioned(3.0), vec![NEWER_VERSION], b"what it adds".to_vec()].concat();
+    write_value(&window_name(&keys), &value).await;
 
     for cost in [0, 1] {
-        let taken = engine.consume_windows(&window(&keys, cost), Some(NOON)).await.unwrap();
+        let reply =
+            counters.consume_windows(&requested_window(&keys, cost), Some(NOON)).await.unwrap();
 
-        assert!(!taken.is_admitted, "cost {cost}");
-        assert_eq!(taken.windows[0].remaining(&window(&keys, cost)[0], false), 0);
+        assert!(!reply.is_admitted, "cost {cost}");
+        assert_eq!(reply.windows[0].remaining(&requested_window(&keys, cost)[0], false), 0);
     }
-    assert_eq!(stored(&name(&keys)).await, value);
+    assert_eq!(stored(&window_name(&keys)).await, value);
 }
 
-struct House {
+struct LeaseFixture {
     redis: RedisCounters,
-    purse: String,
-    life: i64,
+    lease: String,
+    generation: i64,
 }
 
-impl House {
-    /// With a purse of 10 units, of which 3 are spent.
+impl LeaseFixture {
+    /// Opens a lease of 10 credits, of which 3 are spent.
     async fn open() -> Self {
         let redis = redis();
-        let purse = Keyspace::new(format!("t{}:", random())).lease("key_a", 1);
-        let mut house = Self { redis, purse, life: 0 };
-        let look = ConsumeRequest { windows: Vec::new(), spend: Some(house.spend(0)) };
-        let looked = house.redis.consume(&look, Some(NOON)).await.unwrap();
-        house.life = looked.purse.unwrap().life;
-        assert_eq!(house.take(3, Some(10)).await, (true, LeaseState::Sufficient));
-        house
+        let lease = Keyspace::new(format!("t{}:", random())).lease("key_a", 1);
+        let mut fixture = Self { redis, lease, generation: 0 };
+        let peek = ConsumeRequest { windows: Vec::new(), spend: Some(fixture.spend(0)) };
+        let reply = fixture.redis.consume(&peek, Some(NOON)).await.unwrap();
+        fixture.generation = reply.purse.unwrap().life;
+        assert_eq!(fixture.spend_lease(3, Some(10)).await, (true, LeaseState::Sufficient));
+        fixture
     }
 
     fn spend(&self, cost: i64) -> LeaseSpend {
-        LeaseSpend { purse: self.purse.clone(), cost, fill: None }
+        LeaseSpend { purse: self.lease.clone(), cost, fill: None }
     }
 
-    async fn take(&self, cost: i64, opened_with: Option<i64>) -> (bool, LeaseState) {
-        self.fill(cost, opened_with.map(|block| (0, block))).await
+    async fn spend_lease(&self, cost: i64, opened_with: Option<i64>) -> (bool, LeaseState) {
+        self.top_up_and_spend(cost, opened_with.map(|block| (0, block))).await
     }
 
-    async fn fill(&self, cost: i64, block: Option<(i64, i64)>) -> (bool, LeaseState) {
+    async fn top_up_and_spend(&self, cost: i64, block: Option<(i64, i64)>) -> (bool, LeaseState) {
         let ends = Timestamp((1 << 53) - 1);
         let fill = block.map(|(base, block)| {
-            let (life, opens, bank) = (self.life, base == 0, 0);
+            let (life, opens, bank) = (self.generation, base == 0, 0);
             TopUp { life, creates_lease: opens, granted_before: base, block, bank, refill_at: ends }
         });
         let spend = LeaseSpend { fill, ..self.spend(cost) };
-        let take = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
-        let taken = self.redis.consume(&take, Some(NOON)).await.unwrap();
-        (taken.is_admitted, taken.purse.unwrap().state)
+        let request = ConsumeRequest { windows: Vec::new(), spend: Some(spend) };
+        let reply = self.redis.consume(&request, Some(NOON)).await.unwrap();
+        (reply.is_admitted, reply.purse.unwrap().state)
     }
 
     async fn close(&self, idle: Duration) -> CloseResult {
-        self.redis.close_lease(&self.purse, self.life, idle, Some(NOON)).await.unwrap()
+        self.redis.close_lease(&self.lease, self.generation, idle, Some(NOON)).await.unwrap()
     }
 }
 
 const MOMENT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn purse_without_a_version_is_spent_from_and_gets_one() {
-    let house = House::open().await;
-    let mut value = stored(&house.purse).await;
+async fn lease_gets_a_version_when_it_has_none() {
+    let fixture = LeaseFixture::open().await;
+    let mut value = stored(&fixture.lease).await;
     assert_eq!(value.pop(), Some(1));
-    store(&house.purse, &value).await;
+    write_value(&fixture.lease, &value).await;
 
-    assert_eq!(house.take(2, None).await, (true, LeaseState::Sufficient));
-    assert_eq!(stored(&house.purse).await.len(), value.len() + 1);
-    assert_eq!(house.close(Duration::ZERO).await, CloseResult::Closed { spent: 5 });
+    assert_eq!(fixture.spend_lease(2, None).await, (true, LeaseState::Sufficient));
+    assert_eq!(stored(&fixture.lease).await.len(), value.len() + 1);
+    assert_eq!(fixture.close(Duration::ZERO).await, CloseResult::Closed { spent: 5 });
 }
 
 #[tokio::test]
-async fn purse_of_a_later_version_is_not_spent_from_and_is_withheld_when_it_is_closed() {
-    let house = House::open().await;
-    let mut value = stored(&house.purse).await;
+async fn lease_is_not_spent_and_is_withheld_when_its_version_is_newer() {
+    let fixture = LeaseFixture::open().await;
+    let mut value = stored(&fixture.lease).await;
     value.pop();
-    value.extend([LATER, 7, 7]);
-    store(&house.purse, &value).await;
+    value.extend([NEWER_VERSION, 7, 7]);
+    write_value(&fixture.lease, &value).await;
 
-    assert_eq!(house.take(1, None).await, (false, LeaseState::Insufficient));
-    assert_eq!(house.fill(1, Some((10, 5))).await, (false, LeaseState::NotFound));
-    assert_eq!(stored(&house.purse).await, value);
-    let purses = [house.purse.clone()];
+    assert_eq!(fixture.spend_lease(1, None).await, (false, LeaseState::Insufficient));
+    assert_eq!(fixture.top_up_and_spend(1, Some((10, 5))).await, (false, LeaseState::NotFound));
+    assert_eq!(stored(&fixture.lease).await, value);
+    let leases = [fixture.lease.clone()];
     assert_eq!(
-        house.redis.list_active_leases(&purses, MOMENT, Some(NOON)).await.unwrap(),
+        fixture.redis.list_active_leases(&leases, MOMENT, Some(NOON)).await.unwrap(),
         [Some(0)]
     );
-    assert_eq!(house.close(MOMENT).await, CloseResult::InUse);
-    assert_eq!(house.close(Duration::ZERO).await, CloseResult::NotFound);
-    assert_eq!(house.take(1, None).await, (false, LeaseState::Closed));
+    assert_eq!(fixture.close(MOMENT).await, CloseResult::InUse);
+    assert_eq!(fixture.close(Duration::ZERO).await, CloseResult::NotFound);
+    assert_eq!(fixture.spend_lease(1, None).await, (false, LeaseState::Closed));
 }

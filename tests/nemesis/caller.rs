@@ -1,4 +1,4 @@
-//! A program that calls Keyward, and writes down what it asked and what came of it.
+//! A client program that calls Keyward and records its requests and their replies.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::fleet::ROOT_KEY;
-use crate::record::{Act, Answer, Asked, Change, KeyFacts, KeyNo, Withdrawal};
+use crate::record::{Action, Answer, Call, Change, KeyIndex, KeyInfo, Withdrawal};
 
-/// How long a caller rests between two requests: the databases share the cores with everything here.
-const REST: Duration = Duration::from_millis(8);
+/// The pause of a caller between two requests: the databases share the cores with all other processes.
+const PAUSE: Duration = Duration::from_millis(8);
 
 static NO_ANSWER: Answer = Answer {
     status: 0,
@@ -27,35 +27,35 @@ static NO_ANSWER: Answer = Answer {
     limits: Vec::new(),
 };
 
-/// What all callers share.
+/// The state that all callers share.
 pub struct Shared {
     pub addresses: Vec<SocketAddr>,
     pub began: Stopwatch,
-    /// The machine's clock at that moment.
+    /// The machine's clock when `began` was started.
     pub began_unix_ms: i64,
-    /// When all that is needed had been made.
+    /// When the data for the load had been created.
     pub loaded: Duration,
     pub api: String,
-    pub keys: Mutex<Vec<KeyFacts>>,
+    pub keys: Mutex<Vec<KeyInfo>>,
     /// Keys that no replica has seen.
-    pub fresh: Mutex<VecDeque<KeyNo>>,
-    /// A key that is re-rolled while everybody spends it, and the one that has taken its place.
-    pub rerolled: Mutex<Vec<KeyNo>>,
-    /// Whether a replica is of an earlier version, which leaves the credits on a re-rolled key.
+    pub fresh: Mutex<VecDeque<KeyIndex>>,
+    /// A key that is re-rolled while all callers spend from it, and the key that replaces it.
+    pub rerolled: Mutex<Vec<KeyIndex>>,
+    /// Whether a replica runs an earlier version, which leaves the credits on a re-rolled key.
     pub has_earlier_version: bool,
     pub stop: AtomicBool,
 }
 
 impl Shared {
-    pub fn keys(&self) -> MutexGuard<'_, Vec<KeyFacts>> {
+    pub fn keys(&self) -> MutexGuard<'_, Vec<KeyInfo>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn fresh(&self) -> MutexGuard<'_, VecDeque<KeyNo>> {
+    pub fn fresh(&self) -> MutexGuard<'_, VecDeque<KeyIndex>> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn rerolled(&self) -> MutexGuard<'_, Vec<KeyNo>> {
+    pub fn rerolled(&self) -> MutexGuard<'_, Vec<KeyIndex>> {
         self.rerolled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,21 +64,21 @@ impl Shared {
     }
 }
 
-pub fn rest() {
-    std::thread::sleep(REST);
+pub fn pause() {
+    std::thread::sleep(PAUSE);
 }
 
 pub struct Caller<'a> {
     pub shared: &'a Shared,
     pub random: StdRng,
     clients: Vec<Client>,
-    pub acts: Vec<Act>,
+    pub calls: Vec<Call>,
 }
 
 impl<'a> Caller<'a> {
     pub fn new(shared: &'a Shared, random: StdRng) -> Self {
         let clients = shared.addresses.iter().map(|address| Client::of(*address)).collect();
-        Self { shared, random, clients, acts: Vec::new() }
+        Self { shared, random, clients, calls: Vec::new() }
     }
 
     pub fn replicas(&self) -> usize {
@@ -89,31 +89,32 @@ impl<'a> Caller<'a> {
         self.random.random_range(0..self.clients.len())
     }
 
-    /// Sends a request, waits for its answer, and writes both down.
-    pub fn ask(&mut self, replica: usize, asked: Asked) -> &Answer {
-        let (operation, body) = self.request(&asked);
+    /// Sends a request, waits for the reply, and records both.
+    pub fn send(&mut self, replica: usize, action: Action) -> &Answer {
+        let (operation, body) = self.request(&action);
         let sent = self.shared.began.elapsed();
         let client = &mut self.clients[replica];
-        let told = match operation {
+        let response = match operation {
             "" => client.get("/livez"),
             _ => client.v2(ROOT_KEY, operation, &body),
         };
         let received = self.shared.began.elapsed();
-        let answer = told.ok().map(|told| Answer::read(told.status, &told.body, &asked));
+        let answer =
+            response.ok().map(|response| Answer::read(response.status, &response.body, &action));
         if answer.is_none() {
-            // Whoever is refused at once would ask in a circle.
-            rest();
+            // If requests fail at once, the caller would loop without a pause.
+            pause();
         }
-        self.acts.push(Act { replica, asked, sent, received, answer });
-        self.acts.last().and_then(|act| act.answer.as_ref()).unwrap_or(&NO_ANSWER)
+        self.calls.push(Call { replica, action, sent, received, answer });
+        self.calls.last().and_then(|call| call.answer.as_ref()).unwrap_or(&NO_ANSWER)
     }
 
-    fn request(&self, asked: &Asked) -> (&'static str, Value) {
+    fn request(&self, action: &Action) -> (&'static str, Value) {
         let keys = self.shared.keys();
-        let id = |key: &KeyNo| keys[*key].id.as_str();
-        match asked {
-            Asked::Control | Asked::Create { .. } | Asked::Reroll { .. } => ("", Value::Null),
-            Asked::Verify { key, cost } => {
+        let id = |key: &KeyIndex| keys[*key].id.as_str();
+        match action {
+            Action::Control | Action::Create { .. } | Action::Reroll { .. } => ("", Value::Null),
+            Action::Verify { key, cost } => {
                 let mut body = json!({ "key": keys[*key].key });
                 if keys[*key].credits.is_some() {
                     body["credits"] = json!({ "cost": cost });
@@ -123,7 +124,7 @@ impl<'a> Caller<'a> {
                 }
                 ("keys.verifyKey", body)
             }
-            Asked::Limit { counter, limit, duration_ms, cost } => {
+            Action::Limit { counter, limit, duration_ms, cost } => {
                 let (namespace, identifier) =
                     counter.split_once('/').unwrap_or(("nemesis", counter));
                 let body = json!({
@@ -132,7 +133,7 @@ impl<'a> Caller<'a> {
                 });
                 ("ratelimit.limit", body)
             }
-            Asked::Credits { key, change } => {
+            Action::Credits { key, change } => {
                 let (operation, value) = match change {
                     Change::Set(value) => ("set", Some(value)),
                     Change::Unlimit => ("set", None),
@@ -142,15 +143,15 @@ impl<'a> Caller<'a> {
                 let body = json!({ "keyId": id(key), "operation": operation, "value": value });
                 ("keys.updateCredits", body)
             }
-            Asked::Rename { key, name } => {
+            Action::Rename { key, name } => {
                 ("keys.updateKey", json!({ "keyId": id(key), "name": name }))
             }
-            Asked::Disable { key } => {
+            Action::Disable { key } => {
                 ("keys.updateKey", json!({ "keyId": id(key), "enabled": false }))
             }
-            Asked::Delete { key } => ("keys.deleteKey", json!({ "keyId": id(key) })),
-            Asked::Withdraw { key, what } => withdrawal(&keys[*key], *what),
-            Asked::Override { counter } => {
+            Action::Delete { key } => ("keys.deleteKey", json!({ "keyId": id(key) })),
+            Action::Withdraw { key, what } => withdrawal_request(&keys[*key], *what),
+            Action::Override { counter } => {
                 let (namespace, identifier) =
                     counter.split_once('/').unwrap_or(("nemesis", counter));
                 let body = json!({
@@ -161,89 +162,90 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Makes what a key needs, which is not written down; whether it was acknowledged.
-    pub fn make(&mut self, replica: usize, operation: &str, body: &Value) -> bool {
-        let told = self.clients[replica].v2(ROOT_KEY, operation, body);
-        told.is_ok_and(|told| told.status == 200)
+    /// Creates something that a key needs, without recording the call. Returns whether it was acknowledged.
+    pub fn create_resource(&mut self, replica: usize, operation: &str, body: &Value) -> bool {
+        let response = self.clients[replica].v2(ROOT_KEY, operation, body);
+        response.is_ok_and(|response| response.status == 200)
     }
 
-    /// Makes a key. `None`: not acknowledged.
-    pub fn create(&mut self, replica: usize, facts: KeyFacts) -> Option<KeyNo> {
+    /// Creates a key. Returns `None` if it was not acknowledged.
+    pub fn create(&mut self, replica: usize, info: KeyInfo) -> Option<KeyIndex> {
         let limit = |(name, limit, duration): &(String, i64, i64)| json!({ "name": name, "limit": limit, "duration": duration, "autoApply": true });
         let mut body = json!({
             "apiId": self.shared.api,
-            "ratelimits": facts.limits.iter().map(limit).collect::<Vec<_>>()
+            "ratelimits": info.limits.iter().map(limit).collect::<Vec<_>>()
         });
-        if let Some(remaining) = facts.credits {
+        if let Some(remaining) = info.credits {
             body["credits"] = json!({ "remaining": remaining });
         }
-        match (&facts.role, &facts.permission) {
+        match (&info.role, &info.permission) {
             (Some(role), _) => body["roles"] = json!([role]),
             (None, Some(permission)) => body["permissions"] = json!([permission]),
             (None, None) => {}
         }
-        if let Some(identity) = &facts.identity {
+        if let Some(identity) = &info.identity {
             body["externalId"] = json!(identity);
         }
-        if let Some(amount) = facts.refill {
+        if let Some(amount) = info.refill {
             body["credits"]["refill"] = json!({ "interval": "daily", "amount": amount });
         }
-        self.issue(replica, ("keys.createKey", &body), facts, |key| Asked::Create { key })
+        self.issue(replica, ("keys.createKey", &body), info, |key| Action::Create { key })
     }
 
-    /// Issues a key that takes the place of one with credits, which ends after `grace_ms`. `None`: not acknowledged.
-    pub fn reroll(&mut self, replica: usize, key: KeyNo, grace_ms: i64) -> Option<KeyNo> {
-        let facts = self.shared.keys()[key].clone();
-        let body = json!({ "keyId": facts.id, "expiration": grace_ms });
-        let asked = |new| Asked::Reroll { key, grace_ms, new };
-        self.issue(replica, ("keys.rerollKey", &body), facts, asked)
+    /// Re-rolls a key with credits, which expires after `grace_ms`. Returns the new key, or `None` if it was not
+    /// acknowledged.
+    pub fn reroll(&mut self, replica: usize, key: KeyIndex, grace_ms: i64) -> Option<KeyIndex> {
+        let info = self.shared.keys()[key].clone();
+        let body = json!({ "keyId": info.id, "expiration": grace_ms });
+        let action = |new| Action::Reroll { key, grace_ms, new };
+        self.issue(replica, ("keys.rerollKey", &body), info, action)
     }
 
-    /// Has a key issued, and writes that down. `None`: not acknowledged.
+    /// Issues a key and records the call. Returns `None` if it was not acknowledged.
     fn issue(
         &mut self,
         replica: usize,
         (operation, body): (&str, &Value),
-        facts: KeyFacts,
-        asked: impl Fn(Option<KeyNo>) -> Asked,
-    ) -> Option<KeyNo> {
+        info: KeyInfo,
+        action: impl Fn(Option<KeyIndex>) -> Action,
+    ) -> Option<KeyIndex> {
         let sent = self.shared.began.elapsed();
-        let told = self.clients[replica].v2(ROOT_KEY, operation, body);
+        let response = self.clients[replica].v2(ROOT_KEY, operation, body);
         let received = self.shared.began.elapsed();
         let mut issued = None;
-        let answer = told.ok().map(|told| {
-            let data: Value = serde_json::from_str(&told.body).unwrap_or(Value::Null);
+        let answer = response.ok().map(|response| {
+            let data: Value = serde_json::from_str(&response.body).unwrap_or(Value::Null);
             if let (200, Some(id), Some(key)) =
-                (told.status, data["data"]["keyId"].as_str(), data["data"]["key"].as_str())
+                (response.status, data["data"]["keyId"].as_str(), data["data"]["key"].as_str())
             {
                 let mut keys = self.shared.keys();
                 issued = Some(keys.len());
-                keys.push(KeyFacts { id: id.to_owned(), key: key.to_owned(), ..facts });
+                keys.push(KeyInfo { id: id.to_owned(), key: key.to_owned(), ..info });
             }
-            Answer::read(told.status, &told.body, &asked(issued))
+            Answer::read(response.status, &response.body, &action(issued))
         });
-        self.acts.push(Act { replica, asked: asked(issued), sent, received, answer });
+        self.calls.push(Call { replica, action: action(issued), sent, received, answer });
         issued
     }
 }
 
-fn withdrawal(facts: &KeyFacts, what: Withdrawal) -> (&'static str, Value) {
+fn withdrawal_request(info: &KeyInfo, what: Withdrawal) -> (&'static str, Value) {
     match what {
         Withdrawal::Permission => {
-            let permissions = [&facts.permission];
-            ("keys.removePermissions", json!({ "keyId": facts.id, "permissions": permissions }))
+            let permissions = [&info.permission];
+            ("keys.removePermissions", json!({ "keyId": info.id, "permissions": permissions }))
         }
-        Withdrawal::Role => ("permissions.deleteRole", json!({ "role": facts.role })),
+        Withdrawal::Role => ("permissions.deleteRole", json!({ "role": info.role })),
         Withdrawal::IdentityLimit => {
             let limits = identity_limits(Withdrawal::LIMIT_AFTER);
-            let body = json!({ "identity": facts.identity, "ratelimits": limits });
+            let body = json!({ "identity": info.identity, "ratelimits": limits });
             ("identities.updateIdentity", body)
         }
-        Withdrawal::Reroll => ("keys.rerollKey", json!({ "keyId": facts.id, "expiration": 0 })),
+        Withdrawal::Reroll => ("keys.rerollKey", json!({ "keyId": info.id, "expiration": 0 })),
     }
 }
 
-/// The limits of an identity.
+/// Returns the limits of an identity as a request has them.
 pub fn identity_limits(limit: i64) -> Value {
     json!([{ "name": "identity", "limit": limit, "duration": 60_000, "autoApply": true }])
 }

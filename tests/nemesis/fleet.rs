@@ -1,4 +1,4 @@
-//! Three replicas, each with a way of its own to one Postgres and one Redis, which has a follower.
+//! Runs three replicas, each with its own proxies to one Postgres and one Redis, which has a follower.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use foundation::clock::Stopwatch;
 
-use crate::proxy::{Proxy, Way};
-use crate::schedule::{Fault, Kind, REPLICAS};
+use crate::proxy::{LinkState, Proxy};
+use crate::schedule::{Fault, FaultKind, REPLICAS};
 use crate::servers::{self, Lock, Postgres, Redis};
 use crate::support::process::{free_port, get, keyward, signal};
 
 pub const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 
-/// One replica of Keyward. It keeps its address when it is started again.
+/// One replica of Keyward. It keeps its address when it is restarted.
 pub struct Replica {
     pub address: SocketAddr,
     pub redis: Proxy,
     pub postgres: Proxy,
-    /// How far its clock is from the machine's.
+    /// The difference of its clock from the machine's.
     skew_seconds: i64,
     settings: Vec<(String, String)>,
-    /// Another version than this one.
+    /// The binary of another version. `None` for this one.
     pub program: Option<PathBuf>,
     log: PathBuf,
     child: Option<Child>,
 }
 
 impl Replica {
-    /// A replica that waits to be started.
+    /// Creates a replica that has not been started.
     pub fn new(
         directory: &Path,
         name: usize,
@@ -64,7 +64,7 @@ impl Replica {
         }
     }
 
-    /// A setting that counts from the next start.
+    /// Sets or removes a variable for the next start.
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         self.settings.retain(|(known, _)| known != name);
         self.settings.extend(value.map(|value| (name.to_owned(), value.to_owned())));
@@ -77,7 +77,7 @@ impl Replica {
         command
     }
 
-    /// What it says when it is started and cannot serve.
+    /// Returns the error output of a start that fails.
     pub fn refusal(&self) -> String {
         let mut command = self.command();
         command.arg("serve").env("KEYWARD_LISTEN", self.address.to_string());
@@ -105,10 +105,15 @@ impl Replica {
 
     pub fn await_ready(&self) {
         let began = Stopwatch::new();
-        let is_ready = |(status, told): (u16, String)| status == 200 && told.contains("\"ready\"");
+        let is_ready =
+            |(status, response): (u16, String)| status == 200 && response.contains("\"ready\"");
         while !get(self.address, "/readyz").is_ok_and(is_ready) {
-            let told = || std::fs::read_to_string(&self.log).unwrap_or_default();
-            assert!(began.elapsed() < Duration::from_secs(20), "it does not start: {}", told());
+            let response = || std::fs::read_to_string(&self.log).unwrap_or_default();
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "the replica does not start: {}",
+                response()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -120,7 +125,7 @@ impl Replica {
         }
     }
 
-    /// Has it finish what it has begun, and end.
+    /// Lets the replica finish its requests, and stops it.
     pub fn stop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         signal(child.id(), "TERM");
@@ -143,7 +148,7 @@ impl Drop for Replica {
     }
 }
 
-/// Stops a process for 60 ms, lets it run for 60, and so on until it is dropped.
+/// Stops a process for 60 ms, lets it run for 60 ms, and repeats that until it is dropped.
 pub struct Stalls {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -179,10 +184,10 @@ pub struct Fleet {
     pub postgres: Postgres,
     master: Redis,
     follower: Redis,
-    /// The way on which the follower hears of its master.
+    /// The proxy on the follower's replication connection.
     link: Proxy,
     lock: Option<Lock>,
-    /// What stops Redis again and again.
+    /// The process that repeatedly stops Redis.
     stalls: Option<Stalls>,
     /// Removed last.
     directory: tempfile::TempDir,
@@ -198,12 +203,12 @@ impl Fleet {
         fleet
     }
 
-    /// So many replicas, which wait to be started.
+    /// Creates this many replicas without starting them.
     pub fn prepare(replicas: usize) -> Self {
         Self::prepare_ahead(replicas, || 0)
     }
 
-    /// As [`Fleet::prepare`], with servers whose clocks are ahead of the machine's by so many seconds.
+    /// Like [`Fleet::prepare`], with servers whose clocks are ahead of the machine's by this many seconds.
     pub fn prepare_ahead(replicas: usize, ahead_seconds: impl FnOnce() -> i64) -> Self {
         let directory = servers::directory();
         let mut ahead = 0;
@@ -223,13 +228,13 @@ impl Fleet {
         Self { replicas, postgres, master, follower, link, lock: None, stalls: None, directory }
     }
 
-    /// What the replicas have logged.
+    /// Returns what the replicas have logged.
     pub fn logs(&self) -> String {
         let log = |replica: &Replica| std::fs::read_to_string(&replica.log).unwrap_or_default();
         self.replicas.iter().map(log).collect()
     }
 
-    /// Runs a command of the binary on this fleet's database and Redis; its output.
+    /// Runs a command of the binary on this fleet's database and Redis. Returns its output.
     pub fn command(&self, arguments: &[&str]) -> String {
         let mut command = keyward();
         command
@@ -244,83 +249,88 @@ impl Fleet {
 
     pub fn begin(&mut self, fault: &Fault) {
         match fault.kind {
-            Kind::KillReplica(r) => self.replicas[r].kill(),
-            Kind::StopReplica(r) => self.replicas[r].signal("STOP"),
-            Kind::CutRedis(r) => self.replicas[r].redis.cut(),
-            Kind::HoleRedis(r) => self.replicas[r].redis.set(Way::Hole, Way::Hole),
-            Kind::SlowRedis(r) => {
-                let by = Way::Slow(Duration::from_millis(4));
+            FaultKind::KillReplica(r) => self.replicas[r].kill(),
+            FaultKind::StopReplica(r) => self.replicas[r].signal("STOP"),
+            FaultKind::CutRedis(r) => self.replicas[r].redis.cut(),
+            FaultKind::HoleRedis(r) => self.replicas[r].redis.set(LinkState::Hole, LinkState::Hole),
+            FaultKind::SlowRedis(r) => {
+                let by = LinkState::Slow(Duration::from_millis(4));
                 self.replicas[r].redis.set(by, by);
             }
-            Kind::CutPostgres(r) => self.replicas[r].postgres.cut(),
-            Kind::HolePostgres(r) => self.replicas[r].postgres.set(Way::Hole, Way::Hole),
-            Kind::Isolate(r) => {
+            FaultKind::CutPostgres(r) => self.replicas[r].postgres.cut(),
+            FaultKind::HolePostgres(r) => {
+                self.replicas[r].postgres.set(LinkState::Hole, LinkState::Hole)
+            }
+            FaultKind::Isolate(r) => {
                 self.replicas[r].redis.cut();
                 self.replicas[r].postgres.cut();
             }
-            Kind::RestartRedis | Kind::WipeRedis => self.master.kill(),
-            Kind::StopRedis => self.master.signal("STOP"),
-            Kind::StallRedis => self.stalls = Some(Stalls::of(self.master.pid())),
-            Kind::DemoteRedis => {
+            FaultKind::RestartRedis | FaultKind::WipeRedis => self.master.kill(),
+            FaultKind::StopRedis => self.master.signal("STOP"),
+            FaultKind::StallRedis => self.stalls = Some(Stalls::of(self.master.pid())),
+            FaultKind::DemoteRedis => {
                 self.master.await_follower();
                 self.follower.promote();
                 self.master.follow(self.follower.address());
             }
-            Kind::FailOver => {
-                // A follower that never heard of anything would be an empty Redis, which is another fault.
+            FaultKind::FailOver => {
+                // A follower without any data would be an empty Redis, which is another fault.
                 self.master.await_follower();
-                self.link.set(Way::Hole, Way::Hole);
+                self.link.set(LinkState::Hole, LinkState::Hole);
             }
-            Kind::KillPostgres => self.postgres.kill(),
-            Kind::StopPostgres => self.postgres.signal("STOP"),
-            Kind::SlowPostgres(r) => {
-                let by = Way::Slow(Duration::from_millis(15));
+            FaultKind::KillPostgres => self.postgres.kill(),
+            FaultKind::StopPostgres => self.postgres.signal("STOP"),
+            FaultKind::SlowPostgres(r) => {
+                let by = LinkState::Slow(Duration::from_millis(15));
                 self.replicas[r].postgres.set(by, by);
             }
-            Kind::LockPostgres => self.lock = Some(Lock::of_keys(self.postgres.url())),
-            Kind::CutFeed(r) => self.replicas[r].redis.cut_feed(),
-            Kind::FlushScripts => {
-                self.master.ask("SCRIPT FLUSH").expect("it forgets them");
+            FaultKind::LockPostgres => self.lock = Some(Lock::of_keys(self.postgres.url())),
+            FaultKind::CutFeed(r) => self.replicas[r].redis.cut_feed(),
+            FaultKind::FlushScripts => {
+                self.master.ask("SCRIPT FLUSH").expect("the scripts are flushed");
             }
-            Kind::FillRedis => {
-                self.master.ask("CONFIG SET maxmemory 1").expect("it is set");
+            FaultKind::FillRedis => {
+                self.master.ask("CONFIG SET maxmemory 1").expect("the option is set");
             }
-            Kind::SplitRedis(r) => self.split(r),
-            Kind::ReplaceReplica(r) => self.replicas[r].stop(),
+            FaultKind::SplitRedis(r) => self.split(r),
+            FaultKind::ReplaceReplica(r) => self.replicas[r].stop(),
         }
     }
 
     pub fn end(&mut self, fault: &Fault) {
         match fault.kind {
-            Kind::KillReplica(r) => self.replicas[r].start(),
-            Kind::StopReplica(r) => self.replicas[r].signal("CONT"),
-            Kind::CutRedis(r) | Kind::HoleRedis(r) | Kind::SlowRedis(r) | Kind::CutFeed(r) => {
+            FaultKind::KillReplica(r) => self.replicas[r].start(),
+            FaultKind::StopReplica(r) => self.replicas[r].signal("CONT"),
+            FaultKind::CutRedis(r)
+            | FaultKind::HoleRedis(r)
+            | FaultKind::SlowRedis(r)
+            | FaultKind::CutFeed(r) => {
                 self.replicas[r].redis.mend();
             }
-            Kind::CutPostgres(r) | Kind::HolePostgres(r) | Kind::SlowPostgres(r) => {
+            FaultKind::CutPostgres(r) | FaultKind::HolePostgres(r) | FaultKind::SlowPostgres(r) => {
                 self.replicas[r].postgres.mend();
             }
-            Kind::LockPostgres => self.lock = None,
-            Kind::FlushScripts => {}
-            Kind::FillRedis => {
-                self.master.ask("CONFIG SET maxmemory 0").expect("it is set");
+            FaultKind::LockPostgres => self.lock = None,
+            FaultKind::FlushScripts => {}
+            FaultKind::FillRedis => {
+                self.master.ask("CONFIG SET maxmemory 0").expect("the option is set");
             }
-            Kind::ReplaceReplica(r) => {
+            FaultKind::ReplaceReplica(r) => {
                 self.replicas[r].start();
                 self.replicas[r].await_ready();
             }
-            Kind::Isolate(r) => {
+            FaultKind::Isolate(r) => {
                 self.replicas[r].redis.mend();
                 self.replicas[r].postgres.mend();
             }
-            Kind::RestartRedis => self.master.restart(),
-            Kind::WipeRedis => {
+            FaultKind::RestartRedis => self.master.restart(),
+            FaultKind::WipeRedis => {
                 self.master.wipe();
                 self.master.restart();
             }
-            Kind::StopRedis => self.master.signal("CONT"),
-            Kind::StallRedis => self.stalls = None,
-            Kind::DemoteRedis => {
+            FaultKind::StopRedis => self.master.signal("CONT"),
+            FaultKind::StallRedis => self.stalls = None,
+            FaultKind::DemoteRedis => {
                 std::mem::swap(&mut self.master, &mut self.follower);
                 for replica in &self.replicas {
                     replica.redis.lead_new_to(self.master.address());
@@ -328,34 +338,34 @@ impl Fleet {
                 self.link.lead_to(self.master.address());
                 self.follower.follow(self.link.address);
             }
-            Kind::FailOver | Kind::SplitRedis(_) => self.fail_over(),
-            Kind::KillPostgres => self.postgres.restart(),
-            Kind::StopPostgres => self.postgres.signal("CONT"),
+            FaultKind::FailOver | FaultKind::SplitRedis(_) => self.fail_over(),
+            FaultKind::KillPostgres => self.postgres.restart(),
+            FaultKind::StopPostgres => self.postgres.signal("CONT"),
         }
     }
 
-    /// The follower, which has all that its master had, is promoted, and led to from all replicas but one.
+    /// Promotes the follower, which has all of its master's data, and connects all replicas but one to it.
     pub fn split(&mut self, behind: usize) {
         self.master.await_follower();
-        self.link.set(Way::Hole, Way::Hole);
+        self.link.set(LinkState::Hole, LinkState::Hole);
         self.follower.promote();
         for (replica, _) in self.replicas.iter().zip(0..).filter(|(_, number)| *number != behind) {
             replica.redis.lead_to(self.follower.address());
         }
     }
 
-    /// Runs a script in Redis, which is to do what a program does that there is not yet.
+    /// Runs a script in Redis, to do what a future version of the program would do.
     pub fn run_in_redis(&self, script: &str) {
-        let told = self.master.ask(&format!("EVAL \"{script}\" 0")).expect("it runs");
-        assert!(!told.starts_with('-'), "{told}");
+        let response = self.master.ask(&format!("EVAL \"{script}\" 0")).expect("it runs");
+        assert!(!response.starts_with('-'), "{response}");
     }
 
-    /// Ends that: the old master is killed, and the promoted one is everybody's.
+    /// Ends the split: kills the old master, and connects every replica to the promoted one.
     pub fn unite(&mut self) {
         self.fail_over();
     }
 
-    /// The follower, which is behind, takes the master's place and address.
+    /// Promotes the follower, which lags, and gives it the master's address.
     fn fail_over(&mut self) {
         self.master.kill();
         self.link.cut();

@@ -1,35 +1,35 @@
-//! The proof: replicas, Postgres and Redis as real processes, under concurrent load, with faults from a seed, and a
-//! check of every answer that was given. `./test nemesis --minutes 30` runs it for longer, `--seed N` once more.
+//! Tests the guarantees with replicas, Postgres and Redis as real processes under concurrent load, with faults from a
+//! seed and a check of every reply. `./test nemesis --minutes 30` runs longer, `--seed N` repeats a run.
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, reason = "the other binary uses the rest of the house")]
+#[expect(dead_code, reason = "another test binary uses the rest")]
 mod support;
 
 mod caller;
 mod check;
 #[path = "../support/client.rs"]
 mod client;
-mod ending;
+mod final_state;
 mod fleet;
-mod general;
 mod leases;
 mod load;
-#[path = "../support/older.rs"]
-mod older;
+#[path = "../support/previous_version.rs"]
+mod previous_version;
 mod proxy;
+mod random_faults;
 mod record;
 mod report;
-mod sabotage;
+mod rolling_upgrade;
+mod safeguards;
 mod scenarios;
 mod schedule;
 mod servers;
 mod standby;
-mod upgrade;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held by each test that measures time while it runs.
-fn alone() -> MutexGuard<'static, ()> {
+/// Acquires the lock that each test that measures time holds while it runs.
+fn acquire_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,63 +1,66 @@
-//! A way to a server that can be cut, clogged and slowed, and led to another server.
+//! A proxy in front of a server whose connections can be cut, blocked, slowed down, and directed to another server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How the bytes of one direction fare.
+/// What happens to the bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Way {
+pub enum LinkState {
     #[default]
     Open,
-    /// They come so much later, at most twice as much.
+    /// They arrive later by this duration, at most twice as late.
     Slow(Duration),
-    /// They wait until the way is open again, as in a network that loses every packet.
+    /// They wait until the connection is open again, as in a network that loses every packet.
     Hole,
 }
 
 #[derive(Clone)]
 pub struct Proxy {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
-struct State {
+struct ProxyState {
     target: SocketAddr,
     is_cut: bool,
-    there: Way,
-    back: Way,
+    to_server: LinkState,
+    to_client: LinkState,
     streams: Vec<TcpStream>,
-    /// Of connections on which changes are announced.
+    /// Connections that carry the change feed.
     feeds: Vec<TcpStream>,
     is_feed_cut: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Direction {
-    There,
-    Back,
+    ToServer,
+    ToClient,
 }
 
 impl Proxy {
     pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (there, back) = (Way::Open, Way::Open);
+        let (to_server, to_client) = (LinkState::Open, LinkState::Open);
         let (streams, feeds) = (Vec::new(), Vec::new());
         let (is_cut, is_feed_cut) = (false, false);
-        let state = State { target, is_cut, there, back, streams, feeds, is_feed_cut };
+        let state =
+            ProxyState { target, is_cut, to_server, to_client, streams, feeds, is_feed_cut };
         let proxy = Self { address, state: Arc::new(Mutex::new(state)) };
-        let taker = proxy.clone();
-        std::thread::spawn(move || listener.incoming().flatten().for_each(|it| taker.take(&it)));
+        let acceptor = proxy.clone();
+        std::thread::spawn(move || {
+            listener.incoming().flatten().for_each(|it| acceptor.accept(&it))
+        });
         proxy
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, client: &TcpStream) {
+    fn accept(&self, client: &TcpStream) {
         let target = self.state().target;
         let Ok(server) = TcpStream::connect(target) else { return };
         let mut state = self.state();
@@ -65,7 +68,7 @@ impl Proxy {
             return;
         }
         for (from, to, direction) in
-            [(client, &server, Direction::There), (&server, client, Direction::Back)]
+            [(client, &server, Direction::ToServer), (&server, client, Direction::ToClient)]
         {
             let _ = from.set_nodelay(true);
             let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
@@ -79,10 +82,10 @@ impl Proxy {
         let mut bytes = vec![0; 16 * 1024];
         let mut is_known_feed = false;
         while let Ok(read @ 1..) = from.read(&mut bytes) {
-            self.await_way(direction);
+            self.wait_until_open(direction);
             if !is_known_feed && is_feed(&bytes[..read]) {
                 is_known_feed = true;
-                if !self.keep_feed(&from) {
+                if !self.record_feed(&from) {
                     break;
                 }
             }
@@ -94,14 +97,14 @@ impl Proxy {
         let _ = from.shutdown(Shutdown::Both);
     }
 
-    /// Remembers a connection on which changes are announced; whether it may go on.
-    fn keep_feed(&self, stream: &TcpStream) -> bool {
+    /// Records a connection that carries the change feed. Returns whether it may continue.
+    fn record_feed(&self, stream: &TcpStream) -> bool {
         let mut state = self.state();
         state.feeds.extend(stream.try_clone());
         !state.is_feed_cut
     }
 
-    /// Breaks the connections on which changes are announced, and lets none through until [`Proxy::mend`].
+    /// Breaks the connections that carry the change feed, and accepts none until [`Proxy::mend`].
     pub fn cut_feed(&self) {
         let mut state = self.state();
         state.is_feed_cut = true;
@@ -110,23 +113,23 @@ impl Proxy {
         }
     }
 
-    fn await_way(&self, direction: Direction) {
-        let way = || match direction {
-            Direction::There => self.state().there,
-            Direction::Back => self.state().back,
+    fn wait_until_open(&self, direction: Direction) {
+        let link_state = || match direction {
+            Direction::ToServer => self.state().to_server,
+            Direction::ToClient => self.state().to_client,
         };
-        match way() {
-            Way::Open => {}
-            Way::Slow(by) => std::thread::sleep(by),
-            Way::Hole => {
-                while way() == Way::Hole && !self.state().is_cut {
+        match link_state() {
+            LinkState::Open => {}
+            LinkState::Slow(by) => std::thread::sleep(by),
+            LinkState::Hole => {
+                while link_state() == LinkState::Hole && !self.state().is_cut {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             }
         }
     }
 
-    /// Breaks every connection, and lets none through until [`Proxy::mend`].
+    /// Breaks every connection, and accepts none until [`Proxy::mend`].
     pub fn cut(&self) {
         self.state().is_cut = true;
         self.break_all();
@@ -138,30 +141,31 @@ impl Proxy {
         }
     }
 
-    pub fn set(&self, there: Way, back: Way) {
+    pub fn set(&self, to_server: LinkState, to_client: LinkState) {
         let mut state = self.state();
-        (state.there, state.back) = (there, back);
+        (state.to_server, state.to_client) = (to_server, to_client);
     }
 
     pub fn mend(&self) {
         let mut state = self.state();
-        (state.is_cut, state.there, state.back) = (false, Way::Open, Way::Open);
+        (state.is_cut, state.to_server, state.to_client) =
+            (false, LinkState::Open, LinkState::Open);
         state.is_feed_cut = false;
     }
 
-    /// From now on leads to another server; what led to the old one breaks.
+    /// Connects to another server from now on and breaks the connections to the old one.
     pub fn lead_to(&self, target: SocketAddr) {
         self.lead_new_to(target);
         self.break_all();
     }
 
-    /// Leads new connections to another server and keeps the established ones.
+    /// Directs new connections to another server and keeps the established ones.
     pub fn lead_new_to(&self, target: SocketAddr) {
         self.state().target = target;
     }
 }
 
-/// Whether a replica asks to be told of changes.
+/// Whether a replica subscribes to changes.
 fn is_feed(sent: &[u8]) -> bool {
     [&b"SUBSCRIBE"[..], b"XREAD"].iter().any(|word| sent.windows(word.len()).any(|it| it == *word))
 }

@@ -1,4 +1,4 @@
-//! What was asked and what was answered: all that the checks go by.
+//! The record of requests and replies: the only input of the checks.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use serde_json::Value;
 
 use crate::schedule::Fault;
 
-/// A moment: how long after the load began.
-pub type At = Duration;
-/// A key's place in [`Run::keys`].
-pub type KeyNo = usize;
+/// A moment: the time since the load started.
+pub type LoadTime = Duration;
+/// An index of [`Run::keys`].
+pub type KeyIndex = usize;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Act {
+pub struct Call {
     pub replica: usize,
-    pub asked: Asked,
-    pub sent: At,
-    pub received: At,
-    /// Absent: the connection broke, or nothing came in 20 seconds.
+    pub action: Action,
+    pub sent: LoadTime,
+    pub received: LoadTime,
+    /// `None` if the connection broke or no reply came within 20 seconds.
     pub answer: Option<Answer>,
 }
 
-impl Act {
+impl Call {
     pub fn took(&self) -> Duration {
         self.received.saturating_sub(self.sent)
     }
@@ -30,26 +30,26 @@ impl Act {
         self.answer.as_ref().is_some_and(Answer::is_valid)
     }
 
-    /// It was answered with this status.
+    /// Whether the reply has this status.
     pub fn has(&self, status: u16) -> bool {
-        self.answer.as_ref().is_some_and(|told| told.status == status)
+        self.answer.as_ref().is_some_and(|answer| answer.status == status)
     }
 
-    /// It may have been done although nobody heard so.
+    /// Whether it may have been executed although no reply confirmed it.
     pub fn is_unsure(&self) -> bool {
-        self.answer.as_ref().is_none_or(|told| told.status >= 500)
+        self.answer.as_ref().is_none_or(|answer| answer.status >= 500)
     }
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
-    /// `/livez`: how busy the machine is.
+pub enum Action {
+    /// `/livez`: shows how busy the machine is.
     Control,
     Verify {
-        key: KeyNo,
+        key: KeyIndex,
         cost: i64,
     },
-    /// `ratelimit.limit`, of a counter named so.
+    /// `ratelimit.limit` for this counter.
     Limit {
         counter: String,
         limit: i64,
@@ -57,36 +57,36 @@ pub enum Asked {
         cost: i64,
     },
     Credits {
-        key: KeyNo,
+        key: KeyIndex,
         change: Change,
     },
-    /// The key where it was acknowledged.
+    /// The key if it was acknowledged.
     Create {
-        key: Option<KeyNo>,
+        key: Option<KeyIndex>,
     },
     Rename {
-        key: KeyNo,
+        key: KeyIndex,
         name: String,
     },
     Disable {
-        key: KeyNo,
+        key: KeyIndex,
     },
     Delete {
-        key: KeyNo,
+        key: KeyIndex,
     },
-    /// Takes from a key what it verified by.
+    /// Withdraws from a key what it needs to verify.
     Withdraw {
-        key: KeyNo,
+        key: KeyIndex,
         what: Withdrawal,
     },
-    /// Issues a key that takes the place of one with credits: the new one where it was acknowledged. The old one ends after
-    /// a grace period; at once with 0.
+    /// Issues a key that replaces one with credits: `new` if it was acknowledged. The old one expires after a grace
+    /// period; at once with 0.
     Reroll {
-        key: KeyNo,
+        key: KeyIndex,
         grace_ms: i64,
-        new: Option<KeyNo>,
+        new: Option<KeyIndex>,
     },
-    /// An override by which nothing passes at a counter.
+    /// Sets an override that blocks a counter.
     Override {
         counter: String,
     },
@@ -94,13 +94,13 @@ pub enum Asked {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawal {
-    /// The permission that it is verified with.
+    /// The permission that the key is verified with.
     Permission,
-    /// The role that brings that permission is deleted.
+    /// The role with that permission is deleted.
     Role,
     /// The identity's limit becomes [`Withdrawal::LIMIT_AFTER`].
     IdentityLimit,
-    /// The key is re-rolled, without a grace period.
+    /// The key is re-rolled without a grace period.
     Reroll,
 }
 
@@ -110,9 +110,9 @@ impl Withdrawal {
     pub const LIMIT_AFTER: i64 = 900_000;
 }
 
-impl Asked {
-    /// The key that somebody may be refused by from now on.
-    pub fn ended(&self) -> Option<KeyNo> {
+impl Action {
+    /// Returns the key that may be rejected from now on.
+    pub fn ended(&self) -> Option<KeyIndex> {
         match self {
             Self::Disable { key }
             | Self::Delete { key }
@@ -122,8 +122,8 @@ impl Asked {
         }
     }
 
-    /// The key whose account is locked to change it.
-    pub fn changes_account_of(&self) -> Option<KeyNo> {
+    /// Returns the key whose account is locked for the change.
+    pub fn changes_account_of(&self) -> Option<KeyIndex> {
         match self {
             Self::Credits { key, .. } | Self::Reroll { key, .. } | Self::Delete { key } => {
                 Some(*key)
@@ -136,7 +136,7 @@ impl Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Set(i64),
-    /// As many as anybody likes.
+    /// Unlimited.
     Unlimit,
     Increment(i64),
     Decrement(i64),
@@ -150,19 +150,19 @@ pub struct Answer {
     pub degraded: bool,
     /// A verification's code; `VALID` or `RATE_LIMITED` for `ratelimit.limit`.
     pub code: String,
-    /// The credits that a verification or a change of them told.
+    /// The credits in the reply to a verification or a change of credits.
     pub credits: Option<i64>,
-    pub limits: Vec<ToldLimit>,
+    pub limits: Vec<LimitStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToldLimit {
+pub struct LimitStatus {
     pub name: String,
     pub limit: i64,
     pub duration_ms: i64,
     pub remaining: i64,
     pub reset_ms: i64,
-    /// Whether it refused.
+    /// Whether this limit rejected the request.
     pub exceeded: bool,
 }
 
@@ -171,14 +171,14 @@ impl Answer {
         self.status == 200 && self.code == "VALID"
     }
 
-    /// As it stood on the wire.
-    pub fn read(status: u16, body: &str, asked: &Asked) -> Self {
+    /// Parses a reply.
+    pub fn read(status: u16, body: &str, action: &Action) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
         let data = &body["data"];
         let number = |value: &Value| value.as_i64().unwrap_or(-1);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let limits = match asked {
-            Asked::Limit { counter, duration_ms, .. } if status == 200 => vec![ToldLimit {
+        let limits = match action {
+            Action::Limit { counter, duration_ms, .. } if status == 200 => vec![LimitStatus {
                 name: counter.clone(),
                 limit: number(&data["limit"]),
                 duration_ms: *duration_ms,
@@ -190,23 +190,23 @@ impl Answer {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|told| ToldLimit {
-                    name: text(&told["name"]),
-                    limit: number(&told["limit"]),
-                    duration_ms: number(&told["duration"]),
-                    remaining: number(&told["remaining"]),
-                    reset_ms: number(&told["reset"]),
-                    exceeded: told["exceeded"] == true,
+                .map(|answer| LimitStatus {
+                    name: text(&answer["name"]),
+                    limit: number(&answer["limit"]),
+                    duration_ms: number(&answer["duration"]),
+                    remaining: number(&answer["remaining"]),
+                    reset_ms: number(&answer["reset"]),
+                    exceeded: answer["exceeded"] == true,
                 })
                 .collect(),
         };
-        let code = match (asked, &data["success"]) {
-            (Asked::Limit { .. }, Value::Bool(true)) => "VALID".to_owned(),
-            (Asked::Limit { .. }, Value::Bool(false)) => "RATE_LIMITED".to_owned(),
+        let code = match (action, &data["success"]) {
+            (Action::Limit { .. }, Value::Bool(true)) => "VALID".to_owned(),
+            (Action::Limit { .. }, Value::Bool(false)) => "RATE_LIMITED".to_owned(),
             _ => text(&data["code"]),
         };
-        let credits = match asked {
-            Asked::Credits { .. } => &data["remaining"],
+        let credits = match action {
+            Action::Credits { .. } => &data["remaining"],
             _ => &data["credits"],
         };
         Self {
@@ -222,103 +222,105 @@ impl Answer {
 
 /// A key of the run.
 #[derive(Debug, Clone, Default)]
-pub struct KeyFacts {
+pub struct KeyInfo {
     pub id: String,
     pub key: String,
-    /// What it was given when it was made, or the key was that it takes the place of; absent: unlimited.
+    /// The credits with which the key was created, or the key that it replaces. `None` if unlimited.
     pub credits: Option<i64>,
-    /// What each day brings.
+    /// The daily refill.
     pub refill: Option<i64>,
     /// Name, limit and duration in milliseconds of its limits.
     pub limits: Vec<(String, i64, i64)>,
-    /// The permission that verifications ask for, and the role that brings it.
+    /// The permission that verifications require, and the role that grants it.
     pub permission: Option<String>,
     pub role: Option<String>,
     /// The identity that it belongs to, which has limits.
     pub identity: Option<String>,
 }
 
-impl KeyFacts {
-    /// Whether nothing of it is counted.
+impl KeyInfo {
+    /// Whether the key has no counters.
     pub fn is_plain(&self) -> bool {
         self.credits.is_none() && self.limits.is_empty() && self.identity.is_none()
     }
 }
 
-/// A fault as it came about.
+/// A fault as it was injected.
 #[derive(Debug, Clone, Copy)]
-pub struct Done {
+pub struct InjectedFault {
     pub fault: Fault,
-    pub began: At,
-    pub ended: At,
+    pub began: LoadTime,
+    pub ended: LoadTime,
 }
 
-/// The time for which a transaction beside the replicas locked a key's account.
+/// The time for which a transaction of the test locked a key's account.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountLock {
-    pub key: KeyNo,
-    pub began: At,
-    pub ended: At,
+    pub key: KeyIndex,
+    pub began: LoadTime,
+    pub ended: LoadTime,
 }
 
-/// What there is of a key when all is over and quiet.
+/// The state of a key when the run is over and no calls are in flight.
 #[derive(Debug, Clone, Default)]
-pub struct Ending {
-    pub key: KeyNo,
-    /// The status of `keys.getKey`, and what it told.
+pub struct KeyFinalState {
+    pub key: KeyIndex,
+    /// The status of `keys.getKey`, and its fields.
     pub status: u16,
     pub name: Option<String>,
     pub enabled: bool,
     pub credits: Option<i64>,
-    /// What the ledger held back.
+    /// The withheld credits.
     pub withheld: i64,
-    /// The sum of its entries that are less than nothing.
+    /// The sum of negative withheld credits.
     pub below_zero: i64,
-    /// The credits after `keyward credits release --all`: what `keys.getKey` told, and what a spend did.
-    pub told: Option<i64>,
-    pub released: Option<i64>,
-    /// What could still be spent then, of keys that were emptied.
+    /// The credits after `keyward credits release --all`: from `keys.getKey`, and from a spend.
+    pub credits_reported: Option<i64>,
+    pub credits_released: Option<i64>,
+    /// The number of credits that could be spent then, for keys that were spent completely.
     pub drained: Option<i64>,
-    /// The events in the audit log of which it is the target, oldest first.
+    /// The events in the audit log whose target is the key, oldest first.
     pub audit: Vec<String>,
 }
 
 /// A whole run.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
-    /// The machine's clock when the load began, in unix milliseconds.
+    /// The machine's clock when the load started, in unix milliseconds.
     pub began_unix_ms: i64,
-    /// How many days the database was made to believe have passed meanwhile.
+    /// How many days the database was made to believe have passed during the run.
     pub days: i64,
     /// The replica whose clock is wrong.
     pub skewed: Option<usize>,
-    /// How long cached keys verify without Postgres; absent: for the whole run.
+    /// How long cached keys verify without Postgres. `None` means for the whole run.
     pub database_grace: Option<Duration>,
-    pub acts: Vec<Act>,
-    pub faults: Vec<Done>,
+    pub calls: Vec<Call>,
+    pub faults: Vec<InjectedFault>,
     pub locks: Vec<AccountLock>,
-    pub keys: Vec<KeyFacts>,
-    pub endings: Vec<Ending>,
+    pub keys: Vec<KeyInfo>,
+    pub final_states: Vec<KeyFinalState>,
 }
 
 impl Run {
-    pub fn unix_ms(&self, at: At) -> i64 {
+    pub fn unix_ms(&self, at: LoadTime) -> i64 {
         self.began_unix_ms + i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// The acts in the order in which they were sent.
+    /// Sorts the calls by the time at which they were sent.
     pub fn sort(&mut self) {
-        self.acts.sort_by_key(|act| act.sent);
+        self.calls.sort_by_key(|call| call.sent);
     }
 
-    /// Whether a fault of this sort stood, or had ended no longer than `after` ago, at some moment of this time.
-    pub fn is_troubled(
+    /// Whether a fault that matches was active, or had ended at most `after` ago, at some moment of this time.
+    pub fn has_fault(
         &self,
-        from: At,
-        to: At,
+        from: LoadTime,
+        to: LoadTime,
         after: Duration,
-        sort: impl Fn(&Done) -> bool,
+        sort: impl Fn(&InjectedFault) -> bool,
     ) -> bool {
-        self.faults.iter().any(|done| sort(done) && done.began <= to && from <= done.ended + after)
+        self.faults.iter().any(|injected| {
+            sort(injected) && injected.began <= to && from <= injected.ended + after
+        })
     }
 }

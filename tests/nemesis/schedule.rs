@@ -1,4 +1,4 @@
-//! What goes wrong, and when: a pure function of the seed.
+//! Determines which faults occur when, as a pure function of the seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,59 +8,59 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
 pub const REPLICAS: usize = 3;
-/// Before the first fault and after the last, all is well for so long.
+/// The time without faults at the start and at the end.
 const QUIET_AT_THE_ENDS: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// kill -9, and started again after the fault's duration.
+pub enum FaultKind {
+    /// kill -9, and restarted after the fault's duration.
     KillReplica(usize),
     /// SIGSTOP, then SIGCONT.
     StopReplica(usize),
     /// Its connections to Redis break, and no new one is made.
     CutRedis(usize),
-    /// Its connections to Redis stay, and nothing passes.
+    /// Its connections to Redis stay, and no data passes.
     HoleRedis(usize),
-    /// What it sends to Redis and what it gets takes some milliseconds more.
+    /// Its requests to Redis and the replies take some milliseconds longer.
     SlowRedis(usize),
     CutPostgres(usize),
     HolePostgres(usize),
     /// Cut off from both.
     Isolate(usize),
-    /// kill -9, and started again with its append-only file.
+    /// kill -9, and restarted with its append-only file.
     RestartRedis,
-    /// kill -9, and started again with nothing.
+    /// kill -9, and restarted without data.
     WipeRedis,
     /// SIGSTOP, then SIGCONT.
     StopRedis,
-    /// SIGSTOP for 60 ms, again and again.
+    /// SIGSTOP for 60 ms, repeatedly.
     StallRedis,
     /// Its follower is promoted and it is demoted, while it keeps its connections; the address leads to the new master
     /// after the fault's duration.
     DemoteRedis,
-    /// Its follower falls behind for the fault's duration; then it is killed and the follower promoted.
+    /// Its follower lags for the fault's duration; then the master is killed and the follower promoted.
     FailOver,
-    /// kill -9 of every process of it, and started again.
+    /// kill -9 of all its processes, and restarted.
     KillPostgres,
-    /// SIGSTOP of every process of it, then SIGCONT.
+    /// SIGSTOP of all its processes, then SIGCONT.
     StopPostgres,
-    /// Its statements and their answers take some milliseconds more.
+    /// Its statements and their replies take some milliseconds longer.
     SlowPostgres(usize),
-    /// A transaction holds the table of keys.
+    /// A transaction locks the table of keys.
     LockPostgres,
-    /// Its connection on which changes are announced breaks, and no new one is made; all others stay.
+    /// The connection with its change feed breaks, and no new one is made; all others stay.
     CutFeed(usize),
     /// Redis forgets its scripts.
     FlushScripts,
-    /// Redis has no memory left, and refuses what would need more.
+    /// Redis has no memory left, and rejects what would need more.
     FillRedis,
-    /// The follower is promoted and used by all replicas but this one, which goes on with the old master.
+    /// The follower is promoted and used by all replicas but this one, which continues with the old master.
     SplitRedis(usize),
-    /// SIGTERM, and started again, with another version or much later. Never by the seed alone.
+    /// SIGTERM, and restarted with another version or much later. Never chosen by the seed.
     ReplaceReplica(usize),
 }
 
-use Kind::{
+use FaultKind::{
     CutFeed, CutPostgres, CutRedis, DemoteRedis, FailOver, FillRedis, FlushScripts, HolePostgres,
     HoleRedis, Isolate, KillPostgres, KillReplica, LockPostgres, ReplaceReplica, RestartRedis,
     SlowPostgres, SlowRedis, SplitRedis, StallRedis, StopPostgres, StopRedis, StopReplica,
@@ -69,36 +69,36 @@ use Kind::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Since the load began.
+    /// The time since the load started.
     pub at: Duration,
-    pub lasts: Duration,
-    pub kind: Kind,
+    pub duration: Duration,
+    pub kind: FaultKind,
 }
 
 impl Fault {
     pub fn end(&self) -> Duration {
-        self.at + self.lasts
+        self.at + self.duration
     }
 }
 
-/// The faults of a run of this length, in the order in which they begin. At most two overlap, and every
-/// kind comes once before any comes twice. `wanted`: the names of the kinds that may come; empty: all.
-pub fn faults(seed: u64, length: Duration, wanted: &[String]) -> Vec<Fault> {
+/// Returns the faults of a run of this length, ordered by start. At most two overlap, and every kind occurs once before
+/// any occurs twice. `allowed_kinds` has the names of the kinds that may occur; empty means all.
+pub fn faults(seed: u64, length: Duration, allowed_kinds: &[String]) -> Vec<Fault> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut deck = Vec::new();
     let mut faults: Vec<Fault> = Vec::new();
     let mut at = QUIET_AT_THE_ENDS;
     loop {
-        let kind = draw(&mut random, &mut deck, wanted, None);
+        let kind = draw(&mut random, &mut deck, allowed_kinds, None);
         let Some(kind) = kind else { return faults };
-        let first = Fault { at, lasts: lasts(&mut random, kind), kind };
+        let first = Fault { at, duration: duration(&mut random, kind), kind };
         let mut end = first.end();
         let mut now = vec![first];
         if random.random_bool(0.4)
-            && let Some(kind) = draw(&mut random, &mut deck, wanted, Some(kind))
+            && let Some(kind) = draw(&mut random, &mut deck, allowed_kinds, Some(kind))
         {
-            let into = first.lasts.mul_f64(random.random_range(0.1..0.9));
-            let second = Fault { at: at + into, lasts: lasts(&mut random, kind), kind };
+            let into = first.duration.mul_f64(random.random_range(0.1..0.9));
+            let second = Fault { at: at + into, duration: duration(&mut random, kind), kind };
             end = end.max(second.end());
             now.push(second);
         }
@@ -110,32 +110,32 @@ pub fn faults(seed: u64, length: Duration, wanted: &[String]) -> Vec<Fault> {
     }
 }
 
-/// Whether there is such a kind; `none` leaves out all.
+/// Whether this kind exists; `none` excludes all.
 pub fn is_known(name: &str) -> bool {
     let kinds = every(&mut StdRng::seed_from_u64(0));
     name == "none" || kinds.iter().any(|kind| kind.name() == name)
 }
 
-/// The next kind; one that has no part in common with `beside`.
+/// Returns the next kind: one that does not conflict with `beside`.
 fn draw(
     random: &mut StdRng,
-    deck: &mut Vec<Kind>,
-    wanted: &[String],
-    beside: Option<Kind>,
-) -> Option<Kind> {
+    deck: &mut Vec<FaultKind>,
+    allowed_kinds: &[String],
+    beside: Option<FaultKind>,
+) -> Option<FaultKind> {
     if deck.is_empty() {
-        deck.extend(every(random).into_iter().filter(|kind| match wanted.is_empty() {
+        deck.extend(every(random).into_iter().filter(|kind| match allowed_kinds.is_empty() {
             true => !kind.is_only_by_name(),
-            false => wanted.iter().any(|name| name == kind.name()),
+            false => allowed_kinds.iter().any(|name| name == kind.name()),
         }));
         deck.shuffle(random);
     }
-    let fits = |kind: &Kind| beside.is_none_or(|other| !kind.meets(other));
-    let place = deck.iter().rposition(fits)?;
-    Some(deck.remove(place))
+    let fits = |kind: &FaultKind| beside.is_none_or(|other| !kind.conflicts_with(other));
+    let index = deck.iter().rposition(fits)?;
+    Some(deck.remove(index))
 }
 
-fn every(random: &mut StdRng) -> Vec<Kind> {
+fn every(random: &mut StdRng) -> Vec<FaultKind> {
     let mut any = || random.random_range(0..REPLICAS);
     vec![
         KillReplica(any()),
@@ -163,7 +163,7 @@ fn every(random: &mut StdRng) -> Vec<Kind> {
     ]
 }
 
-fn lasts(random: &mut StdRng, kind: Kind) -> Duration {
+fn duration(random: &mut StdRng, kind: FaultKind) -> Duration {
     match kind {
         KillReplica(_) | RestartRedis | WipeRedis => between(random, 50, 1_500),
         StopReplica(_) => between(random, 100, 3_000),
@@ -183,7 +183,7 @@ fn between(random: &mut StdRng, least_ms: u64, most_ms: u64) -> Duration {
     Duration::from_millis(random.random_range(least_ms..=most_ms))
 }
 
-impl Kind {
+impl FaultKind {
     pub fn name(&self) -> &'static str {
         match self {
             KillReplica(_) => "kill-replica",
@@ -212,12 +212,13 @@ impl Kind {
         }
     }
 
-    /// Whether it comes only where it is named: credits may vanish by it, which would hide that they vanish by others.
+    /// Whether the kind occurs only if it is named: it may make credits vanish, which would hide that other faults make
+    /// them vanish.
     fn is_only_by_name(&self) -> bool {
         matches!(self, SplitRedis(_))
     }
 
-    /// The replica that alone it concerns.
+    /// Returns the only replica that the fault affects.
     pub fn replica(&self) -> Option<usize> {
         match self {
             KillReplica(r) | StopReplica(r) | CutRedis(r) | HoleRedis(r) | SlowRedis(r)
@@ -233,14 +234,14 @@ impl Kind {
         self.replica().is_none_or(|only| only == replica)
     }
 
-    /// Whether this replica is itself killed, stopped or replaced.
-    pub fn halts(&self, replica: usize) -> bool {
+    /// Whether this replica itself is killed, stopped or replaced.
+    pub fn stops_replica(&self, replica: usize) -> bool {
         matches!(self, KillReplica(_) | StopReplica(_) | ReplaceReplica(_))
             && self.concerns(replica)
     }
 
-    /// Whether Redis is away, or may seem so, for this replica.
-    pub fn troubles_redis(&self, replica: usize) -> bool {
+    /// Whether Redis is unreachable, or may appear so, for this replica.
+    pub fn affects_redis(&self, replica: usize) -> bool {
         let kind = matches!(
             self,
             CutRedis(_)
@@ -259,8 +260,8 @@ impl Kind {
         kind && self.concerns(replica)
     }
 
-    /// Whether Postgres is away, or may seem so, for this replica.
-    pub fn troubles_postgres(&self, replica: usize) -> bool {
+    /// Whether Postgres is unreachable, or may appear so, for this replica.
+    pub fn affects_postgres(&self, replica: usize) -> bool {
         let kind = matches!(
             self,
             CutPostgres(_)
@@ -275,18 +276,18 @@ impl Kind {
     }
 
     /// Whether this replica cannot read the change log.
-    pub fn hides_changes(&self, replica: usize) -> bool {
-        self.troubles_postgres(replica) && !matches!(self, SlowPostgres(_) | LockPostgres)
+    pub fn hides_change_log(&self, replica: usize) -> bool {
+        self.affects_postgres(replica) && !matches!(self, SlowPostgres(_) | LockPostgres)
     }
 
-    /// Whether Redis may come back with less than it had.
+    /// Whether Redis may return with less data than it had.
     pub fn loses_counters(&self) -> bool {
         matches!(self, RestartRedis | WipeRedis | FailOver | DemoteRedis | SplitRedis(_))
     }
 
-    /// Whether two faults would be at the same thing.
-    fn meets(&self, other: Kind) -> bool {
-        let server = |kind: &Kind| match kind {
+    /// Whether two faults would affect the same thing.
+    fn conflicts_with(&self, other: FaultKind) -> bool {
+        let server = |kind: &FaultKind| match kind {
             RestartRedis | WipeRedis | StopRedis | StallRedis | DemoteRedis | FailOver
             | FlushScripts | FillRedis | SplitRedis(_) => Some("redis"),
             KillPostgres | StopPostgres | LockPostgres => Some("postgres"),
@@ -300,7 +301,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.replica() {
             Some(replica) => write!(f, "{} of replica {replica}", self.name()),
@@ -316,13 +317,13 @@ mod tests {
     const LONG: Duration = Duration::from_mins(5);
 
     #[test]
-    fn the_same_seed_gives_the_same_faults_and_another_one_others() {
+    fn faults_depend_on_the_seed_alone() {
         assert_eq!(faults(7, LONG, &[]), faults(7, LONG, &[]));
         assert_ne!(faults(7, LONG, &[]), faults(8, LONG, &[]));
     }
 
     #[test]
-    fn at_most_two_overlap_and_there_are_quiet_gaps() {
+    fn at_most_two_faults_overlap_with_quiet_gaps() {
         for seed in 0..200 {
             let faults = faults(seed, LONG, &[]);
 
@@ -342,12 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_wanted_kinds_come() {
-        let wanted = ["kill-replica".to_owned(), "cut-postgres".to_owned()];
+    fn only_allowed_kinds_occur() {
+        let allowed_kinds = ["kill-replica".to_owned(), "cut-postgres".to_owned()];
 
-        let faults = faults(3, LONG, &wanted);
+        let faults = faults(3, LONG, &allowed_kinds);
 
         assert!(faults.len() > 10);
-        assert!(faults.iter().all(|fault| wanted.iter().any(|name| name == fault.kind.name())));
+        assert!(
+            faults.iter().all(|fault| allowed_kinds.iter().any(|name| name == fault.kind.name()))
+        );
     }
 }

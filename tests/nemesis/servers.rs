@@ -1,5 +1,5 @@
-//! A Postgres and a Redis of this test's own, to be killed, stopped and started again. They keep their data on the
-//! disk. Ended by their process ids.
+//! A private Postgres and Redis, which tests kill, stop and restart. They store their data on disk and are ended by
+//! their process ids.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,19 +16,19 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::support::process::{free_port, signal};
 
-/// A directory that the user of Postgres can reach too.
+/// Creates a directory that the user of Postgres can access too.
 pub fn directory() -> tempfile::TempDir {
     let builder = || {
         let mut builder = tempfile::Builder::new();
         builder.prefix("keyward-nemesis.");
         builder
     };
-    // Below root's own directory of temporary files, Postgres could not reach it.
-    let made = if is_root() { builder().tempdir_in("/tmp") } else { builder().tempdir() };
-    let made = made.expect("a directory");
+    // Postgres could not access root's own directory of temporary files.
+    let created = if is_root() { builder().tempdir_in("/tmp") } else { builder().tempdir() };
+    let created = created.expect("a directory");
     let open = std::fs::Permissions::from_mode(0o711);
-    std::fs::set_permissions(made.path(), open).expect("its mode is set");
-    made
+    std::fs::set_permissions(created.path(), open).expect("its mode is set");
+    created
 }
 
 fn is_root() -> bool {
@@ -36,8 +36,8 @@ fn is_root() -> bool {
 }
 
 fn id(arguments: &[&str]) -> Option<u32> {
-    let told = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
-    String::from_utf8_lossy(&told.stdout).trim().parse().ok()
+    let output = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -53,40 +53,41 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 pub struct Postgres {
     pub port: u16,
     programs: PathBuf,
-    place: PathBuf,
+    data_dir: PathBuf,
     ahead_seconds: i64,
     child: Option<Child>,
 }
 
 impl Postgres {
-    /// One whose clock is ahead of the machine's by so many seconds, which are asked for just before it starts.
+    /// Starts a server whose clock is ahead of the machine's by this many seconds, which are computed just before it
+    /// starts.
     pub fn start(directory: &Path, ahead_seconds: impl FnOnce() -> i64) -> Self {
         let programs = std::env::var("POSTGRES_BIN").unwrap_or_else(|_| {
             panic!("POSTGRES_BIN is not set: run ./test, which finds where initdb and postgres are")
         });
-        let place = directory.join("postgres");
-        std::fs::create_dir(&place).expect("a directory");
+        let data_dir = directory.join("postgres");
+        std::fs::create_dir(&data_dir).expect("a directory");
         if let Some((user, group)) = user() {
-            chown(&place, Some(user), Some(group)).expect("it is given to the user of Postgres");
+            chown(&data_dir, Some(user), Some(group)).expect("it is given to the user of Postgres");
         }
         let (port, programs) = (free_port(), programs.into());
-        let mut postgres = Self { port, programs, place, ahead_seconds: 0, child: None };
-        let made = postgres
+        let mut postgres = Self { port, programs, data_dir, ahead_seconds: 0, child: None };
+        let output = postgres
             .command("initdb")
             .args(["--username=keyward", "--auth=trust", "--encoding=UTF8", "--no-locale"])
             .args(["--no-sync", "--pgdata=data"])
             .output()
             .expect("initdb runs");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         postgres.ahead_seconds = ahead_seconds();
         postgres.restart();
         postgres
     }
 
-    /// Postgres refuses to run as root.
+    /// Returns a command that does not run as root: Postgres refuses that.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
-        command.current_dir(&self.place).env("LC_ALL", "C");
+        command.current_dir(&self.data_dir).env("LC_ALL", "C");
         if let Some((user, group)) = user() {
             command.uid(user).gid(group);
         }
@@ -101,7 +102,7 @@ impl Postgres {
         url_at(self.address())
     }
 
-    /// Runs a statement beside the replicas.
+    /// Runs a statement on a connection of the test.
     pub fn execute(&self, statement: &'static str) {
         block_on(async {
             let mut connection = PgConnection::connect(&self.url()).await.expect("Postgres");
@@ -109,13 +110,13 @@ impl Postgres {
         });
     }
 
-    /// Starts it on what it has, and waits until it answers.
+    /// Starts it with its data, and waits until it replies.
     pub fn restart(&mut self) {
         wait_for("Postgres starts", || {
             let is_down =
                 self.child.as_mut().is_none_or(|it| it.try_wait().is_ok_and(|it| it.is_some()));
             if is_down {
-                // A process of its life before may take a moment to notice that it has ended.
+                // A process of its previous run may take a moment to notice that it has ended.
                 self.child = Some(self.spawn());
             }
             block_on(async { PgConnection::connect(&self.url()).await.is_ok() })
@@ -123,10 +124,10 @@ impl Postgres {
     }
 
     fn spawn(&self) -> Child {
-        let log = self.place.with_extension("log");
+        let log = self.data_dir.with_extension("log");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("its log");
         let port = self.port.to_string();
-        // A killed process loses nothing that it has written, so nothing has to reach the disk.
+        // A killed process loses nothing that it has written, so data need not be flushed to disk.
         let mut command = self.command("postgres");
         set_clock(&mut command, self.ahead_seconds);
         command
@@ -146,10 +147,10 @@ impl Postgres {
             .expect("postgres runs")
     }
 
-    /// Restarts it as a standby, which answers what only reads. Nobody sends it anything.
+    /// Restarts it as a standby, which answers reads only. It has no primary.
     pub fn restart_as_standby(&mut self) {
         self.kill();
-        std::fs::write(self.place.join("data/standby.signal"), "").expect("it is written");
+        std::fs::write(self.data_dir.join("data/standby.signal"), "").expect("the file is written");
         self.restart();
     }
 
@@ -161,7 +162,7 @@ impl Postgres {
         signal_all(&others, "KILL");
     }
 
-    /// `STOP` has every process of it stand still; `CONT` ends that.
+    /// `STOP` pauses all its processes; `CONT` resumes them.
     pub fn signal(&self, name: &str) {
         let Some(child) = &self.child else { return };
         signal(child.id(), name);
@@ -187,7 +188,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Has a process see a clock on the wall that is wrong by so much; its timers stay right.
+/// Makes a process see a wrong wall clock; its timers stay correct.
 pub fn set_clock(command: &mut Command, skew_seconds: i64) {
     if skew_seconds == 0 {
         return;
@@ -195,7 +196,7 @@ pub fn set_clock(command: &mut Command, skew_seconds: i64) {
     let library = std::env::var("FAKETIME_LIBRARY").unwrap_or_else(|_| {
         panic!("FAKETIME_LIBRARY is not set: run ./test, which finds where libfaketime is")
     });
-    // An allocator that asks for the time would be asked for memory by the library: Redis gets that of libc.
+    // An allocator that reads the clock would be called by the library for memory: Redis uses that of libc.
     let (preload, library) = match cfg!(target_os = "macos") {
         true => ("DYLD_INSERT_LIBRARIES", library),
         false => ("LD_PRELOAD", format!("{library}:libc.so.6")),
@@ -211,7 +212,7 @@ pub fn url_at(address: SocketAddr) -> String {
     format!("postgres://keyward@{address}/postgres")
 }
 
-/// Who Postgres is to run as, where this test runs as root.
+/// Returns the user that Postgres runs as, if this test runs as root.
 fn user() -> Option<(u32, u32)> {
     if !is_root() {
         return None;
@@ -221,12 +222,12 @@ fn user() -> Option<(u32, u32)> {
 }
 
 fn children(parent: u32) -> Vec<u32> {
-    let told =
+    let output =
         Command::new("pgrep").args(["-P", &parent.to_string()]).output().expect("pgrep runs");
-    String::from_utf8_lossy(&told.stdout).lines().filter_map(|line| line.parse().ok()).collect()
+    String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Some of them may have ended meanwhile.
+/// Some of the processes may have ended.
 fn signal_all(ids: &[u32], name: &str) {
     let ids = ids.iter().map(u32::to_string);
     let _ = Command::new("kill").arg(format!("-{name}")).args(ids).stderr(Stdio::null()).status();
@@ -246,28 +247,28 @@ pub struct Lock {
 impl Lock {
     /// Locks the table of keys.
     pub fn of_keys(url: String) -> Self {
-        Self::take(url, "LOCK TABLE keys IN ACCESS EXCLUSIVE MODE".to_owned())
+        Self::acquire(url, "LOCK TABLE keys IN ACCESS EXCLUSIVE MODE".to_owned())
     }
 
     /// Locks the account of a key.
     pub fn of_account(url: String, key_id: &str) -> Self {
-        Self::take(url, format!("SELECT FROM keys WHERE id = '{key_id}' FOR UPDATE"))
+        Self::acquire(url, format!("SELECT FROM keys WHERE id = '{key_id}' FOR UPDATE"))
     }
 
-    fn take(url: String, statement: String) -> Self {
+    fn acquire(url: String, statement: String) -> Self {
         let (release, released) = channel::<()>();
-        let (taken, is_taken) = channel();
+        let (acquired, is_acquired) = channel();
         let holder = std::thread::spawn(move || {
             block_on(async {
                 let mut connection = PgConnection::connect(&url).await.expect("Postgres");
                 let lock = AssertSqlSafe(format!("BEGIN; {statement}"));
                 connection.execute(lock).await.expect("the lock");
-                let _ = taken.send(());
+                let _ = acquired.send(());
                 let _ = released.recv();
-                connection.execute("ROLLBACK").await.expect("it is given back");
+                connection.execute("ROLLBACK").await.expect("the lock is released");
             });
         });
-        is_taken.recv().expect("the lock is taken");
+        is_acquired.recv().expect("the lock is taken");
         Self { release: Some(release), holder: Some(holder) }
     }
 }
@@ -283,18 +284,18 @@ impl Drop for Lock {
 
 pub struct Redis {
     pub port: u16,
-    place: PathBuf,
+    data_dir: PathBuf,
     ahead_seconds: i64,
     child: Option<Child>,
 }
 
 impl Redis {
-    /// One that appends what is written to a file, as an operator is told to run it, with a clock that is ahead of the
-    /// machine's.
+    /// Starts a server that appends writes to a file, as operators are told to run it, with a clock that is ahead of
+    /// the machine's.
     pub fn start(directory: &Path, ahead_seconds: i64) -> Self {
         let port = free_port();
-        let place = directory.join(format!("redis-{port}"));
-        let mut redis = Self { port, place, ahead_seconds, child: None };
+        let data_dir = directory.join(format!("redis-{port}"));
+        let mut redis = Self { port, data_dir, ahead_seconds, child: None };
         redis.restart();
         redis
     }
@@ -303,9 +304,9 @@ impl Redis {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Starts it on what it has, and waits until it answers.
+    /// Starts it with its data, and waits until it replies.
     pub fn restart(&mut self) {
-        std::fs::create_dir_all(&self.place).expect("its directory");
+        std::fs::create_dir_all(&self.data_dir).expect("its directory");
         let mut command = Command::new("redis-server");
         set_clock(&mut command, self.ahead_seconds);
         let child = command
@@ -313,15 +314,15 @@ impl Redis {
             .args(["--appendonly", "yes", "--appendfsync", "everysec"])
             .args(["--repl-diskless-sync-delay", "0"])
             .arg("--dir")
-            .arg(&self.place)
+            .arg(&self.data_dir)
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is installed by ./test");
         self.child = Some(child);
-        wait_for("Redis starts", || self.ask("PING").is_some_and(|told| told == "+PONG"));
+        wait_for("Redis starts", || self.ask("PING").is_some_and(|output| output == "+PONG"));
     }
 
-    /// The first line of what it answers.
+    /// Returns the first line of its reply.
     pub fn ask(&self, command: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address()).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -335,10 +336,10 @@ impl Redis {
         self.ask(&format!("REPLICAOF {} {}", master.ip(), master.port())).expect("it follows");
     }
 
-    /// Waits until its follower has all that there was, though not for ever.
+    /// Waits until its follower has all data, for a limited time.
     pub fn await_follower(&self) {
         for _ in 0..200 {
-            if self.ask("WAIT 1 10").is_some_and(|told| told == ":1") {
+            if self.ask("WAIT 1 10").is_some_and(|output| output == ":1") {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -346,7 +347,7 @@ impl Redis {
     }
 
     pub fn promote(&self) {
-        self.ask("REPLICAOF NO ONE").expect("it is promoted");
+        self.ask("REPLICAOF NO ONE").expect("Redis is promoted");
     }
 
     pub fn kill(&mut self) {
@@ -356,9 +357,9 @@ impl Redis {
         }
     }
 
-    /// Forgets what it has written; to be called while it is down.
+    /// Deletes its data; it must be stopped.
     pub fn wipe(&self) {
-        std::fs::remove_dir_all(&self.place).expect("its files are removed");
+        std::fs::remove_dir_all(&self.data_dir).expect("its files are removed");
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! The audit log.
+//! Tests the audit log.
 
 use foundation::id::{AuditId, CorrelationId};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use store::{AuditContext, AuditEntry};
 
 use super::*;
 
-/// An audit entry as it stands in the table.
+/// An audit entry as stored in the table.
 #[derive(Debug, PartialEq, sqlx::FromRow)]
 struct Entry {
     id: String,
@@ -26,14 +26,14 @@ struct Entry {
 }
 
 both_stores! {
-    async fn an_audit_entry_is_kept_field_by_field(store) {
+    async fn audit_entry_is_stored_with_every_field(store) {
         let workspace = workspace(&store).await;
         let (id, other) = (AuditId::random(), AuditId::random());
-        let changed = json!({ "name": ODD }).to_string();
+        let changed = json!({ "name": SPECIAL_TEXT }).to_string();
         let entry = |id: &AuditId, kind| AuditEntry {
             id: id.clone(),
             event: "key.create",
-            targets: json!([{ "type": kind, "name": ODD }]),
+            targets: json!([{ "type": kind, "name": SPECIAL_TEXT }]),
             before: (kind == "role").then(|| changed.clone()),
             after: None,
             undoes: (kind == "role").then(|| AuditId::from("log_1")),
@@ -44,13 +44,13 @@ both_stores! {
             correlation_id: &CorrelationId::from("cor_1"),
             actor_type: "rootkey",
             actor_id: "key_1",
-            actor_name: ODD,
+            actor_name: SPECIAL_TEXT,
             remote_address: Some("2001:db8::1"),
-            user_agent: Some(ODD),
+            user_agent: Some(SPECIAL_TEXT),
         };
         let bare = AuditContext { remote_address: None, user_agent: None, ..act };
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_audit(&act, &[entry(&id, "key"), entry(&other, "role")]).await?;
             tx.insert_audit(&bare, &[entry(&AuditId::from("log_2"), "key")]).await
         })
@@ -67,7 +67,7 @@ both_stores! {
             Store::Sqlite { pool, .. } => sqlx::query_as(sql).fetch_all(pool).await.unwrap(),
         };
         for row in &mut rows {
-            // How it is spaced is not looked at.
+            // The spacing of the JSON does not matter.
             row.targets = serde_json::from_str::<Value>(&row.targets).unwrap().to_string();
         }
         let stored = |id: &str, kind, address: Option<&str>, agent: Option<&str>| Entry {
@@ -77,18 +77,18 @@ both_stores! {
             event: "key.create".into(),
             actor_type: "rootkey".into(),
             actor_id: "key_1".into(),
-            actor_name: ODD.into(),
+            actor_name: SPECIAL_TEXT.into(),
             remote_address: address.map(str::to_owned),
             user_agent: agent.map(str::to_owned),
-            targets: json!([{ "type": kind, "name": ODD }]).to_string(),
+            targets: json!([{ "type": kind, "name": SPECIAL_TEXT }]).to_string(),
             correlation_id: "cor_1".into(),
             before: (kind == "role").then(|| changed.clone()),
             after: None,
             undoes: (kind == "role").then(|| "log_1".into()),
         };
         let mut due = [
-            stored(id.as_str(), "key", Some("2001:db8::1"), Some(ODD)),
-            stored(other.as_str(), "role", Some("2001:db8::1"), Some(ODD)),
+            stored(id.as_str(), "key", Some("2001:db8::1"), Some(SPECIAL_TEXT)),
+            stored(other.as_str(), "role", Some("2001:db8::1"), Some(SPECIAL_TEXT)),
             stored("log_2", "key", None, None),
         ];
         due.sort_by(|a, b| a.id.cmp(&b.id));

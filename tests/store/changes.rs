@@ -1,15 +1,15 @@
-//! The change log.
+//! Tests the change log.
 
 use store::LogPage;
 
 use super::*;
 
-async fn log(store: &Store, subjects: &[&str]) -> i64 {
+async fn log_changes(store: &Store, subjects: &[&str]) -> i64 {
     let subjects: Vec<_> = subjects.iter().map(|text| (*text).to_owned()).collect();
-    commit(store, async |tx| tx.insert_changes(&subjects).await).await.unwrap()
+    commit_with(store, async |tx| tx.insert_changes(&subjects).await).await.unwrap()
 }
 
-async fn page(store: &Store, after: i64) -> LogPage {
+async fn read_page(store: &Store, after: i64) -> LogPage {
     store.read().await.unwrap().log_page(after, "rep_a").await.unwrap()
 }
 
@@ -18,7 +18,7 @@ fn subjects(page: &LogPage) -> Vec<&str> {
 }
 
 both_stores! {
-    async fn changes_are_logged_in_order_when_the_transaction_commits(store) {
+    async fn changes_are_logged_in_order_on_commit(store) {
         let changes = [
             CacheTag::Key(KeyId::from("key_b")),
             CacheTag::Api(ApiId::from("api_a")),
@@ -31,50 +31,50 @@ both_stores! {
         }
 
         let position = tx.log_changes().await.unwrap();
-        let told = tx.commit().await.unwrap();
+        let committed = tx.commit().await.unwrap();
 
-        let page = page(&store, 0).await;
-        assert_eq!(told, changes);
+        let page = read_page(&store, 0).await;
+        assert_eq!(committed, changes);
         assert_eq!(subjects(&page), ["key:key_b", "api:api_a", "new:00000000000000ab", "key:key_b"]);
         assert_eq!(position, Some(page.rows[0].seq));
         assert!(page.rows.is_sorted_by(|a, b| a.seq < b.seq));
         assert!(page.rows.iter().all(|row| row.at > NOON.0), "{page:?}");
     }
 
-    async fn a_transaction_that_changes_nothing_logs_nothing(store) {
+    async fn transaction_without_changes_logs_nothing(store) {
         let mut tx = store.begin().await.unwrap();
         assert_eq!(tx.log_changes().await.unwrap(), None);
-        let told = tx.commit().await.unwrap();
+        let committed = tx.commit().await.unwrap();
 
-        assert!(told.is_empty());
+        assert!(committed.is_empty());
         assert_eq!(count(&store, "changes").await, 0);
     }
 
-    async fn the_change_log_is_read_from_a_position_on(store) {
-        let empty = page(&store, 0).await;
-        log(&store, &["a", ODD]).await;
-        let last = log(&store, &["c"]).await;
+    async fn change_log_is_read_from_a_position(store) {
+        let empty = read_page(&store, 0).await;
+        log_changes(&store, &["a", SPECIAL_TEXT]).await;
+        let last = log_changes(&store, &["c"]).await;
 
-        let all = page(&store, 0).await;
-        let rest = page(&store, all.rows[0].seq).await;
-        let none = page(&store, last).await;
+        let all = read_page(&store, 0).await;
+        let rest = read_page(&store, all.rows[0].seq).await;
+        let none = read_page(&store, last).await;
 
         assert_eq!((empty.head.top, empty.rows.len()), (0, 0));
-        assert_eq!(subjects(&rest), [ODD, "c"]);
+        assert_eq!(subjects(&rest), [SPECIAL_TEXT, "c"]);
         assert!(none.rows.is_empty());
         assert_eq!((none.head.top, none.head.settled), (last, 0));
         assert!(none.head.now >= all.rows[0].at);
     }
 
-    async fn a_page_says_what_the_database_knows_of_its_reader(store) {
-        commit(&store, async |tx| tx.register_replica("rep_a", 1).await).await.unwrap();
-        commit(&store, async |tx| tx.register_replica("rep_b", 1).await).await.unwrap();
-        let new = page(&store, 0).await.head;
-        commit(&store, async |tx| tx.set_replica_feed("rep_a", "era", 7).await).await.unwrap();
+    async fn log_page_contains_the_state_of_its_reader(store) {
+        commit_with(&store, async |tx| tx.register_replica("rep_a", 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.register_replica("rep_b", 1).await).await.unwrap();
+        let new = read_page(&store, 0).await.head;
+        commit_with(&store, async |tx| tx.set_replica_feed("rep_a", "era", 7).await).await.unwrap();
         execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_b'").await;
-        let head = page(&store, 0).await.head;
+        let head = read_page(&store, 0).await.head;
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 61000").await;
-        let late = page(&store, 0).await.head;
+        let late = read_page(&store, 0).await.head;
 
         assert_eq!((new.feed.as_deref(), new.has_older_replicas), (Some(""), false));
         assert!(new.now - new.seen_at.unwrap() < 60_000);
@@ -82,29 +82,29 @@ both_stores! {
         assert!(!late.has_older_replicas);
     }
 
-    async fn a_row_is_settled_when_it_is_a_minute_old(store) {
-        let first = log(&store, &["a"]).await;
-        log(&store, &["b"]).await;
+    async fn log_row_is_final_when_a_minute_old(store) {
+        let first = log_changes(&store, &["a"]).await;
+        log_changes(&store, &["b"]).await;
 
         execute(&store, "UPDATE changes SET at = at - 61000 WHERE subject = 'a'").await;
 
-        assert_eq!(page(&store, 0).await.head.settled, first);
+        assert_eq!(read_page(&store, 0).await.head.settled, first);
     }
 
-    async fn a_long_change_log_is_read_page_by_page(store) {
+    async fn long_change_log_is_read_in_pages(store) {
         let all: Vec<_> = (0..10_001).map(|n| format!("key:key_{n:05}")).collect();
-        commit(&store, async |tx| tx.insert_changes(&all).await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_changes(&all).await).await.unwrap();
 
-        let first = page(&store, 0).await;
-        let rest = page(&store, first.rows.last().unwrap().seq).await;
+        let first = read_page(&store, 0).await;
+        let rest = read_page(&store, first.rows.last().unwrap().seq).await;
 
         let read: Vec<_> = subjects(&first).into_iter().chain(subjects(&rest)).collect();
         assert_eq!((first.rows.len(), rest.rows.len()), (10_000, 1));
         assert_eq!(read, all);
     }
 
-    async fn single_positions_are_asked_for(store) {
-        let first = log(&store, &["a", "b", "c", "d"]).await;
+    async fn single_log_positions_can_be_read(store) {
+        let first = log_changes(&store, &["a", "b", "c", "d"]).await;
         let mut reader = store.read().await.unwrap();
 
         let ranges = [(first, first), (first + 2, first + 9), (first + 20, first + 30)];
@@ -116,9 +116,9 @@ both_stores! {
         assert_eq!(among, [first + 1]);
     }
 
-    async fn a_writer_waits_for_those_that_its_announcement_does_not_reach(store) {
+    async fn writer_waits_for_replicas_that_miss_its_announcement(store) {
         for id in ["rep_me", "rep_same", "rep_other", "rep_none", "rep_old", "rep_gone"] {
-            commit(&store, async |tx| tx.register_replica(id, 1).await).await.unwrap();
+            commit_with(&store, async |tx| tx.register_replica(id, 1).await).await.unwrap();
         }
         for (id, feed) in [
             ("rep_me", "one"),
@@ -127,7 +127,7 @@ both_stores! {
             ("rep_none", ""),
             ("rep_gone", "two"),
         ] {
-            commit(&store, async |tx| tx.set_replica_feed(id, feed, 60_000).await).await.unwrap();
+            commit_with(&store, async |tx| tx.set_replica_feed(id, feed, 60_000).await).await.unwrap();
         }
         execute(&store, "UPDATE replicas SET feed = NULL WHERE id = 'rep_old'").await;
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 65000 WHERE id = 'rep_gone'").await;
@@ -138,12 +138,12 @@ both_stores! {
 
         assert_eq!(unreached("one", 5).await, ["rep_other"]);
         assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old", "rep_other", "rep_same"]);
-        commit(&store, async |tx| tx.acknowledge_intents("rep_other", &[4, 5]).await).await.unwrap();
-        commit(&store, async |tx| tx.acknowledge_intents("rep_other", &[5]).await).await.unwrap();
+        commit_with(&store, async |tx| tx.acknowledge_intents("rep_other", &[4, 5]).await).await.unwrap();
+        commit_with(&store, async |tx| tx.acknowledge_intents("rep_other", &[5]).await).await.unwrap();
         assert!(unreached("one", 5).await.is_empty());
         assert_eq!(unreached("one", 6).await, ["rep_other"]);
-        assert!(commit(&store, async |tx| tx.forget_replica("rep_same").await).await.unwrap());
-        assert!(!commit(&store, async |tx| tx.forget_replica("rep_x").await).await.unwrap());
+        assert!(commit_with(&store, async |tx| tx.forget_replica("rep_same").await).await.unwrap());
+        assert!(!commit_with(&store, async |tx| tx.forget_replica("rep_x").await).await.unwrap());
         assert_eq!(unreached("", 5).await, ["rep_gone", "rep_old"]);
         execute(&store, "UPDATE replicas SET seen_at = seen_at - 6000 WHERE id = 'rep_gone'").await;
         assert_eq!(unreached("", 5).await, ["rep_old"]);
@@ -153,8 +153,8 @@ both_stores! {
         assert_eq!(all.last().unwrap().id, "rep_gone");
     }
 
-    async fn changes_of_more_than_a_day_ago_are_forgotten(store) {
-        log(&store, &["young"]).await;
+    async fn changes_are_deleted_after_a_day(store) {
+        log_changes(&store, &["young"]).await;
         execute(
             &store,
             "
@@ -163,7 +163,7 @@ both_stores! {
             SELECT at - 86400000 + 3600000, 'not so old' FROM changes",
         )
         .await;
-        commit(&store, async |tx| tx.acknowledge_intents("rep_a", &[1, 2]).await).await.unwrap();
+        commit_with(&store, async |tx| tx.acknowledge_intents("rep_a", &[1, 2]).await).await.unwrap();
         execute(&store, "UPDATE change_acks SET at = at - 86400001 WHERE intent = 1").await;
 
         execute(&store, "UPDATE changes SET at = at - 86400001 WHERE subject = 'old'").await;
@@ -175,12 +175,12 @@ both_stores! {
 
         let mut pruned = Vec::new();
         for _ in 0..2 {
-            pruned.push(commit(&store, async |tx| tx.prune_changes(1).await).await.unwrap());
+            pruned.push(commit_with(&store, async |tx| tx.prune_changes(1).await).await.unwrap());
         }
         assert_eq!(pruned, [1, 1]);
-        assert_eq!(commit(&store, async |tx| tx.prune_changes(1).await).await.unwrap(), 0);
+        assert_eq!(commit_with(&store, async |tx| tx.prune_changes(1).await).await.unwrap(), 0);
 
-        let page = page(&store, 0).await;
+        let page = read_page(&store, 0).await;
         let mut left = subjects(&page);
         left.sort_unstable();
         assert_eq!(left, ["not so old", "young"]);

@@ -1,13 +1,13 @@
-//! The bank's accounts.
+//! Tests credit accounts.
 
 use super::*;
 
 both_stores! {
-    async fn an_account_is_there_for_a_metered_key_only(store) {
+    async fn account_exists_only_for_metered_keys(store) {
         let (metered, unlimited) =
             (key(&store, Some(credits(0, None, 0))).await, key(&store, None).await);
         let deleted = key(&store, Some(credits(5, None, 0))).await;
-        commit(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
 
         let mut tx = store.begin().await.unwrap();
 
@@ -17,12 +17,12 @@ both_stores! {
         assert!(tx.lock_account(&KeyId::from("key_nowhere")).await.unwrap().is_none());
     }
 
-    async fn a_balance_that_is_set_has_a_new_version(store) {
+    async fn balance_update_increments_its_version(store) {
         let key = key(&store, None).await;
         let monthly = Refill { interval: RefillInterval::Monthly { day: 1 }, amount: i64::MAX };
         let daily = Refill { interval: RefillInterval::Daily, amount: 1 };
         let set = async |credits: Option<Credits>| {
-            commit(&store, async |tx| {
+            commit_with(&store, async |tx| {
                 tx.set_credits(&key.id, credits.as_ref()).await?;
                 Ok(tx.lock_account(&key.id).await?.map(|account| account.credits))
             })
@@ -47,11 +47,11 @@ both_stores! {
         assert_eq!(stored.key.credits, Some(last));
     }
 
-    async fn a_balance_that_moves_keeps_its_refill(store) {
+    async fn moved_balance_keeps_its_refill(store) {
         let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: 9 };
         let key = key(&store, Some(credits(5, Some(refill), 3))).await;
 
-        let (before, after) = commit(&store, async |tx| {
+        let (before, after) = commit_with(&store, async |tx| {
             let before = tx.lock_account(&key.id).await?.unwrap().credits;
             let moved = Credits { balance: i64::MAX, refilled_period: 4, last_lease_number: 9, ..before };
             tx.update_balance(&key.id, &moved).await?;
@@ -63,12 +63,12 @@ both_stores! {
         assert_eq!(after, Credits { balance: i64::MAX, refilled_period: 4, last_lease_number: 9, ..before });
     }
 
-    async fn a_balance_never_falls_below_0(store) {
+    async fn balance_is_never_negative(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
 
-        let moved = commit(&store, async |tx| tx.update_balance(&key.id, &credits(-1, None, 0)).await).await;
+        let moved = commit_with(&store, async |tx| tx.update_balance(&key.id, &credits(-1, None, 0)).await).await;
         let set =
-            commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(-1, None, 0))).await)
+            commit_with(&store, async |tx| tx.set_credits(&key.id, Some(&credits(-1, None, 0))).await)
                 .await;
 
         assert!(moved.is_err() && set.is_err());
@@ -76,7 +76,7 @@ both_stores! {
         assert_eq!(stored.key.credits.unwrap().balance, 5);
     }
 
-    async fn withdrawals_at_once_lose_nothing(store) {
+    async fn concurrent_debits_are_exact(store) {
         let store = Arc::new(store);
         let key = key(&store, Some(credits(1_000, None, 0))).await;
         let mut tasks = tokio::task::JoinSet::new();
@@ -100,9 +100,9 @@ both_stores! {
         assert_eq!((left.balance, left.refilled_period), (1_000 - 4 * (0..16).sum::<i64>(), 64));
     }
 
-    async fn purses_are_kept_with_their_account(store) {
+    async fn leases_are_stored_with_their_account(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
-        let purse = |epoch, withheld_at| Lease {
+        let lease = |epoch, withheld_at| Lease {
             epoch,
             life: 7,
             granted: 100,
@@ -113,9 +113,9 @@ both_stores! {
             withheld_at,
             closed: false,
         };
-        let (open, gone) = (purse(2, None), purse(1, Some(NOON)));
+        let (open, gone) = (lease(2, None), lease(1, Some(NOON)));
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.upsert_lease(&key.id, &open).await?;
             tx.upsert_lease(&key.id, &gone).await
         })
@@ -125,25 +125,25 @@ both_stores! {
         let both = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
         tx.delete_lease(&key.id, 2).await.unwrap();
         let one = tx.lock_account(&key.id).await.unwrap().unwrap().purses;
-        let ledger = tx.withheld(Some(&key.id)).await.unwrap();
+        let withheld_entries = tx.withheld(Some(&key.id)).await.unwrap();
         let of_another = tx.withheld(Some(&KeyId::from("key_nowhere"))).await.unwrap();
-        tx.upsert_lease(&key.id, &Lease { closed: true, ..purse(3, Some(NOON)) }).await.unwrap();
+        tx.upsert_lease(&key.id, &Lease { closed: true, ..lease(3, Some(NOON)) }).await.unwrap();
         tx.forfeit_leases(&key.id).await.unwrap();
         let forfeited = tx.leases(&key.id).await.unwrap();
 
         assert_eq!(both, [gone.clone(), open]);
         assert_eq!(one, [gone]);
-        assert_eq!((ledger[0].units, ledger[0].since, ledger.len()), (60, NOON, 1));
+        assert_eq!((withheld_entries[0].units, withheld_entries[0].since, withheld_entries.len()), (60, NOON, 1));
         assert!(of_another.is_empty());
-        // Somebody may still spend from it: it stays known, and nothing of it comes back.
+        // Another replica may still spend from it: the lease is still recorded, and none of its credits are returned.
         let forfeited: Vec<_> = forfeited.iter().map(|lease| (lease.epoch, lease.unspent())).collect();
         assert_eq!(forfeited, [(1, 0)]);
     }
 
-    async fn idle_purses_are_found_and_a_replicas_own(store) {
+    async fn idle_leases_and_leases_of_a_replica_are_listed(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let asked_at = store.read().await.unwrap().now().await.unwrap();
-        let purse = Lease {
+        let lease = Lease {
             epoch: 1,
             life: 7,
             granted: 1,
@@ -154,7 +154,7 @@ both_stores! {
             withheld_at: None,
             closed: false,
         };
-        commit(&store, async |tx| tx.upsert_lease(&key.id, &purse).await).await.unwrap();
+        commit_with(&store, async |tx| tx.upsert_lease(&key.id, &lease).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         let found = async |reader: &mut store::Reader, idle, replica| {
@@ -167,10 +167,10 @@ both_stores! {
         assert!(!found(&mut reader, 60_000, Some("rep_b")).await);
     }
 
-    async fn purses_in_use_are_looked_after_and_never_told_less_than_is_known(store) {
+    async fn active_leases_are_touched_and_reported_spend_never_decreases(store) {
         let key = key(&store, Some(credits(5, None, 0))).await;
         let long_ago = Timestamp(1);
-        let purse = |epoch, withheld_at| Lease {
+        let lease = |epoch, withheld_at| Lease {
             epoch,
             life: 7,
             granted: 100,
@@ -182,48 +182,48 @@ both_stores! {
             closed: false,
         };
 
-        commit(&store, async |tx| {
-            for purse in [purse(1, None), purse(2, None), purse(3, Some(NOON))] {
-                tx.upsert_lease(&key.id, &purse).await?;
+        commit_with(&store, async |tx| {
+            for lease in [lease(1, None), lease(2, None), lease(3, Some(NOON))] {
+                tx.upsert_lease(&key.id, &lease).await?;
             }
-            let told = |epoch, spent| (key.id.clone(), epoch, spent);
-            tx.touch_leases(&[told(1, 50), told(2, 30), told(3, 50), told(4, 50)]).await
+            let entry = |epoch, spent| (key.id.clone(), epoch, spent);
+            tx.touch_leases(&[entry(1, 50), entry(2, 30), entry(3, 50), entry(4, 50)]).await
         })
         .await
         .unwrap();
 
         let account = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
-        let known = |purse: &Lease| (purse.spent, purse.topped_up_at > long_ago);
+        let known = |lease: &Lease| (lease.spent, lease.topped_up_at > long_ago);
         let known: Vec<_> = account.purses.iter().map(known).collect();
         assert_eq!(known, [(50, true), (40, true), (40, false)]);
     }
 
-    async fn put_purse_keeps_what_others_have_reported_meanwhile(store) {
+    async fn upsert_lease_keeps_concurrent_reports(store) {
         let key = withheld_lease(&store).await;
         let reported = [(key.clone(), 1, 70)];
         let known = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
-        commit(&store, async |tx| tx.report_final_spends("rep_a", &reported).await).await.unwrap();
+        commit_with(&store, async |tx| tx.report_final_spends("rep_a", &reported).await).await.unwrap();
 
-        commit(&store, async |tx| tx.upsert_lease(&key, &known).await).await.unwrap();
+        commit_with(&store, async |tx| tx.upsert_lease(&key, &known).await).await.unwrap();
 
         let kept = store.read().await.unwrap().leases(&key).await.unwrap().remove(0);
         assert_eq!((known.spent, kept.spent), (40, 70));
     }
 
-    async fn replicas_are_listed_in_order_while_they_say_that_they_are_there(store) {
+    async fn replicas_are_listed_in_order_while_alive(store) {
         let register = async |id: &str, within| {
-            commit(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
+            commit_with(&store, async |tx| tx.register_replica(id, within).await).await.unwrap()
         };
 
         assert_eq!(register("rep_a", 60_000).await, ["rep_a"]);
         assert_eq!(register("rep_b", 60_000).await, ["rep_a", "rep_b"]);
         assert_eq!(register("rep_a", 60_000).await, ["rep_a", "rep_b"]);
-        commit(&store, async |tx| tx.drop_replica("rep_a").await).await.unwrap();
+        commit_with(&store, async |tx| tx.drop_replica("rep_a").await).await.unwrap();
         assert_eq!(register("rep_b", 60_000).await, ["rep_b"]);
         assert_eq!(register("rep_b", -60_000).await, [""; 0]);
     }
 
-    async fn lease_is_proven_when_every_replica_that_may_know_of_it_has_reported(store) {
+    async fn lease_is_fully_reported_when_every_replica_has_reported(store) {
         let first = withheld_lease(&store).await;
         register(&store, "rep_a").await;
         register(&store, "rep_b").await;
@@ -233,12 +233,12 @@ both_stores! {
         };
         let report = async |key: &KeyId, replica: &str| {
             let spent = [(key.clone(), 1, 50)];
-            commit(&store, async |tx| tx.report_final_spends(replica, &spent).await).await.unwrap();
+            commit_with(&store, async |tx| tx.report_final_spends(replica, &spent).await).await.unwrap();
         };
 
         report(&first, "rep_a").await;
         assert!(!proven(&first).await, "rep_b may have spent from it");
-        // Times tell nothing: as if a clock had stepped back, or forward.
+        // Times do not matter: as if a clock had stepped back, or forward.
         for step in [
             "UPDATE replicas SET seen_at = 1 WHERE id = 'rep_b'",
             "UPDATE replicas SET seen_at = 9223372036854775807 WHERE id = 'rep_b'",
@@ -247,28 +247,28 @@ both_stores! {
             execute(&store, step).await;
             assert!(!proven(&first).await, "{step}");
         }
-        count_out(&store, "UPDATE replicas SET silent_seen_at = seen_at WHERE id = 'rep_b'").await;
+        deregister_silent(&store, "UPDATE replicas SET silent_seen_at = seen_at WHERE id = 'rep_b'").await;
         let second = withheld_lease(&store).await;
         report(&second, "rep_a").await;
 
-        assert!(!proven(&first).await, "it was counted out later");
-        assert!(proven(&second).await, "it was counted out before");
+        assert!(!proven(&first).await, "the replica was deregistered later");
+        assert!(proven(&second).await, "the replica was deregistered before");
         register(&store, "rep_b").await;
-        assert!(!proven(&second).await, "it is there again");
+        assert!(!proven(&second).await, "the replica is registered again");
         for key in [&first, &second] {
             report(key, "rep_b").await;
             assert!(proven(key).await);
         }
     }
 
-    async fn replica_learns_of_no_lease_when_it_was_counted_out(store) {
+    async fn replica_gets_no_lease_when_deregistered(store) {
         let key = key(&store, None).await;
-        commit(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
+        commit_with(&store, async |tx| tx.set_credits(&key.id, Some(&credits(5, None, 0))).await).await.unwrap();
         let learns = async || {
             let found = store.read().await.unwrap().key_to_spend(&key.hash, "rep_a").await.unwrap();
             let version = found.unwrap().key.credits.unwrap().last_lease_number;
-            let held = commit(&store, async |tx| tx.hold_registration("rep_a").await).await.unwrap();
-            assert_eq!(version != 0, held, "both say the same");
+            let held = commit_with(&store, async |tx| tx.hold_registration("rep_a").await).await.unwrap();
+            assert_eq!(version != 0, held, "both queries agree");
             held
         };
         let version = store.read().await.unwrap().account(&key.id).await.unwrap().unwrap();
@@ -277,39 +277,39 @@ both_stores! {
         assert!(!learns().await, "not registered yet");
         register(&store, "rep_a").await;
         assert!(learns().await);
-        commit(&store, async |tx| tx.silence_replicas(-60_000).await).await.unwrap();
+        commit_with(&store, async |tx| tx.silence_replicas(-60_000).await).await.unwrap();
         assert!(!learns().await, "silent");
-        commit(&store, async |tx| tx.count_out_replicas().await).await.unwrap();
+        commit_with(&store, async |tx| tx.count_out_replicas().await).await.unwrap();
         assert!(!learns().await, "counted out");
         register(&store, "rep_a").await;
         assert!(learns().await);
     }
 
-    async fn replica_row_is_kept_while_a_lease_is_left_that_it_may_know_of(store) {
+    async fn replica_row_is_kept_while_a_lease_needs_its_report(store) {
         let lease = withheld_lease(&store).await;
         register(&store, "rep_a").await;
-        count_out(&store, "UPDATE replicas SET silent_seen_at = seen_at").await;
+        deregister_silent(&store, "UPDATE replicas SET silent_seen_at = seen_at").await;
         let prune = async || {
             execute(&store, "UPDATE replicas SET silent_seen_at = 1, seen_at = 1").await;
-            commit(&store, async |tx| tx.prune_replicas().await).await.unwrap();
+            commit_with(&store, async |tx| tx.prune_replicas().await).await.unwrap();
             store.read().await.unwrap().replicas(10).await.unwrap().len()
         };
 
         assert_eq!(prune().await, 1);
         let later = withheld_lease(&store).await;
-        commit(&store, async |tx| tx.delete_lease(&lease, 1).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_lease(&lease, 1).await).await.unwrap();
         assert_eq!(prune().await, 0);
         assert_eq!(store.read().await.unwrap().leases(&later).await.unwrap().len(), 1);
     }
 
-    async fn units_are_returned_to_many_accounts_at_once(store) {
+    async fn credits_are_returned_to_many_accounts_at_once(store) {
         let keys = [credits(5, None, 0), credits(i64::MAX - 1, None, 0)];
         let [one, full] = [key(&store, Some(keys[0])).await, key(&store, Some(keys[1])).await];
         let [unlimited, deleted] = [key(&store, None).await, key(&store, Some(keys[0])).await];
-        commit(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
         let all = [&one, &full, &unlimited, &deleted].map(|key| (key.id.clone(), 60));
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             for (key, _) in &all {
                 tx.upsert_lease(key, &lease_of(1, 100, 40)).await?;
             }
@@ -365,25 +365,27 @@ fn lease_of(epoch: i64, granted: i64, spent: i64) -> Lease {
     }
 }
 
-/// The key of a new withheld lease, whose number is 1.
+/// Stores a withheld lease with number 1. Returns its key.
 async fn withheld_lease(store: &Store) -> KeyId {
     let key = key(store, Some(credits(5, None, 0))).await;
-    commit(store, async |tx| tx.upsert_lease(&key.id, &lease_of(1, 100, 40)).await).await.unwrap();
+    commit_with(store, async |tx| tx.upsert_lease(&key.id, &lease_of(1, 100, 40)).await)
+        .await
+        .unwrap();
     key.id
 }
 
 async fn register(store: &Store, id: &str) {
-    commit(store, async |tx| tx.register_replica(id, 60_000).await).await.unwrap();
+    commit_with(store, async |tx| tx.register_replica(id, 60_000).await).await.unwrap();
 }
 
-/// Counts out those replicas that a statement says are silent.
-async fn count_out(store: &Store, silence: &'static str) {
+/// Stops counting the replicas that a condition calls silent.
+async fn deregister_silent(store: &Store, silence: &'static str) {
     execute(store, silence).await;
-    commit(store, async |tx| tx.count_out_replicas().await).await.unwrap();
+    commit_with(store, async |tx| tx.count_out_replicas().await).await.unwrap();
 }
 
 #[tokio::test]
-async fn claim_accounts_leaves_out_those_that_another_transaction_holds() {
+async fn claim_accounts_skips_locked_accounts() {
     let database = Database::create().await;
     let store = Store::connect(&database.url, 8).await.unwrap();
     store.migrate().await.unwrap();
@@ -397,7 +399,7 @@ async fn claim_accounts_leaves_out_those_that_another_transaction_holds() {
 }
 
 #[tokio::test]
-async fn a_visit_that_stands_still_keeps_its_account_for_a_second() {
+async fn top_up_keeps_its_account_lock_for_a_second_when_stalled() {
     let database = Database::create().await;
     let store = Store::connect(&database.url, 8).await.unwrap();
     store.migrate().await.unwrap();
@@ -409,5 +411,5 @@ async fn a_visit_that_stands_still_keeps_its_account_for_a_second() {
     let account = next.lock_account(&key.id).await.unwrap();
 
     assert!(account.is_some());
-    assert!(still.lock_account(&key.id).await.is_err(), "it was ended");
+    assert!(still.lock_account(&key.id).await.is_err(), "the transaction was not ended");
 }

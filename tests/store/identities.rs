@@ -1,13 +1,13 @@
-//! Identities, and the limits of keys and identities.
+//! Tests identities, and the limits of keys and identities.
 
 use super::*;
 
 both_stores! {
-    async fn an_identity_is_made_once_for_an_external_id(store) {
+    async fn identity_is_inserted_once_per_external_id(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let ensure = async |workspace: &WorkspaceId, external_id: &str| {
             let act = async |tx: &mut Tx| tx.ensure_identity(workspace, external_id, NOON).await;
-            commit(&store, act).await.unwrap()
+            commit_with(&store, act).await.unwrap()
         };
 
         let first = ensure(&workspace, "user_1").await;
@@ -20,10 +20,10 @@ both_stores! {
         assert_eq!(count(&store, "identities").await, 3);
     }
 
-    async fn an_identity_that_many_make_at_once_is_one(store) {
+    async fn identity_is_inserted_once_when_inserts_are_concurrent(store) {
         let workspace = workspace(&store).await;
         let ensure =
-            || commit(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            || commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
 
         let mut ids: Vec<_> =
             join_all((0..16).map(|_| ensure())).await.into_iter().map(Result::unwrap).collect();
@@ -33,10 +33,10 @@ both_stores! {
         assert_eq!(count(&store, "identities").await, 1);
     }
 
-    async fn an_identity_is_found_in_its_workspace_with_its_limits(store) {
+    async fn identity_is_found_in_its_workspace_with_limits(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let limits = [a_limit("b", 1), a_limit("B", i64::MAX), a_limit("a", 3)];
-        let id = commit(&store, async |tx| {
+        let id = commit_with(&store, async |tx| {
             let id = tx.ensure_identity(&workspace, "user.1-x", NOON).await?;
             tx.set_ratelimits(&workspace, LimitOwner::Identity(&id), &limits).await?;
             Ok(id)
@@ -55,19 +55,19 @@ both_stores! {
         assert!(reader.identity_named(&workspace, shouted.as_str(), shouted.as_str()).await.unwrap().is_none());
     }
 
-    async fn limits_are_kept_field_by_field(store) {
+    async fn limit_is_stored_with_every_field(store) {
         let key = key(&store, None).await;
         let limits = [
             Ratelimit {
                 limit: i64::MAX,
                 duration_ms: i64::MAX,
                 auto_apply: true,
-                ..a_limit(ODD, 1)
+                ..a_limit(SPECIAL_TEXT, 1)
             },
             Ratelimit { auto_apply: false, ..a_limit("requests", 1) },
         ];
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.set_ratelimits(&key.workspace_id, LimitOwner::Key(&key.id), &limits).await
         })
         .await
@@ -82,7 +82,7 @@ both_stores! {
         let set = async |limits: &[Ratelimit]| {
             let owner = LimitOwner::Key(&key.id);
             let act = async |tx: &mut Tx| tx.set_ratelimits(&key.workspace_id, owner, limits).await;
-            commit(&store, act).await.unwrap();
+            commit_with(&store, act).await.unwrap();
             store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().ratelimits
         };
         let (kept, gone) = (a_limit("kept", 1), a_limit("gone", 1));
@@ -98,12 +98,12 @@ both_stores! {
         assert_eq!(count(&store, "ratelimits").await, 0);
     }
 
-    async fn limits_of_one_owner_are_no_matter_to_another(store) {
+    async fn limits_of_owners_are_independent(store) {
         let (key, other) = (key(&store, None).await, key(&store, None).await);
         let workspace = &key.workspace_id;
         let (own, theirs, shared) =
             (a_limit("requests", 1), a_limit("requests", 2), a_limit("requests", 3));
-        let id = commit(&store, async |tx| {
+        let id = commit_with(&store, async |tx| {
             let id = tx.ensure_identity(workspace, "user_1", NOON).await?;
             tx.set_ratelimits(workspace, LimitOwner::Identity(&id), std::slice::from_ref(&shared))
                 .await?;
@@ -114,7 +114,7 @@ both_stores! {
         .await
         .unwrap();
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), &[]).await?;
             tx.set_ratelimits(workspace, LimitOwner::Key(&key.id), std::slice::from_ref(&own)).await
         })

@@ -1,10 +1,10 @@
-//! The journal of debits of an embedded server.
+//! Tests the debit journal of an embedded server.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// The store of a server, that of another process on the same file, and a key with ten credits.
+/// Returns the store of a server, that of another process on the same file, and a key with ten credits.
 async fn stores() -> (tempfile::TempDir, Store, Store, KeyId) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("keyward.db");
@@ -16,7 +16,7 @@ async fn stores() -> (tempfile::TempDir, Store, Store, KeyId) {
     (directory, server, command, key.id)
 }
 
-/// Debits a key; the number of the transaction.
+/// Debits a key. Returns the number of the transaction.
 async fn debit(store: &Store, key: &KeyId, units: i64) -> u64 {
     let mut tx = store.begin_debits().await.unwrap();
     let number = tx.number().unwrap();
@@ -29,7 +29,7 @@ async fn balance(store: &Store, key: &KeyId) -> i64 {
     store.read().await.unwrap().account(key).await.unwrap().unwrap().credits.balance
 }
 
-/// The balance as a transaction sees it.
+/// Returns the balance as a transaction sees it.
 async fn balance_in(tx: &mut Tx, key: &KeyId) -> i64 {
     tx.lock_account(key).await.unwrap().unwrap().credits.balance
 }
@@ -88,13 +88,13 @@ async fn begin_folds_journal_of_another_process() {
         assert_eq!(balance_in(&mut tx, &key).await, left);
         tx.commit().await.unwrap();
     }
-    // And what was folded by another process is not folded again.
+    // Debits that another process has folded are not folded again.
     server.fold_debits().await.unwrap();
     assert_eq!(balance(&server, &key).await, 7);
 }
 
 #[tokio::test]
-async fn number_follows_the_last_one_unless_somebody_else_has_written() {
+async fn transaction_number_is_consecutive_unless_another_process_wrote() {
     let (_directory, server, command, key) = stores().await;
     let first = debit(&server, &key, 1).await;
     assert_eq!(debit(&server, &key, 1).await, first + 1);
@@ -104,7 +104,9 @@ async fn number_follows_the_last_one_unless_somebody_else_has_written() {
     assert_eq!(second, first + 3);
 
     let name = WorkspaceId::from("ws_other");
-    commit(&command, async |tx| tx.insert_workspace(&name, "other", NOON).await).await.unwrap();
+    commit_with(&command, async |tx| tx.insert_workspace(&name, "other", NOON).await)
+        .await
+        .unwrap();
     let third = debit(&server, &key, 1).await;
     assert!(third > second + 1, "{third} follows {second}");
     assert_eq!(debit(&server, &key, 1).await, third + 1);

@@ -1,21 +1,21 @@
-//! Keys: what is kept of them, and who finds them.
+//! Tests how keys are stored and found.
 
 use super::root_keys::a_root_key;
 use super::*;
 
 both_stores! {
-    async fn a_key_is_kept_field_by_field(store) {
+    async fn key_is_stored_with_every_field(store) {
         let workspace = workspace(&store).await;
         let api = api(&store, &workspace).await;
         let json = r#"{"z":1.0,"n":12345678901234567890,"ü":"🦀\n\"\\","":[null,{}]}"#;
         let refill = Refill { interval: RefillInterval::Monthly { day: 31 }, amount: i64::MAX };
         let identity =
-            commit(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
         let key = Key {
             start: "prod_3kQz".into(),
             prefix: Some("prod".into()),
             byte_length: 255,
-            name: Some(ODD.into()),
+            name: Some(SPECIAL_TEXT.into()),
             meta: Some(meta(json)),
             identity_id: Some(identity.await.unwrap()),
             enabled: false,
@@ -25,7 +25,7 @@ both_stores! {
             ..a_key(&workspace, &api)
         };
 
-        commit(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
 
         let stored = store.read().await.unwrap().key(&workspace, &key.id).await.unwrap().unwrap();
         let found = stored.key;
@@ -49,7 +49,7 @@ both_stores! {
         assert!(stored.role_ids.is_empty());
     }
 
-    async fn what_a_key_does_not_have_is_absent(store) {
+    async fn optional_fields_of_a_key_are_none_when_unset(store) {
         let key = key(&store, None).await;
 
         let found = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().key;
@@ -59,7 +59,7 @@ both_stores! {
         assert!(found.credits.is_none() && found.updated_at.is_none());
     }
 
-    async fn a_key_is_found_by_id_in_its_workspace_and_by_hash_in_any(store) {
+    async fn key_is_found_by_id_in_its_workspace_and_by_hash_in_any(store) {
         let (key, other) = (key(&store, None).await, workspace(&store).await);
         let shouted = KeyId::from(key.id.as_str().to_uppercase());
 
@@ -73,24 +73,24 @@ both_stores! {
         assert!(reader.key_by_hash(&key.hash.to_lowercase()).await.unwrap().is_none());
     }
 
-    async fn keys_of_a_deleted_api_are_not_found(store) {
+    async fn keys_are_not_found_when_api_is_deleted(store) {
         let key = key(&store, None).await;
         let (workspace, api) = (&key.workspace_id, &key.api_id);
 
-        commit(&store, async |tx| tx.delete_api(workspace, api, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_api(workspace, api, NOON).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         assert!(reader.key(workspace, &key.id).await.unwrap().is_none());
         assert!(reader.key_by_hash(&key.hash).await.unwrap().is_none());
     }
 
-    async fn a_key_is_changed_but_for_what_never_changes_and_its_credits(store) {
+    async fn key_update_keeps_immutable_fields_and_credits(store) {
         let before = key(&store, Some(credits(5, None, 0))).await;
         let workspace = &before.workspace_id;
         let identity =
-            commit(&store, async |tx| tx.ensure_identity(workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(workspace, "user_1", NOON).await);
         let after = Key {
-            name: Some(ODD.into()),
+            name: Some(SPECIAL_TEXT.into()),
             meta: Some(meta("{\"a\":1}")),
             identity_id: Some(identity.await.unwrap()),
             enabled: false,
@@ -102,7 +102,7 @@ both_stores! {
             ..before.clone()
         };
 
-        commit(&store, async |tx| tx.update_key(&after).await).await.unwrap();
+        commit_with(&store, async |tx| tx.update_key(&after).await).await.unwrap();
 
         let found =
             store.read().await.unwrap().key(workspace, &before.id).await.unwrap().unwrap().key;
@@ -114,11 +114,11 @@ both_stores! {
         assert_eq!(found.credits.unwrap().balance, 5);
     }
 
-    async fn a_change_of_one_key_leaves_others_alone(store) {
+    async fn key_update_changes_no_other_key(store) {
         let (key, other) = (key(&store, None).await, key(&store, Some(credits(5, None, 0))).await);
         let changed = Key { name: Some("changed".into()), enabled: false, ..key.clone() };
 
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.update_key(&changed).await?;
             tx.set_credits(&key.id, Some(&credits(9, None, 0))).await?;
             tx.delete_key(&key.id, NOON).await
@@ -132,11 +132,11 @@ both_stores! {
         assert_eq!(found.credits.unwrap().balance, 5);
     }
 
-    async fn a_field_of_a_key_is_cleared(store) {
+    async fn key_update_clears_fields(store) {
         let workspace = workspace(&store).await;
         let api = api(&store, &workspace).await;
         let identity =
-            commit(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
+            commit_with(&store, async |tx| tx.ensure_identity(&workspace, "user_1", NOON).await);
         let full = Key {
             name: Some("n".into()),
             meta: Some(meta("{}")),
@@ -144,11 +144,11 @@ both_stores! {
             expires_at: Some(NOON),
             ..a_key(&workspace, &api)
         };
-        commit(&store, async |tx| tx.insert_key(&full).await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_key(&full).await).await.unwrap();
         let bare =
             Key { name: None, meta: None, identity_id: None, expires_at: None, ..full.clone() };
 
-        commit(&store, async |tx| tx.update_key(&bare).await).await.unwrap();
+        commit_with(&store, async |tx| tx.update_key(&bare).await).await.unwrap();
 
         let found =
             store.read().await.unwrap().key(&workspace, &full.id).await.unwrap().unwrap().key;
@@ -157,24 +157,24 @@ both_stores! {
         assert_eq!(count(&store, "identities").await, 1);
     }
 
-    async fn a_deleted_key_is_not_found_and_its_hash_stays_taken(store) {
+    async fn deleted_key_is_not_found_and_its_hash_stays_reserved(store) {
         let key = key(&store, None).await;
 
-        commit(&store, async |tx| tx.delete_key(&key.id, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_key(&key.id, NOON).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         assert!(reader.key(&key.workspace_id, &key.id).await.unwrap().is_none());
         assert!(reader.key_by_hash(&key.hash).await.unwrap().is_none());
         let same = Key { id: KeyId::random(), ..key.clone() };
-        let again = commit(&store, async |tx| tx.insert_key(&same).await).await;
+        let again = commit_with(&store, async |tx| tx.insert_key(&same).await).await;
         assert!(again.unwrap_err().violates("keys_hash_unique"));
     }
 
-    async fn a_purged_key_is_gone_with_all_that_hangs_on_it(store) {
+    async fn purged_key_is_deleted_with_all_references(store) {
         let key = key(&store, None).await;
         let (permission, role) = (a_permission("documents.read"), a_role("editor", &[]));
         let workspace = &key.workspace_id;
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_permissions(workspace, std::slice::from_ref(&permission), NOON).await?;
             tx.insert_role(workspace, &role, NOON).await?;
             tx.set_key_permissions(&key.id, std::slice::from_ref(&permission.id)).await?;
@@ -184,23 +184,23 @@ both_stores! {
         .await
         .unwrap();
 
-        commit(&store, async |tx| tx.purge_key(&key.id).await).await.unwrap();
+        commit_with(&store, async |tx| tx.purge_key(&key.id).await).await.unwrap();
 
         for table in ["keys", "key_permissions", "key_roles", "ratelimits"] {
             assert_eq!(count(&store, table).await, 0, "{table}");
         }
         assert_eq!((count(&store, "permissions").await, count(&store, "roles").await), (1, 1));
-        commit(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
     }
 
-    async fn a_hash_is_taken_once_whoever_has_it(store) {
+    async fn hash_is_unique_across_workspaces(store) {
         let (first, second) = (key(&store, None).await, workspace(&store).await);
         let same = Key { hash: first.hash.clone(), ..a_key(&second, &api(&store, &second).await) };
         let (root, twin) = (a_root_key(&second), a_root_key(&first.workspace_id));
-        commit(&store, async |tx| tx.insert_root_key(&root, "hash").await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_root_key(&root, "hash").await).await.unwrap();
 
-        let key = commit(&store, async |tx| tx.insert_key(&same).await).await.unwrap_err();
-        let root = commit(&store, async |tx| tx.insert_root_key(&twin, "hash").await).await;
+        let key = commit_with(&store, async |tx| tx.insert_key(&same).await).await.unwrap_err();
+        let root = commit_with(&store, async |tx| tx.insert_root_key(&twin, "hash").await).await;
         let root = root.unwrap_err();
 
         assert!(key.violates("keys_hash_unique"), "{key}");
@@ -209,20 +209,20 @@ both_stores! {
         assert!(!root.violates("keys_hash_unique"), "{root}");
     }
 
-    async fn what_points_nowhere_is_no_unique_violation(store) {
+    async fn foreign_key_violation_is_not_a_unique_violation(store) {
         let workspace = workspace(&store).await;
         let lost = a_key(&workspace, &ApiId::from("api_nowhere"));
 
-        let refused = commit(&store, async |tx| tx.insert_key(&lost).await).await.unwrap_err();
+        let refused = commit_with(&store, async |tx| tx.insert_key(&lost).await).await.unwrap_err();
 
         assert!(!refused.violates("keys_hash_unique"), "{refused}");
         assert_eq!(count(&store, "keys").await, 0);
     }
 
-    async fn a_key_is_locked_in_its_workspace_when_it_is_there(store) {
+    async fn lock_key_finds_only_existing_keys_of_its_workspace(store) {
         let (key, other) = (key(&store, Some(credits(5, None, 0))).await, workspace(&store).await);
         let deleted = key_in(&store, &key).await;
-        commit(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.delete_key(&deleted.id, NOON).await).await.unwrap();
 
         let mut tx = store.begin().await.unwrap();
         let locked = tx.lock_key(&key.workspace_id, &key.id).await.unwrap().expect("the key");
@@ -236,10 +236,10 @@ both_stores! {
         );
     }
 
-    async fn changes_of_a_locked_key_at_once_lose_nothing(store) {
+    async fn concurrent_updates_of_a_locked_key_are_not_lost(store) {
         let key = key(&store, None).await;
         let append = async |n: u8| {
-            commit(&store, async |tx| {
+            commit_with(&store, async |tx| {
                 let stored = tx.lock_key(&key.workspace_id, &key.id).await?.expect("the key");
                 tokio::task::yield_now().await;
                 let name = stored.key.name.unwrap_or_default() + &char::from(b'a' + n).to_string();

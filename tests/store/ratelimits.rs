@@ -1,4 +1,4 @@
-//! Namespaces and overrides of the standalone limiter.
+//! Tests namespaces and overrides of the standalone limiter.
 
 use foundation::id::{NamespaceId, OverrideId};
 use foundation::model::{Namespace, OutagePolicy, Override};
@@ -30,31 +30,31 @@ fn an_override(identifier: &str) -> Override {
     }
 }
 
-fn listing<'a>(from: &'a str, limit: i64, search: &str) -> PageQuery<'a> {
+fn page_query<'a>(from: &'a str, limit: i64, search: &str) -> PageQuery<'a> {
     PageQuery { from, search: search.into(), limit }
 }
 
-/// A namespace that has been stored.
+/// Stores a namespace.
 async fn namespace(store: &Store, workspace: &WorkspaceId, name: &str) -> Namespace {
     let namespace = a_namespace(workspace, name);
     let list = std::slice::from_ref(&namespace);
-    commit(store, async |tx| tx.insert_namespaces(workspace, list).await).await.unwrap();
+    commit_with(store, async |tx| tx.insert_namespaces(workspace, list).await).await.unwrap();
     namespace
 }
 
-async fn set(store: &Store, namespace: &Namespace, new: &Override) -> OverrideId {
-    commit(store, async |tx| tx.set_override(&namespace.id, new).await).await.unwrap()
+async fn set_override(store: &Store, namespace: &Namespace, new: &Override) -> OverrideId {
+    commit_with(store, async |tx| tx.set_override(&namespace.id, new).await).await.unwrap()
 }
 
 both_stores! {
-    async fn a_namespace_is_found_by_name_and_by_id_in_its_workspace(store) {
+    async fn namespace_is_found_by_name_and_id_in_its_workspace(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
-        let closed = Namespace { on_outage: OutagePolicy::Closed, ..a_namespace(&workspace, ODD) };
+        let closed = Namespace { on_outage: OutagePolicy::Closed, ..a_namespace(&workspace, SPECIAL_TEXT) };
         let list = std::slice::from_ref(&closed);
-        commit(&store, async |tx| tx.insert_namespaces(&workspace, list).await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_namespaces(&workspace, list).await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
-        for named in [ODD, closed.id.as_str()] {
+        for named in [SPECIAL_TEXT, closed.id.as_str()] {
             let bare = reader.bare_namespace(&workspace, named).await.unwrap();
             let stored = reader.namespace(&workspace, named).await.unwrap();
             assert_eq!(bare, Some(closed.clone()));
@@ -62,12 +62,12 @@ both_stores! {
             assert!(reader.namespace(&other, named).await.unwrap().is_none());
             assert!(reader.bare_namespace(&other, named).await.unwrap().is_none());
         }
-        for named in ["", &ODD.to_uppercase(), &closed.id.as_str().to_uppercase()] {
+        for named in ["", &SPECIAL_TEXT.to_uppercase(), &closed.id.as_str().to_uppercase()] {
             assert!(reader.namespace(&workspace, named).await.unwrap().is_none(), "{named}");
         }
     }
 
-    async fn an_id_precedes_a_name_that_is_like_it(store) {
+    async fn namespace_lookup_prefers_id_over_equal_name(store) {
         let workspace = workspace(&store).await;
         let first = namespace(&store, &workspace, "first").await;
         namespace(&store, &workspace, first.id.as_str()).await;
@@ -79,14 +79,14 @@ both_stores! {
         assert_eq!((found.namespace.name.as_str(), bare.name.as_str()), ("first", "first"));
     }
 
-    async fn of_several_namespaces_those_are_added_whose_name_is_free(store) {
+    async fn insert_adds_only_namespaces_with_unused_names(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let insert = async |workspace: &WorkspaceId, names: &[&str]| {
             let list: Vec<_> = names.iter().map(|name| a_namespace(workspace, name)).collect();
             let act = async |tx: &mut Tx| tx.insert_namespaces(workspace, &list).await;
-            let mut made = commit(&store, act).await.unwrap();
-            made.sort();
-            made
+            let mut inserted = commit_with(&store, act).await.unwrap();
+            inserted.sort();
+            inserted
         };
 
         assert_eq!(insert(&workspace, &["b", "a"]).await, ["a", "b"]);
@@ -96,35 +96,35 @@ both_stores! {
         assert_eq!(count(&store, "namespaces").await, 5);
     }
 
-    async fn a_name_that_many_make_at_once_is_one(store) {
+    async fn namespace_is_inserted_once_when_inserts_are_concurrent(store) {
         let workspace = workspace(&store).await;
         let make = async |n: usize| {
             let list =
                 [a_namespace(&workspace, &format!("own {n}")), a_namespace(&workspace, "shared")];
-            commit(&store, async |tx| {
+            commit_with(&store, async |tx| {
                 let held = tx.lock_namespaces(&workspace).await?;
                 Ok((held, tx.insert_namespaces(&workspace, &list).await?))
             })
             .await
         };
 
-        let made: Vec<_> =
+        let inserted: Vec<_> =
             join_all((0..8).map(make)).await.into_iter().map(Result::unwrap).collect();
 
-        let mut held: Vec<_> = made.iter().map(|(held, _)| *held).collect();
+        let mut held: Vec<_> = inserted.iter().map(|(held, _)| *held).collect();
         held.sort_unstable();
         assert_eq!(held, [0, 2, 3, 4, 5, 6, 7, 8]);
-        let shared = made.iter().filter(|(_, names)| names.contains(&"shared".to_owned()));
+        let shared = inserted.iter().filter(|(_, names)| names.contains(&"shared".to_owned()));
         assert_eq!(shared.count(), 1);
     }
 
-    async fn namespaces_are_listed_by_name_and_counted_without_the_deleted_ones(store) {
+    async fn namespaces_are_listed_by_name_and_counted_without_deleted_ones(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         for name in ["b", "a", "B"] {
             namespace(&store, &workspace, name).await;
         }
         namespace(&store, &other, "c").await;
-        let (held, deleted) = commit(&store, async |tx| {
+        let (held, deleted) = commit_with(&store, async |tx| {
             let deleted = tx.lock_namespace(&workspace, "a").await?.unwrap();
             tx.delete_namespace(&deleted.id, NOON.plus_ms(5)).await?;
             tx.set_on_outage(&deleted.id, OutagePolicy::Open).await?;
@@ -141,42 +141,42 @@ both_stores! {
         assert_eq!(listed[1], Namespace { on_outage, deleted_at, ..deleted });
     }
 
-    async fn an_override_keeps_its_id_and_its_age_when_it_is_set_again(store) {
+    async fn override_keeps_id_and_creation_time_when_set_again(store) {
         let workspace = workspace(&store).await;
         let namespace = namespace(&store, &workspace, "a").await;
-        let first = Override { expires_at: Some(NOON), ..an_override(ODD) };
+        let first = Override { expires_at: Some(NOON), ..an_override(SPECIAL_TEXT) };
         let later = NOON.plus_ms(5);
         let second = Override {
             limit: i64::MAX,
             duration_ms: i64::MAX,
             created_at: later,
-            ..an_override(ODD)
+            ..an_override(SPECIAL_TEXT)
         };
 
-        let ids = (set(&store, &namespace, &first).await, set(&store, &namespace, &second).await);
+        let ids = (set_override(&store, &namespace, &first).await, set_override(&store, &namespace, &second).await);
 
         assert_eq!(ids, (first.id.clone(), first.id.clone()));
         let mut reader = store.read().await.unwrap();
         let kept = Override { id: first.id, created_at: NOON, updated_at: Some(later), ..second };
-        let listed = reader.overrides(&workspace, &namespace.id, &listing("", 10, "")).await.unwrap();
+        let listed = reader.overrides(&workspace, &namespace.id, &page_query("", 10, "")).await.unwrap();
         assert_eq!(listed, std::slice::from_ref(&kept));
         let stored = reader.namespace(&workspace, "a").await.unwrap().unwrap();
-        assert_eq!(stored.overrides.find_active(ODD, NOON), Some(&kept));
+        assert_eq!(stored.overrides.find_active(SPECIAL_TEXT, NOON), Some(&kept));
     }
 
-    async fn overrides_are_listed_by_id_from_one_on(store) {
+    async fn overrides_are_listed_by_id_from_a_cursor(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let home = namespace(&store, &workspace, "a").await;
         let elsewhere = namespace(&store, &workspace, "b").await;
         for id in ["rlor_b", "rlor_B", "rlor_a", "rlor_Z"] {
             let new = Override { id: OverrideId::from(id), ..an_override(id) };
-            set(&store, &home, &new).await;
+            set_override(&store, &home, &new).await;
         }
-        set(&store, &elsewhere, &an_override("rlor_b")).await;
+        set_override(&store, &elsewhere, &an_override("rlor_b")).await;
 
         let mut reader = store.read().await.unwrap();
         let mut list = async |workspace: &WorkspaceId, from: &str, limit: i64| {
-            let rows = reader.overrides(workspace, &home.id, &listing(from, limit, "")).await.unwrap();
+            let rows = reader.overrides(workspace, &home.id, &page_query(from, limit, "")).await.unwrap();
             rows.into_iter().map(|row| row.identifier).collect::<Vec<_>>()
         };
 
@@ -184,24 +184,24 @@ both_stores! {
         assert_eq!(list(&workspace, "rlor_Z", 2).await, ["rlor_Z", "rlor_a"]);
         assert!(list(&workspace, "rlor_c", 2).await.is_empty());
         assert!(list(&other, "", 10).await.is_empty());
-        let found = reader.overrides(&workspace, &home.id, &listing("", 10, "rlor_z")).await.unwrap();
+        let found = reader.overrides(&workspace, &home.id, &page_query("", 10, "rlor_z")).await.unwrap();
         assert_eq!(found.len(), 1);
     }
 
-    async fn an_override_is_removed_by_its_exact_identifier_and_counted_in_its_namespace(store) {
+    async fn override_is_deleted_by_exact_identifier_and_counted_per_namespace(store) {
         let workspace = workspace(&store).await;
         let home = namespace(&store, &workspace, "a").await;
         let elsewhere = namespace(&store, &workspace, "b").await;
         let (known, other) = (an_override("user_*"), an_override("user_1"));
         for new in [&known, &other] {
-            set(&store, &home, new).await;
+            set_override(&store, &home, new).await;
         }
         let delete = async |namespace: &Namespace, identifier: &str| {
             let act = async |tx: &mut Tx| {
                 let deleted = tx.delete_override(&namespace.id, identifier).await?;
                 Ok((deleted, tx.count_overrides(&home.id).await?))
             };
-            commit(&store, act).await.unwrap()
+            commit_with(&store, act).await.unwrap()
         };
 
         assert_eq!(delete(&elsewhere, "user_*").await, (None, 2));

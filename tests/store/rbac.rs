@@ -1,4 +1,4 @@
-//! Permissions and roles, and which keys have them.
+//! Tests permissions and roles, and their assignments to keys.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ both_stores! {
     async fn permissions_are_found_by_slug_in_order(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let odd =
-            Permission { name: ODD.into(), description: Some(ODD.into()), ..a_permission("b") };
+            Permission { name: SPECIAL_TEXT.into(), description: Some(SPECIAL_TEXT.into()), ..a_permission("b") };
         let all = [a_permission("c"), odd.clone(), a_permission("B"), a_permission("a.*")];
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_permissions(&workspace, &all, NOON).await?;
             tx.insert_permissions(&other, &[a_permission("d"), a_permission("b")], NOON).await
         })
         .await
         .unwrap();
 
-        let wanted = ["d", "b", "B", "c", "A.*", "a", "b"].map(str::to_owned);
+        let slugs = ["d", "b", "B", "c", "A.*", "a", "b"].map(str::to_owned);
         let mut reader = store.read().await.unwrap();
-        let found = reader.permissions_with(&workspace, &wanted).await.unwrap();
+        let found = reader.permissions_with(&workspace, &slugs).await.unwrap();
         let none = reader.permissions_with(&workspace, &[]).await.unwrap();
 
         assert_eq!(found, [all[2].clone(), odd, all[0].clone()]);
         assert!(none.is_empty());
     }
 
-    async fn of_several_permissions_those_are_added_whose_slug_is_free(store) {
+    async fn insert_adds_only_permissions_with_unused_slugs(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let insert = async |workspace: &WorkspaceId, slugs: &[&str]| {
             let permissions: Vec<_> = slugs.iter().map(|slug| a_permission(slug)).collect();
             let act =
                 async |tx: &mut Tx| tx.insert_permissions(workspace, &permissions, NOON).await;
-            let mut added = commit(&store, act).await.unwrap();
+            let mut added = commit_with(&store, act).await.unwrap();
             added.sort();
             added
         };
@@ -50,13 +50,13 @@ both_stores! {
         assert_eq!(count(&store, "permissions").await, 5);
     }
 
-    async fn a_permission_that_is_there_stays_as_it_was(store) {
+    async fn insert_keeps_existing_permission(store) {
         let workspace = workspace(&store).await;
         let (first, second) =
             (a_permission("a"), Permission { name: "n".into(), ..a_permission("a") });
         for permission in [&first, &second] {
             let list = std::slice::from_ref(permission);
-            commit(&store, async |tx| tx.insert_permissions(&workspace, list, NOON).await)
+            commit_with(&store, async |tx| tx.insert_permissions(&workspace, list, NOON).await)
                 .await
                 .unwrap();
         }
@@ -66,11 +66,11 @@ both_stores! {
         assert_eq!(found.unwrap(), [first]);
     }
 
-    async fn a_permission_that_many_make_at_once_is_one(store) {
+    async fn permission_is_inserted_once_when_inserts_are_concurrent(store) {
         let workspace = workspace(&store).await;
         let make = async |permission: Permission| {
             let list = [permission, a_permission("shared")];
-            commit(&store, async |tx| tx.insert_permissions(&workspace, &list, NOON).await).await
+            commit_with(&store, async |tx| tx.insert_permissions(&workspace, &list, NOON).await).await
         };
 
         let added = join_all((0..8).map(|n| make(a_permission(&format!("own.{n}"))))).await;
@@ -80,17 +80,17 @@ both_stores! {
         assert_eq!(count(&store, "permissions").await, 9);
     }
 
-    async fn roles_are_found_by_id_and_by_name_with_their_permissions(store) {
+    async fn roles_are_found_by_id_and_name_with_permissions(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let permissions = ["c", "B", "b", "unused"].map(a_permission);
         let [c, b, small_b, _] = permissions.clone();
         let editor = Role {
-            description: Some(ODD.into()),
-            ..a_role(ODD, &[c.clone(), b.clone(), small_b.clone()])
+            description: Some(SPECIAL_TEXT.into()),
+            ..a_role(SPECIAL_TEXT, &[c.clone(), b.clone(), small_b.clone()])
         };
         let (reader, shouted) = (a_role("reader", std::slice::from_ref(&c)), a_role("Reader", &[]));
         let foreign = a_role("reader", &[]);
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_permissions(&workspace, &permissions, NOON).await?;
             for role in [&editor, &reader, &shouted] {
                 tx.insert_role(&workspace, role, NOON).await?;
@@ -103,7 +103,7 @@ both_stores! {
         let mut connection = store.read().await.unwrap();
         let ids = [&reader, &editor, &foreign, &shouted].map(|role| role.id.clone());
         let by_id = connection.roles(&workspace, &ids).await.unwrap();
-        let names = ["reader", "READER", "nobody", ODD].map(str::to_owned);
+        let names = ["reader", "READER", "nobody", SPECIAL_TEXT].map(str::to_owned);
         let by_name = connection.roles_named(&workspace, &names).await.unwrap();
 
         let editor = Role { permissions: vec![b, small_b, c], ..editor };
@@ -113,11 +113,11 @@ both_stores! {
         assert!(connection.roles_named(&workspace, &[]).await.unwrap().is_empty());
     }
 
-    async fn a_name_of_a_role_is_taken_once_in_a_workspace(store) {
+    async fn role_name_is_unique_in_a_workspace(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         let insert = async |workspace: &WorkspaceId, name: &str| {
             let role = a_role(name, &[]);
-            commit(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await
+            commit_with(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await
         };
         insert(&workspace, "editor").await.unwrap();
 
@@ -129,11 +129,11 @@ both_stores! {
         insert(&other, "editor").await.unwrap();
     }
 
-    async fn an_id_that_is_taken_is_not_mistaken_for_a_name_that_is(store) {
+    async fn duplicate_role_id_is_not_reported_as_duplicate_name(store) {
         let key = key(&store, None).await;
         let workspace = &key.workspace_id;
         let (role, permission) = (a_role("editor", &[]), a_permission("documents.read"));
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_role(workspace, &role, NOON).await?;
             tx.insert_permissions(workspace, std::slice::from_ref(&permission), NOON).await
         })
@@ -141,12 +141,12 @@ both_stores! {
         .unwrap();
 
         let same = Key { hash: "another".into(), ..key.clone() };
-        let same = commit(&store, async |tx| tx.insert_key(&same).await).await.unwrap_err();
+        let same = commit_with(&store, async |tx| tx.insert_key(&same).await).await.unwrap_err();
         let role = Role { name: "another".into(), ..role };
-        let role = commit(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await;
+        let role = commit_with(&store, async |tx| tx.insert_role(workspace, &role, NOON).await).await;
         let permission = [Permission { slug: "another".into(), ..permission }];
         let insert = async |tx: &mut Tx| tx.insert_permissions(workspace, &permission, NOON).await;
-        let permission = commit(&store, insert).await;
+        let permission = commit_with(&store, insert).await;
 
         assert!(!same.violates("keys_hash_unique"), "{same}");
         assert!(!role.unwrap_err().violates("roles_name_unique"));
@@ -160,10 +160,10 @@ both_stores! {
         let set = async |permissions: &[&Permission]| {
             let ids: Vec<_> = permissions.iter().map(|p| p.id.clone()).collect();
             let act = async |tx: &mut Tx| tx.set_key_permissions(&key.id, &ids).await;
-            commit(&store, act).await.unwrap();
+            commit_with(&store, act).await.unwrap();
             store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap().unwrap().permissions
         };
-        commit(&store, async |tx| tx.insert_permissions(&key.workspace_id, &all, NOON).await)
+        commit_with(&store, async |tx| tx.insert_permissions(&key.workspace_id, &all, NOON).await)
             .await
             .unwrap();
 
@@ -176,13 +176,13 @@ both_stores! {
         let key = key(&store, None).await;
         let roles = ["editor", "reader"].map(|name| a_role(name, &[]));
         let set = async |ids: &[RoleId]| {
-            commit(&store, async |tx| tx.set_key_roles(&key.id, ids).await).await.unwrap();
+            commit_with(&store, async |tx| tx.set_key_roles(&key.id, ids).await).await.unwrap();
             let stored = store.read().await.unwrap().key_by_hash(&key.hash).await.unwrap();
             let mut ids = stored.unwrap().role_ids;
             ids.sort();
             ids
         };
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             for role in &roles {
                 tx.insert_role(&key.workspace_id, role, NOON).await?;
             }
@@ -198,10 +198,10 @@ both_stores! {
         assert!(set(&[]).await.is_empty());
     }
 
-    async fn what_is_deleted_meanwhile_is_no_link(store) {
+    async fn assignment_is_skipped_when_target_is_deleted_concurrently(store) {
         let key = key(&store, None).await;
         let (permissions, role) = (["a", "b"].map(a_permission), a_role("editor", &[]));
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.insert_permissions(&key.workspace_id, &permissions, NOON).await?;
             tx.insert_role(&key.workspace_id, &role, NOON).await
         })
@@ -213,13 +213,13 @@ both_stores! {
             let mut tx = store.begin().await?;
             tx.delete_permission(&key.workspace_id, &gone.id).await?;
             tx.delete_role(&key.workspace_id, &role.id).await?;
-            // Long enough for the others to wait at what is being deleted.
+            // Long enough for the other transactions to wait for the deletion.
             tokio::time::sleep(Duration::from_millis(200)).await;
             tx.commit().await
         };
         let link = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            commit(&store, async |tx| {
+            commit_with(&store, async |tx| {
                 tx.set_key_permissions(&key.id, &ids).await?;
                 tx.set_key_roles(&key.id, std::slice::from_ref(&role.id)).await
             })

@@ -1,4 +1,4 @@
-//! Root keys.
+//! Tests root keys.
 
 use foundation::model::RootKey;
 
@@ -19,16 +19,16 @@ pub fn a_root_key(workspace: &WorkspaceId) -> RootKey {
 }
 
 both_stores! {
-    async fn a_root_key_is_found_by_its_hash(store) {
+    async fn root_key_is_found_by_hash(store) {
         let workspace = workspace(&store).await;
         let key = RootKey {
-            name: Some(ODD.into()),
+            name: Some(SPECIAL_TEXT.into()),
             permissions: vec!["api.*.create_key".into(), "rbac.*.create_role".into()],
             expires_at: Some(Timestamp(i64::MAX)),
             ..a_root_key(&workspace)
         };
 
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash+/=").await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_root_key(&key, "hash+/=").await).await.unwrap();
 
         let mut reader = store.read().await.unwrap();
         let found = reader.root_key_by_hash("hash+/=").await.unwrap().expect("the root key");
@@ -41,10 +41,10 @@ both_stores! {
         assert!(reader.root_key_by_hash("").await.unwrap().is_none());
     }
 
-    async fn a_root_key_tells_whether_its_workspace_is_enabled(store) {
+    async fn root_key_contains_enabled_state_of_its_workspace(store) {
         let workspace = workspace(&store).await;
         let key = a_root_key(&workspace);
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
 
         execute(&store, "UPDATE workspaces SET enabled = FALSE").await;
 
@@ -52,17 +52,17 @@ both_stores! {
         assert!(!found.unwrap().workspace_enabled);
     }
 
-    async fn root_keys_are_listed_by_id_revoked_ones_too(store) {
+    async fn root_keys_are_listed_by_id_including_revoked(store) {
         let (workspace, other) = (workspace(&store).await, workspace(&store).await);
         for (n, id) in ["key_b", "key_B", "key_a", "key_é", "key_Z"].into_iter().enumerate() {
             let key = RootKey { id: KeyId::from(id), ..a_root_key(&workspace) };
             let hash = n.to_string();
-            commit(&store, async |tx| tx.insert_root_key(&key, &hash).await).await.unwrap();
+            commit_with(&store, async |tx| tx.insert_root_key(&key, &hash).await).await.unwrap();
         }
         let foreign = a_root_key(&other);
-        commit(&store, async |tx| tx.insert_root_key(&foreign, "foreign").await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_root_key(&foreign, "foreign").await).await.unwrap();
         let revoked = KeyId::from("key_a");
-        commit(&store, async |tx| tx.revoke_root_key(&revoked, NOON).await).await.unwrap();
+        commit_with(&store, async |tx| tx.revoke_root_key(&revoked, NOON).await).await.unwrap();
 
         let listed = store.read().await.unwrap().root_keys(&workspace).await.unwrap();
 
@@ -71,13 +71,13 @@ both_stores! {
         assert_eq!(listed[2].revoked_at, Some(NOON));
     }
 
-    async fn a_root_key_is_revoked_once(store) {
+    async fn root_key_is_revoked_once(store) {
         let workspace = workspace(&store).await;
         let key = a_root_key(&workspace);
-        commit(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
+        commit_with(&store, async |tx| tx.insert_root_key(&key, "hash").await).await.unwrap();
         let revoke = async |id: &str, now| {
             let id = KeyId::from(id);
-            commit(&store, async |tx| tx.revoke_root_key(&id, now).await).await.unwrap()
+            commit_with(&store, async |tx| tx.revoke_root_key(&id, now).await).await.unwrap()
         };
 
         let first = revoke(key.id.as_str(), NOON).await;

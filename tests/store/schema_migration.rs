@@ -1,4 +1,4 @@
-//! Schema migrations: what is made of a database in use is what the files make of an empty one.
+//! Tests schema migrations: migrating a database in use and applying the files to an empty one have the same result.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ async fn migrations() -> Migrator {
     Migrator::new(Path::new("migrations/postgres")).await.unwrap()
 }
 
-/// A database of the oldest schema, with rows that later migrations change.
+/// Creates a database with the oldest schema and with rows that later migrations change.
 async fn oldest_schema() -> Database {
     let database = Database::empty().await;
     let mut connection = database.connect().await;
@@ -44,8 +44,8 @@ async fn oldest_schema() -> Database {
     database
 }
 
-/// Everything that can be seen of a schema and its rows: columns, indexes, constraints, rows; a line each.
-async fn all_of(connection: &mut PgConnection) -> Vec<String> {
+/// Returns everything visible of a schema and its rows, one line each: columns, indexes, constraints, rows.
+async fn dump(connection: &mut PgConnection) -> Vec<String> {
     let mut lines: Vec<String> = sqlx::query_scalar(
         "SELECT concat_ws(' ', 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
                 a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attcollation)
@@ -86,7 +86,7 @@ async fn all_of(connection: &mut PgConnection) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn migration_of_a_database_in_use_makes_what_the_files_make() {
+async fn online_migration_has_the_same_result_as_the_files() {
     let (one, other) = (oldest_schema().await, oldest_schema().await);
     let mut by_files = one.connect().await;
     migrations().await.run(&mut by_files).await.unwrap();
@@ -94,7 +94,7 @@ async fn migration_of_a_database_in_use_makes_what_the_files_make() {
     let store = Store::connect(&other.url, 2).await.unwrap();
     store.migrate().await.unwrap();
 
-    let (expected, found) = (all_of(&mut by_files).await, all_of(&mut other.connect().await).await);
+    let (expected, found) = (dump(&mut by_files).await, dump(&mut other.connect().await).await);
     for (expected, found) in expected.iter().zip(&found) {
         assert_eq!(expected, found);
     }
@@ -103,11 +103,11 @@ async fn migration_of_a_database_in_use_makes_what_the_files_make() {
 }
 
 #[tokio::test]
-async fn migration_goes_on_where_it_was_broken_off() {
+async fn migration_resumes_when_it_was_interrupted() {
     let database = oldest_schema().await;
     let mut connection = database.connect().await;
     migrations().await.run_to(7, &mut connection).await.unwrap();
-    // What a process that was killed leaves behind: a column, some rows, and an index that is not whole.
+    // The state that a killed process leaves: a column, some rows, and an invalid index.
     raw_sql(
         "ALTER TABLE keys ADD COLUMN owner_id TEXT COLLATE \"C\";
         UPDATE keys SET owner_id = 'User 2' WHERE id = 'key_2';
@@ -121,7 +121,7 @@ async fn migration_goes_on_where_it_was_broken_off() {
     let store = Store::connect(&database.url, 2).await.unwrap();
     store.migrate().await.unwrap();
 
-    let all = all_of(&mut connection).await;
+    let all = dump(&mut connection).await;
     assert!(all.iter().any(|line| line.contains("INDEX keys_owner ") && line.ends_with(" t f")));
     let owned: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM keys WHERE owner_id IS NOT NULL")
         .fetch_one(&mut connection)
@@ -130,9 +130,9 @@ async fn migration_goes_on_where_it_was_broken_off() {
     assert_eq!(owned, 2_500);
 }
 
-/// The bound of a statement on any other connection is 5 seconds.
+/// A statement on any other connection is limited to 5 seconds.
 #[tokio::test]
-async fn migration_waits_for_another_one_for_longer_than_a_statement_may_take() {
+async fn migration_waits_for_another_one_beyond_the_statement_timeout() {
     let database = Database::empty().await;
     let mut other = PgConnection::connect(&database.url).await.unwrap();
     other.lock().await.unwrap();
@@ -147,7 +147,7 @@ async fn migration_waits_for_another_one_for_longer_than_a_statement_may_take() 
 }
 
 #[tokio::test]
-async fn migration_lets_others_pass_while_it_waits_for_a_table() {
+async fn migration_does_not_block_others_while_it_waits_for_a_table() {
     let database = oldest_schema().await;
     let mut holder = database.connect().await;
     holder.execute("BEGIN; LOCK TABLE keys IN ACCESS SHARE MODE").await.unwrap();
@@ -169,9 +169,9 @@ async fn migration_lets_others_pass_while_it_waits_for_a_table() {
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
 }
 
-/// From version 17 on, a migration that can hold up a database in use has a form for it.
+/// From version 17 on, a migration that can block a database in use has a separate form for it.
 #[test]
-fn migration_that_scans_or_rewrites_a_table_has_a_form_for_a_database_in_use() {
+fn migration_has_an_online_form_when_it_scans_or_rewrites_a_table() {
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir("migrations/postgres").unwrap() {
         let path = entry.unwrap().path();
@@ -185,10 +185,10 @@ fn migration_that_scans_or_rewrites_a_table_has_a_form_for_a_database_in_use() {
             wrong.extend(heavy(&sql).into_iter().map(|statement| format!("{file}: {statement}")));
         }
     }
-    assert!(wrong.is_empty(), "docs/decisions/0018 says what to do: {wrong:#?}");
+    assert!(wrong.is_empty(), "see docs/decisions/0018: {wrong:#?}");
 }
 
-/// The statements that read or rewrite a whole table which was there before.
+/// Returns the statements that read or rewrite an existing table completely.
 fn heavy(sql: &str) -> Vec<String> {
     let code: Vec<_> = sql.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
     let code = code.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");

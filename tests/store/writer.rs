@@ -1,4 +1,4 @@
-//! The one connection that writes to the SQLite file.
+//! Tests the single connection that writes to the SQLite file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// A migrated store in a directory of its own.
+/// Creates a migrated store in a private directory.
 async fn sqlite() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&directory.path().join("keyward.db")).await.unwrap();
@@ -19,7 +19,7 @@ async fn sqlite() -> (tempfile::TempDir, Store) {
 
 async fn add(store: &Store, id: &str) -> Result<bool> {
     let id = WorkspaceId::from(id);
-    commit(store, async |tx| tx.insert_workspace(&id, "a workspace", NOON).await).await
+    commit_with(store, async |tx| tx.insert_workspace(&id, "a workspace", NOON).await).await
 }
 
 async fn ids(store: &Store) -> Vec<String> {
@@ -27,7 +27,7 @@ async fn ids(store: &Store) -> Vec<String> {
     sqlx::query_scalar("SELECT id FROM workspaces ORDER BY id").fetch_all(pool).await.unwrap()
 }
 
-/// How many commits the write-ahead log holds.
+/// Returns how many commits the write-ahead log contains.
 fn commits(directory: &Path) -> usize {
     let log = std::fs::read(directory.join("keyward.db-wal")).unwrap();
     let page = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
@@ -37,7 +37,7 @@ fn commits(directory: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn transactions_that_wait_share_a_commit() {
+async fn waiting_transactions_share_a_commit() {
     let (directory, store) = sqlite().await;
     let before = commits(directory.path());
     let holder = store.begin().await.unwrap();
@@ -54,19 +54,19 @@ async fn transactions_that_wait_share_a_commit() {
     }
 
     assert_eq!(ids(&store).await.len(), 50);
-    // Each commit has at least two turns, were the machine so slow that a batch closes after each.
+    // Each commit has at least two transactions, even if the machine is so slow that a batch closes after each.
     let shared = commits(directory.path()) - before;
     assert!(shared < 50, "{shared} commits of 50 transactions");
 }
 
 #[tokio::test]
-async fn transaction_that_fails_undoes_only_itself() {
+async fn failing_transaction_rolls_back_only_itself() {
     let (_directory, store) = sqlite().await;
     let key = key(&store, None).await;
     let holder = store.begin().await.unwrap();
     let taken = Key { id: KeyId::random(), ..key.clone() };
     let failing = async {
-        commit(&store, async |tx| {
+        commit_with(&store, async |tx| {
             tx.ensure_identity(&key.workspace_id, "user_1", NOON).await?;
             tx.insert_key(&taken).await
         })
@@ -90,9 +90,9 @@ async fn transaction_that_fails_undoes_only_itself() {
 }
 
 #[tokio::test]
-async fn transactions_that_share_a_lost_commit_fail_as_in_an_outage() {
+async fn transactions_return_503_when_their_shared_commit_is_lost() {
     let (_directory, store) = sqlite().await;
-    // As after a failure of the disk, SQLite undoes the whole transaction, savepoints included.
+    // Like after a disk failure, SQLite rolls back the whole transaction, including savepoints.
     let trigger = "CREATE TRIGGER broken BEFORE INSERT ON workspaces WHEN new.id = 'ws_broken'
         BEGIN SELECT RAISE(ROLLBACK, 'broken'); END";
     execute(&store, trigger).await;
@@ -113,14 +113,15 @@ async fn transactions_that_share_a_lost_commit_fail_as_in_an_outage() {
 }
 
 #[tokio::test]
-async fn reader_finds_what_a_transaction_was_refused_for() {
+async fn reader_sees_the_row_that_caused_a_unique_violation() {
     let (_directory, store) = sqlite().await;
     let first = key(&store, None).await;
     for _ in 0..50 {
         let holder = store.begin().await.unwrap();
         let fresh = a_key(&first.workspace_id, &first.api_id);
         let twin = Key { id: KeyId::random(), ..fresh.clone() };
-        let insert = async |key: &Key| commit(&store, async |tx| tx.insert_key(key).await).await;
+        let insert =
+            async |key: &Key| commit_with(&store, async |tx| tx.insert_key(key).await).await;
         let refused = async {
             let refused = insert(&twin).await.unwrap_err();
             assert!(refused.violates("keys_hash_unique"));
@@ -136,7 +137,7 @@ async fn reader_finds_what_a_transaction_was_refused_for() {
 }
 
 #[tokio::test]
-async fn callers_who_leave_undo_only_themselves() {
+async fn cancelled_transactions_roll_back_only_themselves() {
     let (_directory, store) = sqlite().await;
     let mut last = Vec::new();
     for number in 0..100 {
@@ -149,7 +150,7 @@ async fn callers_who_leave_undo_only_themselves() {
             let store = store.clone();
             async move { add(&store, &format!("kept_{number}")).await }
         });
-        // At another place of the transactions each time.
+        // At another point of the transactions each time.
         tokio::time::sleep(Duration::from_micros(number * 20)).await;
         leaving.abort_all();
         assert!(kept.await.unwrap().unwrap());
@@ -165,7 +166,7 @@ async fn callers_who_leave_undo_only_themselves() {
 }
 
 #[tokio::test]
-async fn full_queue_refuses_at_once_and_serves_those_who_wait() {
+async fn full_queue_rejects_at_once_and_serves_waiting_calls() {
     let (_directory, store) = sqlite().await;
     let holder = store.begin().await.unwrap();
     let mut waiting = JoinSet::new();
@@ -188,7 +189,7 @@ async fn full_queue_refuses_at_once_and_serves_those_who_wait() {
 }
 
 #[tokio::test]
-async fn writer_waits_for_another_process_and_goes_on() {
+async fn writer_waits_for_another_process_and_continues() {
     let (directory, store) = sqlite().await;
     let other = Store::open(&directory.path().join("keyward.db")).await.unwrap();
     let mut tx = other.begin().await.unwrap();
@@ -204,7 +205,7 @@ async fn writer_waits_for_another_process_and_goes_on() {
 }
 
 #[tokio::test]
-async fn transactions_are_served_in_the_order_of_their_requests() {
+async fn transactions_are_served_in_request_order() {
     let (_directory, store) = sqlite().await;
     let holder = store.begin().await.unwrap();
     let order = std::sync::Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! A database of ClickHouse for each test, on the server that `./test` starts.
+//! Provides a ClickHouse database for each test, on the server that `./test` starts.
 
 use store::clickhouse::ClickHouse;
 use url::Url;
@@ -12,7 +12,7 @@ pub struct Warehouse {
 }
 
 impl Warehouse {
-    /// A database that is yet to be made, by whoever uses it first.
+    /// Names a database that the server creates on first use.
     pub fn unmade() -> Self {
         let name = format!("kw_{}", random());
         let mut url = Url::parse(&server("KEYWARD_TEST_CLICKHOUSE_URL")).expect("a URL");
@@ -21,10 +21,10 @@ impl Warehouse {
         Self { url, client, name }
     }
 
-    /// A database with the tables.
+    /// Creates a database with its tables.
     pub async fn create() -> Self {
         let warehouse = Self::unmade();
-        warehouse.client.make_tables().await.expect("the tables are made");
+        warehouse.client.make_tables().await.expect("the tables are created");
         warehouse
     }
 }
@@ -32,7 +32,7 @@ impl Warehouse {
 impl Drop for Warehouse {
     fn drop(&mut self) {
         let (client, name) = (self.client.clone(), self.name.clone());
-        // A runtime of its own: the test's may be gone already.
+        // A separate runtime: that of the test may already have stopped.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {

@@ -1,4 +1,4 @@
-//! A client that keeps its connection, as the programs that call Keyward do.
+//! A client with a persistent connection, like the programs that call Keyward.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Client {
     address: SocketAddr,
-    kept: Option<BufReader<TcpStream>>,
+    connection: Option<BufReader<TcpStream>>,
 }
 
-/// An answer: the status, the body, and whether the server keeps the connection.
+/// A reply: the status, the body, and whether the server keeps the connection open.
 pub struct Answer {
     pub status: u16,
     pub body: String,
@@ -23,7 +23,7 @@ pub struct Answer {
 
 impl Client {
     pub fn of(address: SocketAddr) -> Self {
-        Self { address, kept: None }
+        Self { address, connection: None }
     }
 
     /// Calls an operation of version 2.
@@ -45,10 +45,11 @@ impl Client {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address))
     }
 
-    /// Sends a request over the connection that is kept, or over a new one, once.
+    /// Sends a request once, over the persistent connection or over a new one.
     fn send(&mut self, request: &str) -> io::Result<Answer> {
-        let kept = self.kept.take().filter(|kept| !is_closed(kept.get_ref()));
-        let mut stream = match kept {
+        let connection =
+            self.connection.take().filter(|connection| !is_closed(connection.get_ref()));
+        let mut stream = match connection {
             Some(stream) => stream,
             None => {
                 let stream = TcpStream::connect(self.address)?;
@@ -58,15 +59,15 @@ impl Client {
             }
         };
         stream.get_mut().write_all(request.as_bytes())?;
-        let answer = read(&mut stream)?;
+        let answer = read_reply(&mut stream)?;
         if answer.keeps {
-            self.kept = Some(stream);
+            self.connection = Some(stream);
         }
         Ok(answer)
     }
 }
 
-/// Whether the server has closed a connection that rests.
+/// Whether the server has closed an idle connection.
 fn is_closed(stream: &TcpStream) -> bool {
     let mut byte = [0];
     let _ = stream.set_nonblocking(true);
@@ -75,7 +76,7 @@ fn is_closed(stream: &TcpStream) -> bool {
     !matches!(seen, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
 }
 
-fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Answer> {
+fn read_reply(stream: &mut BufReader<TcpStream>) -> io::Result<Answer> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());

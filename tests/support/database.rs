@@ -1,4 +1,4 @@
-//! A Postgres database for each test, cloned from a template that is migrated once.
+//! Provides a Postgres database for each test, cloned from a template that is migrated once.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -8,7 +8,7 @@ use store::{EventStore, Store};
 
 use super::{random, server};
 
-/// Any number: it only has to be the same for every test process.
+/// Any number that is the same for every test process.
 const LOCK: i64 = 7_305_811_921;
 
 pub struct Database {
@@ -22,28 +22,28 @@ impl Database {
         let template = template(&mut admin).await;
         let name = format!("kw_{}", random());
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
-        admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is made");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
         Self { url: url_of(&name), name }
     }
 
-    /// A database with nothing in it, not even a schema.
+    /// Creates a database without a schema.
     pub async fn empty() -> Self {
         let name = format!("kw_{}", random());
         let sql = format!("CREATE DATABASE {name}");
-        admin().await.execute(AssertSqlSafe(sql)).await.expect("the test's database is made");
+        admin().await.execute(AssertSqlSafe(sql)).await.expect("the test's database is created");
         Self { url: url_of(&name), name }
     }
 
     pub async fn connect(&self) -> PgConnection {
-        PgConnection::connect(&self.url).await.expect("the test's database answers")
+        PgConnection::connect(&self.url).await.expect("the test's database replies")
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // A runtime of its own: the test's may be gone already.
-        // Nobody waits for it: a connection that the test was still opening could not be finished.
+        // A separate runtime: that of the test may already have stopped. The thread is not joined: a connection that
+        // the test was still opening could not be completed.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
@@ -55,10 +55,10 @@ impl Drop for Database {
 
 async fn admin() -> PgConnection {
     let url = server("KEYWARD_TEST_DATABASE_URL");
-    PgConnection::connect(&url).await.expect("the Postgres of KEYWARD_TEST_DATABASE_URL answers")
+    PgConnection::connect(&url).await.expect("the Postgres of KEYWARD_TEST_DATABASE_URL replies")
 }
 
-/// The address of another database on the same server.
+/// Returns the URL of another database on the same server.
 fn url_of(name: &str) -> String {
     let url = server("KEYWARD_TEST_DATABASE_URL");
     let (base, query) =
@@ -67,8 +67,8 @@ fn url_of(name: &str) -> String {
     if query.is_empty() { format!("{server}/{name}") } else { format!("{server}/{name}?{query}") }
 }
 
-/// The migrated template; whoever comes first makes it, and the rest wait. Its name tells the schema,
-/// so that a changed migration makes another one.
+/// Returns the migrated template. The first process creates it, and the others wait. Its name depends on the schema, so
+/// a changed migration creates a new template.
 async fn template(admin: &mut PgConnection) -> String {
     let mut hasher = DefaultHasher::new();
     for folder in ["migrations/postgres", "migrations/events/postgres"] {
@@ -87,20 +87,20 @@ async fn template(admin: &mut PgConnection) -> String {
             .await
             .expect("the list of databases");
     if !exists {
-        // Under another name until it is whole.
+        // It has another name until it is complete.
         let draft = format!("kw_{}", random());
         let sql = format!("CREATE DATABASE {draft}");
-        admin.execute(AssertSqlSafe(sql)).await.expect("the template is made");
-        let store = Store::connect(&url_of(&draft), 2).await.expect("the template answers");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the template is created");
+        let store = Store::connect(&url_of(&draft), 2).await.expect("the template replies");
         store.migrate().await.expect("the template is migrated");
         store.close().await;
         let events = EventStore::connect(&url_of(&draft), None).expect("an address");
         events.migrate().await.expect("the template is migrated");
         events.close().await;
         let sql = format!("ALTER DATABASE {draft} RENAME TO {name}");
-        admin.execute(AssertSqlSafe(sql)).await.expect("the template is named");
+        admin.execute(AssertSqlSafe(sql)).await.expect("the template is renamed");
     }
     let unlock = format!("SELECT pg_advisory_unlock({LOCK})");
-    admin.execute(AssertSqlSafe(unlock)).await.expect("the lock is given back");
+    admin.execute(AssertSqlSafe(unlock)).await.expect("the lock is released");
     name
 }

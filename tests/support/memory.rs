@@ -1,19 +1,18 @@
-//! Measures how much memory a process takes while something runs.
+//! Measures how much memory a process needs while a function runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Returns the anonymous memory of a process in kB; nothing once it has ended.
+/// Returns the anonymous memory of a process in kB, or `None` if it has ended.
 fn anonymous_kb(pid: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// Runs something, and returns with its result the most kB by which one of the processes grew meanwhile. The processes
-/// are looked at every millisecond.
+/// Runs a function. Returns its result and the maximum growth of one of the processes in kB, sampled every millisecond.
 pub async fn growth_kb<T>(pids: &[i32], run: impl Future<Output = T>) -> (T, u64) {
     let before: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, anonymous_kb(*pid)?))).collect();
     assert!(!before.is_empty(), "none of the processes {pids:?} runs");

@@ -1,5 +1,5 @@
-//! The test house: a whole server for each test, with its own database and its own names in Redis,
-//! and a clock that the test turns.
+//! Test support: a complete server for each test, with its own database and Redis prefix, and a clock that the test
+//! controls.
 
 pub mod clickhouse;
 pub mod database;
@@ -33,7 +33,7 @@ use wire::Wire;
 /// Noon of a day that is neither the first nor the last of a month.
 pub const NOON: Timestamp = Timestamp(1_773_144_000_000);
 
-/// Which engines a test runs on.
+/// The servers behind a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
     /// SQLite and counters in the process.
@@ -50,15 +50,15 @@ pub struct Keyward {
     /// A root key of the default workspace with every permission.
     pub root_key: String,
     paths: HttpService,
-    /// What keeps the caches true; ends with the server.
+    /// The background tasks that keep the caches up to date; they end with the server.
     _tasks: JoinSet<()>,
-    place: Arc<Place>,
-    /// Where events go, if not into the database.
+    data_location: Arc<DataLocation>,
+    /// The ClickHouse database of the events, if they are not stored in the database.
     pub warehouse: Option<Arc<Warehouse>>,
 }
 
-/// Where a server keeps its data; shared by its replicas.
-pub enum Place {
+/// Where a server stores its data; shared by its replicas.
+pub enum DataLocation {
     Directory(tempfile::TempDir),
     Servers { database: Database, redis_url: String, prefix: String },
 }
@@ -68,19 +68,19 @@ impl Keyward {
         Self::start_with(stack, |_| {}).await
     }
 
-    /// A server whose events go to ClickHouse.
+    /// Starts a server whose events go to ClickHouse.
     pub async fn start_with_clickhouse(stack: Stack) -> Self {
         let warehouse = Arc::new(Warehouse::unmade());
         let url = warehouse.url.clone();
         let mut server =
             Self::start_with(stack, |settings| settings.clickhouse_url = Some(url)).await;
         server.warehouse = Some(warehouse);
-        // As a server does when it starts.
+        // A server does this when it starts.
         server.write_events().await;
         server
     }
 
-    /// As [`Self::start_with_clickhouse`], and the wire between the two.
+    /// Like [`Self::start_with_clickhouse`], with a faulty proxy in between.
     pub async fn start_on_a_wire(stack: Stack) -> (Self, Wire, Warehouse) {
         let warehouse = Warehouse::create().await;
         let addresses = warehouse.url.socket_addrs(|| None).expect("an address");
@@ -93,56 +93,56 @@ impl Keyward {
         (kw, wire, warehouse)
     }
 
-    /// A server with other settings than tests have.
+    /// Starts a server with settings that differ from those of tests.
     pub async fn start_with(stack: Stack, change: impl FnOnce(&mut Settings)) -> Self {
-        let place = match stack {
-            Stack::Embedded => Place::Directory(tempfile::tempdir().expect("a directory")),
-            Stack::Replica => Place::Servers {
+        let data_location = match stack {
+            Stack::Embedded => DataLocation::Directory(tempfile::tempdir().expect("a directory")),
+            Stack::Replica => DataLocation::Servers {
                 database: Database::create().await,
                 redis_url: redis_url(),
                 prefix: format!("t{}:", random()),
             },
         };
-        Self::on(stack, Arc::new(place), Clock::fixed_at(NOON), change).await
+        Self::on(stack, Arc::new(data_location), Clock::fixed_at(NOON), change).await
     }
 
-    /// A second server on the same data and the same clock.
+    /// Starts a second server with the same data and clock.
     pub async fn replica(&self) -> Self {
         let url = self.app.settings.clickhouse_url.clone();
         let change = |settings: &mut Settings| settings.clickhouse_url = url;
         let mut replica =
-            Self::on(self.stack, self.place.clone(), self.clock.clone(), change).await;
+            Self::on(self.stack, self.data_location.clone(), self.clock.clone(), change).await;
         replica.warehouse.clone_from(&self.warehouse);
         replica
     }
 
     async fn on(
         stack: Stack,
-        place: Arc<Place>,
+        data_location: Arc<DataLocation>,
         clock: Clock,
         change: impl FnOnce(&mut Settings),
     ) -> Self {
-        let mut settings = settings(&place);
+        let mut settings = settings(&data_location);
         change(&mut settings);
         let store = App::open_store(&settings).await.expect("the store opens");
         store.migrate().await.expect("the schema is migrated");
         let root_key = format!("root_{}", random());
-        let (app, announcements) = App::new(settings, clock.clone()).expect("the app is made");
+        let (app, announcements) = App::new(settings, clock.clone()).expect("the app is created");
         let app = Arc::new(app);
         let secret = Plaintext::from(root_key.clone());
-        root_keys::bootstrap(&app, &store, Some(&secret)).await.expect("the root key is made");
+        root_keys::bootstrap(&app, &store, Some(&secret)).await.expect("the root key is created");
         app.store.set(store);
         app.freshness.record_database_reply();
         let tasks = background::start(&app, announcements);
         let paths = HttpService::new(app.clone());
-        Self { app, clock, stack, root_key, paths, _tasks: tasks, place, warehouse: None }
+        Self { app, clock, stack, root_key, paths, _tasks: tasks, data_location, warehouse: None }
     }
 
     pub fn store(&self) -> &Store {
-        self.app.store.store().expect("it is open")
+        self.app.store.store().expect("the store is open")
     }
 
-    /// Calls an operation of version 2 with the root key that may do everything.
+    /// Calls an operation of version 2 with the root key that has every permission.
     pub async fn v2(&self, operation: &str, body: Value) -> Reply {
         self.v2_as(&self.root_key, operation, body).await
     }
@@ -155,7 +155,7 @@ impl Keyward {
         self.send(request).await
     }
 
-    /// Calls an operation of version 1 that changes something, with the root key that may do everything.
+    /// Calls an operation of version 1 that changes something, with the root key that has every permission.
     pub async fn v1(&self, operation: &str, body: Value) -> Reply {
         self.v1_as(&self.root_key, operation, body).await
     }
@@ -169,7 +169,7 @@ impl Keyward {
         self.send(request).await
     }
 
-    /// Calls an operation of version 1 that only reads; `query` is sent as it is.
+    /// Calls an operation of version 1 that only reads; `query` is sent unchanged.
     pub async fn v1_get(&self, operation: &str, query: &str) -> Reply {
         self.v1_get_as(&self.root_key, operation, query).await
     }
@@ -182,7 +182,7 @@ impl Keyward {
         self.send(request).await
     }
 
-    /// Verifies a key without a root key, as version 1 does; `fields` stand beside the key.
+    /// Verifies a key without a root key, as version 1 does; `fields` are added to the request.
     pub async fn verify_v1(&self, key: &str, mut fields: Value) -> Reply {
         fields["key"] = key.into();
         let request = Request::post("/v1/keys.verifyKey")
@@ -192,14 +192,14 @@ impl Keyward {
         self.send(request).await
     }
 
-    /// Writes what has happened, as a server does every second.
+    /// Writes the buffered events, as a server does every second.
     pub async fn write_events(&self) {
         self.app.events.migrate().await.expect("the schema of events is migrated");
         writer::write(&self.app).await.expect("events are written");
         clickhouse_delivery::deliver(&self.app).await.expect("events are delivered");
     }
 
-    /// What a question about events yields: texts, one for each row.
+    /// Runs a query on the events. Returns one text per row.
     pub async fn events(&self, sql: &'static str) -> Vec<String> {
         let rows = match &self.app.events.tables {
             EventDatabase::Postgres { read, .. } => {
@@ -210,7 +210,7 @@ impl Keyward {
         rows.expect("an answer")
     }
 
-    /// Changes what is kept of what happened.
+    /// Changes stored events.
     pub async fn change_events(&self, sql: &'static str) {
         let changed = match &self.app.events.tables {
             EventDatabase::Postgres { write, .. } => {
@@ -231,13 +231,13 @@ impl Keyward {
         Reply { status: head.status, headers: head.headers, body, text }
     }
 
-    /// Verifies a key, asking for nothing else.
+    /// Verifies a key without further fields.
     pub async fn verify(&self, key: &str) -> Reply {
         self.v2("keys.verifyKey", serde_json::json!({ "key": key })).await
     }
 }
 
-/// A POST of JSON to an operation of version 2, to be given a header and a body.
+/// Builds a POST of JSON to an operation of version 2, without headers for authentication and a body.
 pub fn post(operation: &str) -> axum::http::request::Builder {
     Request::builder()
         .method(Method::POST)
@@ -245,18 +245,18 @@ pub fn post(operation: &str) -> axum::http::request::Builder {
         .header("content-type", "application/json")
 }
 
-fn settings(place: &Place) -> Settings {
+fn settings(data_location: &DataLocation) -> Settings {
     let mut settings = Config::default().check().expect("the defaults are valid");
-    // A machine that compiles at the same time is slow; the limit has its own test.
+    // The machine may be compiling at the same time; the limit has its own test.
     settings.redis_timeout_ms = 5_000;
     settings.docs_url = "http://docs.test".into();
     let current = MasterKey::parse(&"5a".repeat(32)).expect("a master key");
     settings.master_keys = Some(MasterKeys { current, previous: None });
-    match place {
-        Place::Directory(directory) => {
+    match data_location {
+        DataLocation::Directory(directory) => {
             settings.engines = Deployment::Embedded { data_dir: directory.path().to_owned() };
         }
-        Place::Servers { database, redis_url, prefix } => {
+        DataLocation::Servers { database, redis_url, prefix } => {
             settings.engines = Deployment::Replica {
                 database_url: database.url.clone(),
                 redis_url: redis_url.clone(),
@@ -268,23 +268,23 @@ fn settings(place: &Place) -> Settings {
     settings
 }
 
-/// The Redis of the test run.
+/// Returns the URL of the Redis of the test run.
 pub fn redis_url() -> String {
     server("KEYWARD_TEST_REDIS_URL")
 }
 
-/// The address of a server of the test run. Its absence is a failure, never a skip.
+/// Returns the URL of a server of the test run. If it is missing, the test fails; it is never skipped.
 pub fn server(variable: &str) -> String {
     std::env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set: run ./test, which starts the servers"))
 }
 
-/// Twelve letters that nobody else has.
+/// Returns twelve random letters.
 pub fn random() -> String {
     foundation::id::KeyId::random().as_str()[4..16].to_lowercase()
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug)]
 pub struct Reply {
     pub status: StatusCode,
@@ -294,34 +294,34 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// What was asked for; fails with the error where there is one.
+    /// Returns the data. Fails with the error if there is one.
     #[track_caller]
     pub fn data(&self) -> &Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         &self.body["data"]
     }
 
-    /// A text within the data.
+    /// Returns a text within the data.
     #[track_caller]
     pub fn text_of(&self, field: &str) -> String {
         self.data()[field].as_str().unwrap_or_else(|| panic!("{field}: {}", self.text)).to_owned()
     }
 
-    /// Fails unless the verification came to this code.
+    /// Fails unless the verification has this code.
     #[track_caller]
     pub fn is(&self, code: &str) {
         assert_eq!(self.data()["code"], code, "{}", self.text);
         assert_eq!(self.data()["valid"], code == "VALID", "{}", self.text);
     }
 
-    /// What version 1 answered; fails with the error where there is one.
+    /// Returns the body of a version 1 reply. Fails with the error if there is one.
     #[track_caller]
     pub fn bare(&self) -> &Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         &self.body
     }
 
-    /// Fails unless the verification of version 1 came to this code.
+    /// Fails unless the verification of version 1 has this code.
     #[track_caller]
     pub fn is_v1(&self, code: &str) -> &Value {
         assert_eq!(self.bare()["code"], code, "{}", self.text);
@@ -329,7 +329,7 @@ impl Reply {
         &self.body
     }
 
-    /// Fails unless the answer is this error of version 1; gives back its message.
+    /// Fails unless the reply is this error of version 1. Returns its message.
     #[track_caller]
     pub fn error_v1(&self, status: u16, code: &str) -> String {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
@@ -342,7 +342,7 @@ impl Reply {
         text("message")
     }
 
-    /// Fails unless the answer is this error; gives back its `error` object.
+    /// Fails unless the reply is this error. Returns its `error` object.
     #[track_caller]
     pub fn error(&self, status: u16, name: &str) -> &Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
@@ -354,17 +354,17 @@ impl Reply {
         error
     }
 
-    /// Fails unless the request was refused for this one fault; gives back its message.
+    /// Fails unless the request was rejected for this one field error. Returns its message.
     #[track_caller]
     pub fn fault(&self, location: &str) -> String {
         let errors = self.error(400, "invalid_input")["errors"].clone();
         let found = errors.as_array().into_iter().flatten().find(|e| e["location"] == location);
-        let found = found.unwrap_or_else(|| panic!("no fault at {location}: {}", self.text));
+        let found = found.unwrap_or_else(|| panic!("no field error at {location}: {}", self.text));
         found["message"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// Runs a test on both stacks: `both! { async fn a_rule_holds(kw) { … } }`.
+/// Runs a test on both stacks: `both! { async fn key_is_valid(kw) { … } }`.
 #[macro_export]
 macro_rules! both {
     ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
@@ -372,22 +372,22 @@ macro_rules! both {
         mod $name {
             use super::*;
 
-            async fn rule($kw: $crate::support::Keyward) $body
+            async fn run_test($kw: $crate::support::Keyward) $body
 
             #[tokio::test]
             async fn embedded() {
-                rule($crate::support::Keyward::start($crate::support::Stack::Embedded).await).await;
+                run_test($crate::support::Keyward::start($crate::support::Stack::Embedded).await).await;
             }
 
             #[tokio::test]
             async fn replica() {
-                rule($crate::support::Keyward::start($crate::support::Stack::Replica).await).await;
+                run_test($crate::support::Keyward::start($crate::support::Stack::Replica).await).await;
             }
         }
     )*};
 }
 
-/// As [`both`], with events in the database of either engine, and in ClickHouse beside either.
+/// Like [`both`], with events in the database of either stack, and in ClickHouse with either.
 #[macro_export]
 macro_rules! wherever_events_are {
     ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
@@ -396,26 +396,26 @@ macro_rules! wherever_events_are {
             use super::*;
             use $crate::support::{Keyward, Stack};
 
-            async fn rule($kw: Keyward) $body
+            async fn run_test($kw: Keyward) $body
 
             #[tokio::test]
             async fn embedded() {
-                rule(Keyward::start(Stack::Embedded).await).await;
+                run_test(Keyward::start(Stack::Embedded).await).await;
             }
 
             #[tokio::test]
             async fn replica() {
-                rule(Keyward::start(Stack::Replica).await).await;
+                run_test(Keyward::start(Stack::Replica).await).await;
             }
 
             #[tokio::test]
             async fn embedded_with_clickhouse() {
-                rule(Keyward::start_with_clickhouse(Stack::Embedded).await).await;
+                run_test(Keyward::start_with_clickhouse(Stack::Embedded).await).await;
             }
 
             #[tokio::test]
             async fn replica_with_clickhouse() {
-                rule(Keyward::start_with_clickhouse(Stack::Replica).await).await;
+                run_test(Keyward::start_with_clickhouse(Stack::Replica).await).await;
             }
         }
     )*};

@@ -1,4 +1,4 @@
-//! Real processes: the binary, started as an operator starts it, and ended by its process id.
+//! Runs real processes: the binary, started as an operator starts it, and ended by its process id.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The binary with an empty environment but for what a test sets.
+/// Returns a command of the binary whose environment contains only what the test sets.
 pub fn keyward() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
     command
 }
 
-/// As [`keyward`], in a process with this soft and this hard limit on open files.
+/// Like [`keyward`], in a process with this soft and this hard limit on open files.
 pub fn keyward_with_files(soft: u32, hard: u32) -> Command {
     let mut command = Command::new("sh");
     command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
@@ -24,8 +24,8 @@ pub fn keyward_with_files(soft: u32, hard: u32) -> Command {
     command
 }
 
-/// A port that nothing listens on just now, and that the system gives to no outgoing connection meanwhile: those get
-/// higher ones (32768 and above on Linux, 49152 and above on macOS).
+/// Returns a port without a listener that the system does not assign to outgoing connections: those get higher ones
+/// (32768 and above on Linux, 49152 and above on macOS).
 pub fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| rand::random_range(10_000..32_000));
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -35,26 +35,26 @@ pub fn free_port() -> u16 {
 /// A server that runs until it is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    /// What it printed before it was ready.
+    /// Its output before it was ready.
     pub greeting: String,
-    /// What it prints after the first line.
+    /// Its output after the first line.
     pub out: BufReader<ChildStdout>,
     child: Child,
 }
 
 impl Server {
-    /// Starts `keyward serve`, on a free port unless the command names one, and waits until it has its database.
+    /// Starts `keyward serve`, on a free port unless the command sets one, and waits until it has its database.
     pub fn start(command: Command) -> Self {
         Self::launch(command, Stdio::inherit()).with_its_database()
     }
 
-    /// As [`Server::start`], with its log in a file.
+    /// Like [`Server::start`], with its log in a file.
     pub fn start_logging(command: Command, log: &Path) -> Self {
         let log = std::fs::File::create(log).expect("the log");
         Self::launch(command, log.into()).with_its_database()
     }
 
-    /// Starts `keyward serve`, on a free port unless the command names one, and waits until it listens.
+    /// Starts `keyward serve`, on a free port unless the command sets one, and waits until it listens.
     pub fn launch(mut command: Command, log: Stdio) -> Self {
         if !command.get_envs().any(|(name, _)| name == "KEYWARD_LISTEN") {
             command.env("KEYWARD_LISTEN", "127.0.0.1:0");
@@ -75,7 +75,7 @@ impl Server {
         for _ in 0..500 {
             match get(self.address, "/readyz") {
                 Ok((200, ready)) if ready.contains("\"database\":\"ok\"") => {
-                    // The greeting is written at once, so the rest of it came with the first line.
+                    // The banner is written at once, so the rest of it arrived with the first line.
                     self.greeting.push_str(&String::from_utf8_lossy(self.out.buffer()));
                     return self;
                 }
@@ -99,7 +99,7 @@ impl Server {
         signal(self.pid(), name);
     }
 
-    /// Waits for it to end by itself; its exit status.
+    /// Waits until it ends by itself. Returns its exit code.
     pub fn wait(mut self) -> Option<i32> {
         self.child.wait().expect("it ends").code()
     }
@@ -122,7 +122,7 @@ pub fn run(data_dir: &Path, arguments: &[&str]) -> Output {
     keyward().env("KEYWARD_DATA_DIR", data_dir).args(arguments).output().expect("it runs")
 }
 
-/// One POST over a connection of its own.
+/// Sends one POST over a new connection.
 pub fn v2(
     address: SocketAddr,
     root_key: &str,
@@ -145,7 +145,7 @@ pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     exchange(address, request.as_bytes())
 }
 
-/// Sends bytes and reads the answer to its end: status and body.
+/// Sends bytes and reads the complete reply. Returns the status and the body.
 pub fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;

@@ -1,4 +1,4 @@
-//! What tests plant, in the words of the field.
+//! Creates test data in the terms of the field.
 
 use foundation::error::Result;
 use foundation::id::{
@@ -21,7 +21,7 @@ use store::{LimitOwner, Store, Tx};
 
 use super::{Keyward, NOON, Reply};
 
-/// A key that has been issued.
+/// An issued key.
 #[derive(Debug, Clone)]
 pub struct Issued {
     pub id: String,
@@ -29,12 +29,12 @@ pub struct Issued {
 }
 
 impl Keyward {
-    /// A new API.
+    /// Creates an API.
     pub async fn api(&self) -> String {
         self.v2("apis.createApi", json!({ "name": "an API" })).await.text_of("apiId")
     }
 
-    /// A new key in a new API, with these fields of `keys.createKey`.
+    /// Creates a key in a new API, with these fields of `keys.createKey`.
     pub async fn key(&self, fields: Value) -> Issued {
         let api = self.api().await;
         self.key_in(&api, fields).await
@@ -45,33 +45,33 @@ impl Keyward {
         Issued { id: reply.text_of("keyId"), key: reply.text_of("key") }
     }
 
-    /// A new key in an API, with these fields of `keys.createKey` of version 1.
+    /// Creates a key in an API, with these fields of `keys.createKey` of version 1.
     pub async fn key_v1(&self, api: &str, fields: Value) -> Issued {
         let reply = self.v1("keys.createKey", with(json!({ "apiId": api }), fields)).await;
         let text = |field: &str| reply.bare()[field].as_str().expect("a text").to_owned();
         Issued { id: text("keyId"), key: text("key") }
     }
 
-    /// Sets an API to something else, as an operator does.
+    /// Changes the settings of an API, as an operator does.
     pub async fn set_api(&self, api: &str, change: impl FnOnce(&mut ApiSettings)) {
         let workspace = root_keys::default_workspace();
         let done = apis::update(&self.app, &workspace, &ApiId::from(api), change).await;
         done.expect("an API");
     }
 
-    /// A new permission of this slug; its id.
+    /// Creates a permission with this slug. Returns its id.
     pub async fn permission(&self, slug: &str) -> String {
         let request = json!({ "name": slug, "slug": slug });
         self.v2("permissions.createPermission", request).await.text_of("permissionId")
     }
 
-    /// A new role with these permissions, made where they are missing; its id.
+    /// Creates a role with these permissions, which are created if they are missing. Returns its id.
     pub async fn role<const N: usize>(&self, name: &str, permissions: [&str; N]) -> String {
         let request = json!({ "name": name, "permissions": permissions.as_slice() });
         self.v2("permissions.createRole", request).await.text_of("roleId")
     }
 
-    /// All pages of a list of two items a page: the items.
+    /// Reads all pages of a list with two items per page. Returns the items.
     pub async fn all_pages(&self, operation: &str, request: Value) -> Vec<Value> {
         let (mut items, mut cursor) = (Vec::new(), json!(""));
         loop {
@@ -87,17 +87,17 @@ impl Keyward {
         }
     }
 
-    /// What `keys.getKey` tells of a key.
+    /// Returns the key as `keys.getKey` does.
     pub async fn get_key(&self, id: &str) -> Value {
         self.v2("keys.getKey", json!({ "keyId": id })).await.data().clone()
     }
 
-    /// What `keys.getKey` of version 1 tells of a key.
+    /// Returns the key as `keys.getKey` of version 1 does.
     pub async fn get_key_v1(&self, id: &str) -> Value {
         self.v1_get("keys.getKey", &format!("keyId={id}")).await.bare().clone()
     }
 
-    /// What `identities.getIdentity` tells of an identity.
+    /// Returns the identity as `identities.getIdentity` does.
     pub async fn get_identity(&self, named: &str) -> Value {
         self.v2("identities.getIdentity", json!({ "identity": named })).await.data().clone()
     }
@@ -107,12 +107,12 @@ impl Keyward {
         self.v2("keys.updateKey", with(json!({ "keyId": id }), fields)).await
     }
 
-    /// Checks a limit of 10 in a minute, with these fields instead or besides.
+    /// Checks a limit of 10 per minute; `fields` replace or extend the request.
     pub async fn limit(&self, namespace: &str, identifier: &str, fields: Value) -> Reply {
         self.v2("ratelimit.limit", check(namespace, identifier, fields)).await
     }
 
-    /// How many of these checks of 10 in a minute succeed, all sent at the same time.
+    /// Sends this many checks of 10 per minute concurrently. Returns how many succeed.
     pub async fn limit_at_once(replicas: &[&Self], namespace: &str, checks: usize) -> usize {
         let limit = |at: usize| replicas[at % replicas.len()].limit(namespace, "user_1", json!({}));
         let replies = join_all((0..checks).map(limit)).await;
@@ -125,18 +125,18 @@ impl Keyward {
         namespaces::delete(&self.app, &workspace, name).await.expect("a namespace");
     }
 
-    /// Sets an override; its id.
+    /// Sets an override. Returns its id.
     pub async fn set_override(&self, namespace: &str, identifier: &str, fields: Value) -> String {
         let request = check(namespace, identifier, fields);
         self.v2("ratelimit.setOverride", request).await.text_of("overrideId")
     }
 
-    /// Verifies a key, asking for this besides.
+    /// Verifies a key with these additional fields.
     pub async fn verify_with(&self, key: &str, fields: Value) -> Reply {
         self.v2("keys.verifyKey", with(json!({ "key": key }), fields)).await
     }
 
-    /// How many entries the audit log has.
+    /// Returns the number of entries in the audit log.
     pub async fn audit_entries(&self) -> i64 {
         let sql = "SELECT COUNT(*) FROM audit";
         match self.store() {
@@ -146,7 +146,7 @@ impl Keyward {
         .expect("the audit log")
     }
 
-    /// What the audit log tells of the thing that has this id or name: events, sorted.
+    /// Returns the audit events of the target with this id or name, sorted.
     pub async fn events_of(&self, thing: &str) -> Vec<String> {
         let sql = "SELECT event, targets FROM audit";
         let rows: Vec<(String, String)> = match self.store() {
@@ -164,7 +164,7 @@ impl Keyward {
         events
     }
 
-    /// Changes what is stored, besides the server.
+    /// Changes stored data without the server.
     pub async fn change(&self, sql: String) {
         let sql = AssertSqlSafe(sql);
         match self.store() {
@@ -174,7 +174,7 @@ impl Keyward {
         .expect("a change");
     }
 
-    /// How many rows a table has.
+    /// Returns the number of rows of a table.
     pub async fn rows(&self, table: &'static str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         match self.store() {
@@ -184,7 +184,7 @@ impl Keyward {
         .expect("a count")
     }
 
-    /// What a column of texts holds, by the ids of the rows.
+    /// Returns the values of a text column, ordered by row id.
     pub async fn texts(&self, table: &'static str, column: &'static str) -> Vec<String> {
         let sql = AssertSqlSafe(format!(
             "SELECT {column} FROM {table} WHERE {column} IS NOT NULL ORDER BY id"
@@ -196,26 +196,26 @@ impl Keyward {
         .expect("a column")
     }
 
-    /// A root key of the default workspace with just these permissions.
+    /// Creates a root key of the default workspace with only these permissions.
     pub async fn root_key<const N: usize>(&self, permissions: [&str; N]) -> String {
         self.root_key_with(permissions.map(str::to_owned).to_vec()).await
     }
 
     pub async fn root_key_with(&self, permissions: Vec<String>) -> String {
         let workspace = root_keys::default_workspace();
-        let made = root_keys::create(&self.app, &workspace, None, permissions).await;
-        made.expect("a root key").1.expose().to_owned()
+        let created = root_keys::create(&self.app, &workspace, None, permissions).await;
+        created.expect("a root key").1.expose().to_owned()
     }
 
-    /// Another workspace, and a root key that may do everything in it.
+    /// Creates another workspace. Returns a root key with all permissions in it.
     pub async fn other_workspace(&self) -> String {
         let id = root_keys::create_workspace(&self.app, "another").await.expect("a workspace");
         let all = root_keys::every_permission();
-        let made = root_keys::create(&self.app, &id, None, all).await;
-        made.expect("a root key").1.expose().to_owned()
+        let created = root_keys::create(&self.app, &id, None, all).await;
+        created.expect("a root key").1.expose().to_owned()
     }
 
-    /// Gives the identity of a key limits that all its keys share.
+    /// Sets limits of a key's identity that all its keys share.
     pub async fn identity_limits(&self, identity: &str, limits: &[(&str, i64, i64, bool)]) {
         let limits: Vec<_> = limits
             .iter()
@@ -236,7 +236,7 @@ impl Keyward {
         self.app.commit(tx).await.expect("a commit");
     }
 
-    /// Everything that the examples of the documentation name.
+    /// Creates everything that the examples of the documentation refer to.
     pub async fn plant_examples(&self) {
         self.app.events.migrate().await.expect("the schema of events is migrated");
         let workspace_id = root_keys::default_workspace();
@@ -293,7 +293,7 @@ impl Keyward {
     }
 }
 
-/// The key of the examples.
+/// Returns the key of the examples.
 fn example_key(api: &Api) -> Key {
     Key {
         owner_id: None,
@@ -316,7 +316,7 @@ fn example_key(api: &Api) -> Key {
     }
 }
 
-/// The permission and the roles of the examples, and which of them the key has.
+/// Creates the permission and the roles of the examples, and assigns them to the key.
 async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
     let workspace_id = &key.workspace_id;
     let permission = Permission {
@@ -344,7 +344,7 @@ async fn plant_roles(tx: &mut Tx, key: &Key) -> Result<()> {
     tx.set_key_permissions(&key.id, &[permission.id]).await
 }
 
-/// A check of 10 in a minute, with these fields instead or besides.
+/// Returns a check of 10 per minute; `fields` replace or extend it.
 pub fn check(namespace: &str, identifier: &str, fields: Value) -> Value {
     let bare = json!({
         "namespace": namespace, "identifier": identifier, "limit": 10, "duration": 60_000,
@@ -352,9 +352,9 @@ pub fn check(namespace: &str, identifier: &str, fields: Value) -> Value {
     with(bare, fields)
 }
 
-/// A request with these fields more.
+/// Adds these fields to a request.
 fn with(mut request: Value, fields: Value) -> Value {
-    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    let Value::Object(fields) = fields else { panic!("{fields} is not an object") };
     request.as_object_mut().expect("a request").extend(fields);
     request
 }

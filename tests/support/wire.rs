@@ -1,4 +1,4 @@
-//! A wire to an HTTP server that breaks as it is told to.
+//! A proxy in front of an HTTP server that injects faults.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,24 +10,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is answered.
     Passes,
-    /// It never gets there.
+    /// It does not arrive.
     IsLost,
-    /// It gets there, and its answer is lost.
+    /// It arrives, and its reply is lost.
     AnswerIsLost,
-    /// It is neither answered nor refused.
+    /// It is neither answered nor rejected.
     Hangs,
-    /// It is answered, and after it nobody can connect any more.
+    /// It is answered, and no client can connect afterwards.
     IsTheLast,
-    /// Its answer is lost before it gets there, and then it does.
+    /// The client sees a lost reply before the request arrives.
     ArrivesLate,
 }
 
-/// Every request has a connection of its own.
+/// Every request has its own connection.
 pub struct Wire {
     pub address: SocketAddr,
     fates: Arc<Mutex<VecDeque<Fate>>>,
@@ -59,14 +59,14 @@ impl Wire {
         Self { address, fates, late, _task: task }
     }
 
-    /// What becomes of the next requests; those after them pass.
+    /// Sets what happens to the next requests; later ones pass.
     pub fn will(&self, fates: impl IntoIterator<Item = Fate>) {
-        *self.fates.lock().expect("nobody panicked") = fates.into_iter().collect();
+        *self.fates.lock().expect("no thread panicked") = fates.into_iter().collect();
     }
 
-    /// Waits for what arrives late.
+    /// Waits for requests that arrive late.
     pub async fn calm(&self) {
-        let mut late = std::mem::take(&mut *self.late.lock().expect("nobody panicked"));
+        let mut late = std::mem::take(&mut *self.late.lock().expect("no thread panicked"));
         while late.join_next().await.is_some() {}
     }
 }
@@ -79,7 +79,7 @@ async fn carry(
     cut: &Notify,
 ) -> std::io::Result<()> {
     let request = request(&mut client).await?;
-    let fate = fates.lock().expect("nobody panicked").pop_front().unwrap_or(Fate::Passes);
+    let fate = fates.lock().expect("no thread panicked").pop_front().unwrap_or(Fate::Passes);
     match fate {
         Fate::Passes => client.write_all(&answer(&request, server).await?).await,
         Fate::IsLost => Ok(()),
@@ -95,7 +95,7 @@ async fn carry(
         }
         Fate::AnswerIsLost => answer(&request, server).await.map(drop),
         Fate::ArrivesLate => {
-            late.lock().expect("nobody panicked").spawn(async move {
+            late.lock().expect("no thread panicked").spawn(async move {
                 tokio::time::sleep(Duration::from_millis(150)).await;
                 answer(&request, server).await.expect("it arrives");
             });
@@ -104,7 +104,7 @@ async fn carry(
     }
 }
 
-/// A whole request, which asks for its connection to be closed.
+/// Reads a complete request, which asks for its connection to be closed.
 async fn request(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {

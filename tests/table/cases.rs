@@ -1,4 +1,4 @@
-//! Both sides of every bound that an operation's schema tells.
+//! Generates values on both sides of every bound in the schema of an operation.
 
 use keyward::rpc::OperationEntry;
 use serde_json::{Value, json};
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 /// A body on one side of a bound.
 pub struct Case {
     pub body: Value,
-    /// Where the bound stands in the schema.
+    /// The location of the bound in the schema.
     pub location: String,
-    /// The field, from the top of the request: `refill.amount`.
+    /// The path of the field from the top of the request: `refill.amount`.
     pub path: String,
-    /// The field's name, which a refusal must tell.
+    /// The field's name, which an error must contain.
     pub field: String,
     pub refused: bool,
 }
 
-/// Where the first object of a body is, and where its rules are in the schema: a body is an object,
-/// or a list of them.
+/// Returns the pointer to the first object of a body, and the location of its schema: a body is an object, or a list of
+/// objects.
 pub fn object_of(row: &OperationEntry) -> (&'static str, &'static str) {
     if (row.request)().to_value()["type"] == "array" { ("/0", "/items") } else { ("", "") }
 }
 
-/// Both sides of each bound of a request: the body is the example with one value exchanged.
+/// Returns both sides of each bound of a request: the body is the example with one value replaced.
 pub fn cases(row: &OperationEntry) -> Vec<Case> {
     let (schema, example) = ((row.request)().to_value(), (row.example)());
     let mut cases = Vec::new();
@@ -67,7 +67,7 @@ fn walk(schema: &Value, location: &str, path: &mut Vec<String>, visit: Visit<'_>
     }
 }
 
-/// Values just outside and just inside each bound of one schema.
+/// Returns values just outside and just inside each bound of one schema.
 fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
     let mut probes = Vec::new();
     let bound = |name: &str| schema[name].as_i64();
@@ -84,7 +84,7 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
         probes.push(("pattern", json!("aaaaaaaa\u{0}"), true));
     }
     if let Some(min) = bound("minimum") {
-        // Of the 64-bit range only a float is below the least.
+        // Below the minimum of the 64-bit range there is only a float.
         let less = min.checked_sub(1).map_or_else(|| json!(-1e19), |less| json!(less));
         probes.push(("minimum", less, true));
         probes.push(("minimum", json!(min), false));
@@ -112,7 +112,7 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
     }
     probes.push(("type", wrong_type(schema), true));
     if schema["type"] == "object" {
-        // Not the fields in their order either.
+        // The order of the fields does not matter either.
         let fields = schema["properties"].as_object().into_iter().flatten();
         let values: Vec<_> = fields.map(|(_, field)| instance(field)).collect();
         probes.push(("type", json!(values), true));
@@ -124,13 +124,13 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
     probes
 }
 
-/// A value that the schema's type does not take; null where it may not be.
+/// Returns a value of a type that the schema does not accept; null if it is not nullable.
 fn wrong_type(schema: &Value) -> Value {
     let nullable = schema["type"].as_array().is_some_and(|types| types.contains(&json!("null")));
     if nullable || schema.get("anyOf").is_some() { json!([[]]) } else { Value::Null }
 }
 
-/// Any value that the schema takes.
+/// Returns any value that the schema accepts.
 fn instance(schema: &Value) -> Value {
     if let Some(one) = schema["enum"].get(0) {
         return one.clone();
@@ -154,7 +154,7 @@ fn instance(schema: &Value) -> Value {
     }
 }
 
-/// Puts a value at a path; what is missing on the way is made.
+/// Sets a value at a path, creating missing parents.
 fn put(body: &mut Value, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else {
         *body = value;

@@ -1,10 +1,10 @@
-//! Traces, in a build that has them: a server sends to a collector, and what that got is read as the protocol has it.
+//! Tests traces in a build with this feature: a server exports to a collector, and the tests decode what it received.
 //!
 //! `./test --features otel --test traces`
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, reason = "the other binary uses the rest of the house")]
+#[expect(dead_code, reason = "another test binary uses the rest")]
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Held;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AttributeValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
 const TRACE_ID: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
 const PARENT_ID: u64 = 0xb7ad_6b71_6920_3331;
 
-/// A collector that keeps what it is sent.
+/// A collector that stores what it receives.
 struct Collector {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -37,13 +37,13 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let bodies = Arc::new(Mutex::new(Vec::new()));
-        let kept = bodies.clone();
+        let received = bodies.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let kept = kept.clone();
+                let received = received.clone();
                 std::thread::spawn(move || {
                     while let Some(body) = receive(&stream) {
-                        kept.lock().unwrap().push(body);
+                        received.lock().unwrap().push(body);
                     }
                 });
             }
@@ -59,14 +59,15 @@ impl Collector {
         self.bodies.lock().unwrap().clone()
     }
 
-    /// Every span, with the service that it is of.
+    /// Returns every span with its service.
     fn spans(&self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
         for body in self.bodies() {
             let request = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
             for of_resource in request.resource_spans {
                 let attributes = of_resource.resource.unwrap().attributes;
-                let name = attributes.iter().find(|known| known.key == "service.name").unwrap();
+                let name =
+                    attributes.iter().find(|attribute| attribute.key == "service.name").unwrap();
                 let service = text(name.value.as_ref().unwrap().value.as_ref().unwrap());
                 for of_scope in of_resource.scope_spans {
                     spans.extend(of_scope.spans.into_iter().map(|span| (service.clone(), span)));
@@ -76,7 +77,7 @@ impl Collector {
         spans
     }
 
-    /// The span of this name. Fails unless there is one, and no other.
+    /// Returns the span with this name. Fails unless there is exactly one.
     #[track_caller]
     fn span(&self, name: &str) -> Span {
         let all: Vec<_> = self.spans().into_iter().map(|(_, span)| span).collect();
@@ -87,7 +88,7 @@ impl Collector {
     }
 }
 
-/// The body of one export, which is acknowledged.
+/// Receives and acknowledges one export. Returns its body.
 fn receive(stream: &TcpStream) -> Option<Vec<u8>> {
     let mut reader = BufReader::new(stream);
     let (mut length, mut first) = (0, String::new());
@@ -108,16 +109,16 @@ fn receive(stream: &TcpStream) -> Option<Vec<u8>> {
     Some(body)
 }
 
-fn text(value: &Held) -> String {
+fn text(value: &AttributeValue) -> String {
     match value {
-        Held::StringValue(text) => text.clone(),
-        Held::IntValue(number) => number.to_string(),
+        AttributeValue::StringValue(text) => text.clone(),
+        AttributeValue::IntValue(number) => number.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 fn attribute(span: &Span, name: &str) -> Option<String> {
-    let found = span.attributes.iter().find(|known| known.key == name)?;
+    let found = span.attributes.iter().find(|attribute| attribute.key == name)?;
     Some(text(found.value.as_ref()?.value.as_ref()?))
 }
 
@@ -151,7 +152,7 @@ fn traced(server: &Server, operation: &str, body: &Value, flags: &str) -> Value 
     serde_json::from_str(&text).unwrap()
 }
 
-/// A new key with a limit.
+/// Creates a key with a limit.
 fn key(server: &Server) -> Value {
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
     let limit = json!({ "name": "one", "limit": 5, "duration": 60_000, "autoApply": true });
@@ -159,14 +160,14 @@ fn key(server: &Server) -> Value {
     server.v2(ROOT_KEY, "keys.createKey", &request).1["data"]["key"].clone()
 }
 
-/// What has not been sent yet is sent at the end.
+/// Stops a server: it exports the remaining spans.
 fn stop(server: Server) {
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
-fn a_request_is_a_span_of_the_callers_trace_with_its_steps_below_it() {
+fn request_span_is_a_child_of_the_callers_span_with_steps_below_it() {
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
     let key = key(&server);
@@ -202,7 +203,7 @@ fn a_request_is_a_span_of_the_callers_trace_with_its_steps_below_it() {
 }
 
 #[test]
-fn a_request_that_fails_and_one_to_no_operation_are_told_and_what_is_done_for_nobody_is_not() {
+fn failed_and_unknown_requests_are_exported_and_background_work_is_not() {
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
 
@@ -222,7 +223,7 @@ fn a_request_that_fails_and_one_to_no_operation_are_told_and_what_is_done_for_no
 }
 
 #[test]
-fn no_secret_and_nothing_that_a_caller_wrote_is_in_a_trace() {
+fn traces_contain_no_secrets_and_no_caller_input() {
     let (database, collector) = (database(), Collector::start());
     let server = Server::start(replica(&database, &collector));
     let key = key(&server);
@@ -236,7 +237,7 @@ fn no_secret_and_nothing_that_a_caller_wrote_is_in_a_trace() {
     stop(server);
 
     let bytes = collector.bodies().concat();
-    assert!(bytes.len() > 1000, "nothing was sent");
+    assert!(bytes.len() > 1000, "too little was sent");
     for secret in [ROOT_KEY, key.as_str().unwrap(), canary.as_str()] {
         let is_there = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
         assert!(!is_there, "{secret} was sent");
@@ -244,7 +245,7 @@ fn no_secret_and_nothing_that_a_caller_wrote_is_in_a_trace() {
 }
 
 #[test]
-fn sampling_goes_by_the_standard_variables_and_by_what_the_caller_decided() {
+fn sampling_follows_standard_variables_and_the_callers_decision() {
     let (database, collector) = (database(), Collector::start());
     let mut command = replica(&database, &collector);
     command.env("OTEL_TRACES_SAMPLER", "parentbased_always_off");
@@ -265,7 +266,7 @@ fn sampling_goes_by_the_standard_variables_and_by_what_the_caller_decided() {
 }
 
 #[test]
-fn without_an_endpoint_nothing_is_sent_and_one_that_cannot_be_used_stops_the_start() {
+fn traces_are_off_without_endpoint_and_start_fails_when_it_is_invalid() {
     let (database, collector) = (database(), Collector::start());
     let started = |name: &str, value: &str| {
         let mut command = replica(&database, &collector);
@@ -289,7 +290,7 @@ fn without_an_endpoint_nothing_is_sent_and_one_that_cannot_be_used_stops_the_sta
 }
 
 #[test]
-fn a_collector_that_is_away_holds_nobody_up() {
+fn requests_are_not_delayed_when_collector_is_unreachable() {
     let database = database();
     let nowhere = Collector { address: ([127, 0, 0, 1], 9).into(), bodies: Arc::default() };
     let server = Server::start(replica(&database, &nowhere));

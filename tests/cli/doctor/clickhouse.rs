@@ -1,4 +1,4 @@
-//! The ClickHouse that events go to.
+//! Tests the checks of the ClickHouse that receives events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,15 +17,15 @@ fn with_clickhouse(data: &Path, url: &str) -> Command {
     command
 }
 
-/// How many verifications have arrived.
-fn arrived(warehouse: &Warehouse) -> usize {
+/// Returns how many verifications have been delivered.
+fn count_delivered(warehouse: &Warehouse) -> usize {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let counting = warehouse.client.rows::<(String,)>("SELECT key_id FROM verifications", &[]);
     runtime.block_on(counting).map_or(0, |rows| rows.len())
 }
 
 #[test]
-fn a_server_delivers_every_second_and_once_more_when_it_stops() {
+fn server_delivers_every_second_and_when_it_stops() {
     let (data, warehouse) = (tempfile::tempdir().unwrap(), Warehouse::unmade());
     let start = || Server::start(with_clickhouse(data.path(), warehouse.url.as_str()));
     let server = start();
@@ -39,31 +39,31 @@ fn a_server_delivers_every_second_and_once_more_when_it_stops() {
     };
     verify(&server);
     for _ in 0..200 {
-        if arrived(&warehouse) == 1 {
+        if count_delivered(&warehouse) == 1 {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(arrived(&warehouse), 1);
+    assert_eq!(count_delivered(&warehouse), 1);
 
     verify(&server);
     server.signal("TERM");
     server.wait();
 
-    assert_eq!(arrived(&warehouse), 2);
+    assert_eq!(count_delivered(&warehouse), 2);
     let told = Told::by(&mut with_clickhouse(data.path(), warehouse.url.as_str()));
-    told.has_problems(&[]).has("clickhouse", "ok", &["answers", "no event waits"]);
+    told.has_problems(&[]).has("clickhouse", "ok", &["responds", "no events are pending"]);
 }
 
 #[test]
-fn one_that_cannot_be_reached_is_told_and_stops_no_server() {
+fn unreachable_clickhouse_is_reported_and_server_keeps_running() {
     let data = tempfile::tempdir().unwrap();
     let url = format!("http://keyward:secret@127.0.0.1:{}/events", free_port());
     let log = data.path().join("log");
     let server = Server::start_logging(with_clickhouse(data.path(), &url), &log);
     let said = || std::fs::read_to_string(&log).unwrap();
     for _ in 0..200 {
-        if said().contains("cannot deliver events to ClickHouse") {
+        if said().contains("failed to deliver events to ClickHouse") {
             break;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -73,12 +73,12 @@ fn one_that_cannot_be_reached_is_told_and_stops_no_server() {
 
     let told = Told::by(&mut with_clickhouse(data.path(), &url));
 
-    assert!(said().contains("cannot deliver events to ClickHouse"), "{}", said());
+    assert!(said().contains("failed to deliver events to ClickHouse"), "{}", said());
     assert!(!said().contains("secret"), "{}", said());
     told.has_problems(&["clickhouse"]).has(
         "clickhouse",
         "problem",
-        &["cannot be reached", "no event waits", "KEYWARD_CLICKHOUSE_URL"],
+        &["cannot be reached", "no events are pending", "KEYWARD_CLICKHOUSE_URL"],
     );
     assert!(!format!("{:?}", told.findings).contains("secret"), "{:?}", told.findings);
 }

@@ -1,31 +1,31 @@
-//! A Redis that is set wrongly, and what it takes with it.
+//! Tests the checks of a Redis that is configured incorrectly, and of data that it has lost.
 
 use redis::RedisResult;
 
 use super::*;
 use crate::servers::Cluster;
 
-fn set(redis: &Redis, name: &str, value: &str) {
+fn set_redis_option(redis: &Redis, name: &str, value: &str) {
     let done: RedisResult<()> =
         redis::cmd("CONFIG").arg(&["SET", name, value]).exec(&mut redis.connect());
     done.unwrap();
 }
 
 #[test]
-fn a_redis_that_evicts_forgets_and_is_full_is_told() {
+fn doctor_reports_redis_that_evicts_does_not_persist_or_is_full() {
     let (database, redis) = (database(), Redis::start());
     let doctor = || Told::by(&mut replica(&database.url, &redis.url()));
 
     doctor().has("redis-persistence", "warning", &["appendonly"]).has_problems(&[]);
-    set(&redis, "maxmemory-policy", "allkeys-lru");
+    set_redis_option(&redis, "maxmemory-policy", "allkeys-lru");
     doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["allkeys-lru"]);
-    set(&redis, "maxmemory-policy", "noeviction");
-    set(&redis, "maxmemory", "1000000");
+    set_redis_option(&redis, "maxmemory-policy", "noeviction");
+    set_redis_option(&redis, "maxmemory", "1000000");
     doctor().has_problems(&["redis-memory"]).has("redis-memory", "problem", &["raise maxmemory"]);
 }
 
 #[test]
-fn a_redis_that_follows_and_a_cluster_under_the_wrong_name_are_told() {
+fn doctor_reports_redis_replica_and_cluster_with_wrong_url() {
     let (database, redis, master) = (database(), Redis::start(), Redis::start());
     let doctor = |url: &str| Told::by(&mut replica(&database.url, url));
     let cluster = Cluster::start(3);
@@ -35,7 +35,7 @@ fn a_redis_that_follows_and_a_cluster_under_the_wrong_name_are_told() {
     let named = doctor(one.split(',').next().unwrap());
     named.has_problems(&["redis"]).has("redis", "problem", &["redis-cluster://"]);
     let alone = doctor(&redis.url().replace("redis://", "redis-cluster://"));
-    alone.has_problems(&["redis"]).has("redis", "problem", &["it is one server"]);
+    alone.has_problems(&["redis"]).has("redis", "problem", &["this is a single server"]);
     redis::cmd("REPLICAOF")
         .arg(&["127.0.0.1", &master.port.to_string()])
         .exec(&mut redis.connect())
@@ -44,7 +44,7 @@ fn a_redis_that_follows_and_a_cluster_under_the_wrong_name_are_told() {
 }
 
 #[test]
-fn withheld_credits_are_told() {
+fn doctor_reports_withheld_credits() {
     let (database, mut redis) = (database(), Redis::start());
     let server = Server::start(replica(&database.url, &redis.url()));
     let (_, api) = server.v2(ROOT_KEY, "apis.createApi", &json!({ "name": "payments" }));
@@ -54,7 +54,7 @@ fn withheld_credits_are_told() {
     for _ in 0..10 {
         server.v2(ROOT_KEY, "keys.verifyKey", &verify);
     }
-    // What is killed cannot tell what it spent, and the Redis that knew starts empty.
+    // A killed server cannot report its spend, and the new Redis has no data.
     server.signal("KILL");
     redis.kill();
     redis.restart();
@@ -63,5 +63,5 @@ fn withheld_credits_are_told() {
 
     let told = Told::by(&mut replica(&database.url, &redis.url()));
 
-    told.has("credits", "warning", &["are withheld, in 1 purse", "keyward credits list"]);
+    told.has("credits", "warning", &["are withheld, in 1 lease", "keyward credits list"]);
 }

@@ -1,97 +1,105 @@
-//! P5: without Postgres, cached keys verify, an unknown one is not called unknown, and recovery takes two seconds.
+//! Checks that without Postgres cached keys verify, an unknown key is not reported as NOT_FOUND, and recovery takes at
+//! most two seconds.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{Finding, SLACK, name};
-use crate::record::{Act, Asked, At, KeyNo, Run, Withdrawal};
-use crate::schedule::{Kind, REPLICAS};
+use super::{Finding, SLACK, describe};
+use crate::record::{Action, Call, KeyIndex, LoadTime, Run, Withdrawal};
+use crate::schedule::{FaultKind, REPLICAS};
 
 const RECOVERY: Duration = Duration::from_secs(2);
 
 pub fn check(run: &Run) -> Finding {
-    let mut finding = Finding::of("P5 outages of Postgres");
+    let mut finding = Finding::new("Postgres outages");
     check_known(run, &mut finding);
     check_cached(run, &mut finding);
     check_recovery(run, &mut finding);
     finding
 }
 
-/// No key that there is was ever called unknown.
+/// Checks that no existing key was reported as NOT_FOUND.
 fn check_known(run: &Run, finding: &mut Finding) {
-    let deleted = |key: KeyNo| {
-        let ends = |act: &&Act| match act.asked {
-            Asked::Delete { key: ended }
-            | Asked::Withdraw { key: ended, what: Withdrawal::Reroll }
-            | Asked::Reroll { key: ended, grace_ms: 0, .. } => ended == key,
+    let deleted = |key: KeyIndex| {
+        let ends = |call: &&Call| match call.action {
+            Action::Delete { key: ended }
+            | Action::Withdraw { key: ended, what: Withdrawal::Reroll }
+            | Action::Reroll { key: ended, grace_ms: 0, .. } => ended == key,
             _ => false,
         };
-        run.acts.iter().find(ends).map(|act| act.sent)
+        run.calls.iter().find(ends).map(|call| call.sent)
     };
     let (mut uncached, mut known) = (0, HashSet::new());
-    for act in &run.acts {
-        let Asked::Verify { key, .. } = act.asked else { continue };
-        let Some(answer) = &act.answer else { continue };
-        if is_away(run, act.replica, act.sent, act.received) && !known.contains(&(act.replica, key))
+    for call in &run.calls {
+        let Action::Verify { key, .. } = call.action else { continue };
+        let Some(answer) = &call.answer else { continue };
+        if is_unreachable(run, call.replica, call.sent, call.received)
+            && !known.contains(&(call.replica, key))
         {
             uncached += 1;
         }
         if answer.status == 200 {
-            known.insert((act.replica, key));
+            known.insert((call.replica, key));
         }
         let is_unknown = answer.code == "NOT_FOUND";
-        finding.hold(!is_unknown || deleted(key).is_some_and(|sent| sent < act.received), || {
-            format!("a key that there is was called unknown: {}", name(act))
-        });
+        finding
+            .require(!is_unknown || deleted(key).is_some_and(|sent| sent < call.received), || {
+                format!("an existing key was reported as NOT_FOUND: {}", describe(call))
+            });
     }
-    finding.told.push(format!("{uncached} verifications of uncached keys during outages"));
+    finding.notes.push(format!("{uncached} verifications of uncached keys during outages"));
 }
 
-fn is_away(run: &Run, replica: usize, from: At, to: At) -> bool {
-    run.is_troubled(from, to, Duration::ZERO, |done| done.fault.kind.troubles_postgres(replica))
+fn is_unreachable(run: &Run, replica: usize, from: LoadTime, to: LoadTime) -> bool {
+    run.has_fault(from, to, Duration::ZERO, |injected| {
+        injected.fault.kind.affects_postgres(replica)
+    })
 }
 
-/// A key that a replica knows verifies, whatever Postgres does, when it needs nothing else.
+/// Checks that a cached key that needs nothing else verifies, whatever happens to Postgres.
 fn check_cached(run: &Run, finding: &mut Finding) {
-    let mut known: HashSet<(usize, KeyNo)> = HashSet::new();
-    let mut changed: HashSet<KeyNo> = HashSet::new();
+    let mut known: HashSet<(usize, KeyIndex)> = HashSet::new();
+    let mut changed: HashSet<KeyIndex> = HashSet::new();
     let (mut held, mut refused) = (0, 0);
-    for act in &run.acts {
-        match act.asked {
-            Asked::Rename { key, .. }
-            | Asked::Disable { key }
-            | Asked::Delete { key }
-            | Asked::Withdraw { key, .. } => {
+    for call in &run.calls {
+        match call.action {
+            Action::Rename { key, .. }
+            | Action::Disable { key }
+            | Action::Delete { key }
+            | Action::Withdraw { key, .. } => {
                 changed.insert(key);
             }
-            Asked::Verify { key, .. } => {
-                let facts = &run.keys[key];
-                if !facts.is_plain() || changed.contains(&key) {
+            Action::Verify { key, .. } => {
+                let info = &run.keys[key];
+                if !info.is_plain() || changed.contains(&key) {
                     continue;
                 }
-                if act.answer.is_none() {
+                if call.answer.is_none() {
                     continue;
                 }
-                if act.is_valid() {
-                    known.insert((act.replica, key));
+                if call.is_valid() {
+                    known.insert((call.replica, key));
                 }
-                let is_known = known.contains(&(act.replica, key)) && !was_cut_off(run, act);
-                if !is_known || !is_away(run, act.replica, act.sent, act.received) {
+                let is_known = known.contains(&(call.replica, key)) && !was_cut_off(run, call);
+                if !is_known || !is_unreachable(run, call.replica, call.sent, call.received) {
                     continue;
                 }
-                match grace(run, act) {
+                match grace(run, call) {
                     Grace::Within => {
                         held += 1;
-                        finding.hold(act.is_valid(), || {
-                            format!("a cached key did not verify without Postgres: {}", name(act))
+                        finding.require(call.is_valid(), || {
+                            format!(
+                                "a cached key did not verify without Postgres: {}",
+                                describe(call)
+                            )
                         });
                     }
                     Grace::Over => {
                         refused += 1;
-                        finding.hold(act.has(503), || {
+                        finding.require(call.has(503), || {
                             format!(
-                                "a cached key outlived its grace without Postgres: {}",
-                                name(act)
+                                "a cached key outlived its grace period without Postgres: {}",
+                                describe(call)
                             )
                         });
                     }
@@ -101,31 +109,32 @@ fn check_cached(run: &Run, finding: &mut Finding) {
             _ => {}
         }
     }
-    finding.told.push(format!(
-        "{held} verifications of cached keys during outages, {refused} refused after their grace"
+    finding.notes.push(format!(
+        "{held} verifications of cached keys during outages, {refused} rejected after their grace period"
     ));
 }
 
-/// How long an outage has lasted, beside the grace of cached keys.
+/// The duration of an outage compared with the grace period of cached keys.
 enum Grace {
     Within,
-    /// Just now, so that either answer is right.
+    /// It ends at this moment, so both replies are correct.
     Ends,
     Over,
 }
 
-fn grace(run: &Run, act: &Act) -> Grace {
-    let away = run.faults.iter().filter(|done| {
-        done.fault.kind.troubles_postgres(act.replica)
-            && done.began <= act.sent
-            && act.sent <= done.ended
+fn grace(run: &Run, call: &Call) -> Grace {
+    let outages = run.faults.iter().filter(|injected| {
+        injected.fault.kind.affects_postgres(call.replica)
+            && injected.began <= call.sent
+            && call.sent <= injected.ended
     });
-    let lasted = away.map(|done| act.sent.saturating_sub(done.began)).max().unwrap_or_default();
-    // Who asks at its end may be answered by a Postgres that is back.
-    let is_whole = run.faults.iter().any(|done| {
-        done.fault.kind.troubles_postgres(act.replica)
-            && done.began <= act.sent
-            && act.received <= done.ended
+    let lasted =
+        outages.map(|injected| call.sent.saturating_sub(injected.began)).max().unwrap_or_default();
+    // A request at the end of the outage may be answered by a Postgres that is back.
+    let is_whole = run.faults.iter().any(|injected| {
+        injected.fault.kind.affects_postgres(call.replica)
+            && injected.began <= call.sent
+            && call.received <= injected.ended
     });
     match run.database_grace {
         Some(grace) if lasted > grace + RECOVERY && is_whole => Grace::Over,
@@ -134,147 +143,149 @@ fn grace(run: &Run, act: &Act) -> Grace {
     }
 }
 
-/// Whether the replica was started lately, or had neither server, or may have missed announcements, which only Postgres
-/// can make good.
-fn was_cut_off(run: &Run, act: &Act) -> bool {
-    let r = act.replica;
-    let outage = |done: &&crate::record::Done| {
-        done.fault.kind.troubles_postgres(r)
-            && done.began <= act.received
-            && act.sent <= done.ended + RECOVERY
+/// Whether the replica was started recently, had neither server, or may have missed announcements, which only Postgres
+/// can make up for.
+fn was_cut_off(run: &Run, call: &Call) -> bool {
+    let r = call.replica;
+    let outage = |injected: &&crate::record::InjectedFault| {
+        injected.fault.kind.affects_postgres(r)
+            && injected.began <= call.received
+            && call.sent <= injected.ended + RECOVERY
     };
-    let since = run.faults.iter().filter(outage).map(|done| done.began).min();
-    run.is_troubled(since.unwrap_or(act.sent).min(act.sent), act.received, RECOVERY, |done| {
-        done.fault.kind.halts(r) || done.fault.kind.troubles_redis(r)
-    }) || run.faults.iter().any(|done| {
-        matches!(done.fault.kind, Kind::KillReplica(killed) if killed == r)
-            && done.ended <= act.sent
-            && !run.acts.iter().any(|other| {
+    let since = run.faults.iter().filter(outage).map(|injected| injected.began).min();
+    run.has_fault(since.unwrap_or(call.sent).min(call.sent), call.received, RECOVERY, |injected| {
+        injected.fault.kind.stops_replica(r) || injected.fault.kind.affects_redis(r)
+    }) || run.faults.iter().any(|injected| {
+        matches!(injected.fault.kind, FaultKind::KillReplica(killed) if killed == r)
+            && injected.ended <= call.sent
+            && !run.calls.iter().any(|other| {
                 other.replica == r
-                    && other.asked == act.asked
-                    && other.sent > done.ended
-                    && other.received < act.sent
+                    && other.action == call.action
+                    && other.sent > injected.ended
+                    && other.received < call.sent
                     && other.is_valid()
             })
     })
 }
 
-/// How long after Postgres' return each replica read from it again.
+/// Checks how long after the return of Postgres each replica read from it again.
 fn check_recovery(run: &Run, finding: &mut Finding) {
     let mut slowest = (Duration::ZERO, String::new());
-    let mut asked_for: HashMap<KeyNo, usize> = HashMap::new();
-    for act in &run.acts {
-        if let Asked::Verify { key, .. } = act.asked {
-            *asked_for.entry(key).or_default() += 1;
+    let mut verification_counts: HashMap<KeyIndex, usize> = HashMap::new();
+    for call in &run.calls {
+        if let Action::Verify { key, .. } = call.action {
+            *verification_counts.entry(key).or_default() += 1;
         }
     }
-    for done in &run.faults {
-        for replica in (0..REPLICAS).filter(|replica| done.fault.kind.troubles_postgres(*replica)) {
-            let until = done.ended + RECOVERY + SLACK;
+    for injected in &run.faults {
+        for replica in
+            (0..REPLICAS).filter(|replica| injected.fault.kind.affects_postgres(*replica))
+        {
+            let until = injected.ended + RECOVERY + SLACK;
             let is_disturbed = run.faults.iter().any(|other| {
                 let kind = other.fault.kind;
-                let is_other = other.began != done.began || kind != done.fault.kind;
+                let is_other = other.began != injected.began || kind != injected.fault.kind;
                 is_other
                     && other.began <= until
-                    && done.ended <= other.ended + RECOVERY
-                    && (kind.troubles_postgres(replica) || kind.halts(replica))
+                    && injected.ended <= other.ended + RECOVERY
+                    && (kind.affects_postgres(replica) || kind.stops_replica(replica))
             });
-            let asked = run
-                .acts
+            let action = run
+                .calls
                 .iter()
-                .filter(|act| act.replica == replica && act.received > done.ended)
-                .filter(|act| needs_postgres(act, &asked_for));
-            if is_disturbed || asked.clone().next().is_none() {
+                .filter(|call| call.replica == replica && call.received > injected.ended)
+                .filter(|call| needs_postgres(call, &verification_counts));
+            if is_disturbed || action.clone().next().is_none() {
                 continue;
             }
-            let first = asked.filter(|act| act.has(200)).map(|act| act.received).min();
-            let took = first.map(|first| first.saturating_sub(done.ended));
-            finding.hold(took.is_some_and(|took| took <= RECOVERY + SLACK), || {
+            let first = action.filter(|call| call.has(200)).map(|call| call.received).min();
+            let took = first.map(|first| first.saturating_sub(injected.ended));
+            finding.require(took.is_some_and(|took| took <= RECOVERY + SLACK), || {
                 format!(
                     "replica {replica} used Postgres {took:?} after {} ended at {:.3?}",
-                    done.fault.kind, done.ended
+                    injected.fault.kind, injected.ended
                 )
             });
             if took.is_some_and(|took| took > slowest.0) {
-                slowest = (took.unwrap_or_default(), format!("{}", done.fault.kind));
+                slowest = (took.unwrap_or_default(), format!("{}", injected.fault.kind));
             }
         }
     }
-    finding.told.push(format!(
+    finding.notes.push(format!(
         "slowest recovery: {} ms after {}",
         slowest.0.as_millis(),
         slowest.1
     ));
 }
 
-/// A change, or a key that was asked for only once.
-fn needs_postgres(act: &Act, asked_for: &HashMap<KeyNo, usize>) -> bool {
-    match act.asked {
-        Asked::Control | Asked::Limit { .. } => false,
-        Asked::Verify { key, .. } => asked_for[&key] == 1,
+/// Whether a call changes something or verifies a key that was verified only once.
+fn needs_postgres(call: &Call, verification_counts: &HashMap<KeyIndex, usize>) -> bool {
+    match call.action {
+        Action::Control | Action::Limit { .. } => false,
+        Action::Verify { key, .. } => verification_counts[&key] == 1,
         _ => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::by_hand::{act, fault, finds, finds_nothing, run, told, verify};
+    use super::super::fixtures::{call, fault, finds, finds_nothing, reply, run, verify};
     use super::*;
 
-    fn outage(acts: Vec<Act>) -> Run {
-        Run { faults: vec![fault(Kind::KillPostgres, 1_000, 2_000)], ..run(acts) }
+    fn outage(calls: Vec<Call>) -> Run {
+        Run { faults: vec![fault(FaultKind::KillPostgres, 1_000, 2_000)], ..run(calls) }
     }
 
-    fn create(sent_ms: u64, replica: usize, status: u16) -> Act {
-        let created = act(sent_ms, Asked::Create { key: None }, Some(told(status, "")));
-        Act { replica, ..created }
+    fn create(sent_ms: u64, replica: usize, status: u16) -> Call {
+        let created = call(sent_ms, Action::Create { key: None }, Some(reply(status, "")));
+        Call { replica, ..created }
     }
 
-    fn recovered(mut acts: Vec<Act>, at_ms: u64) -> Vec<Act> {
-        acts.extend((0..REPLICAS).map(|replica| create(at_ms, replica, 200)));
-        acts
-    }
-
-    #[test]
-    fn a_cached_key_that_verifies_and_a_recovery_within_two_seconds_are_right() {
-        let acts = vec![verify(500, 0, "VALID"), verify(1_500, 0, "VALID"), create(1_600, 0, 503)];
-
-        finds_nothing(&check(&outage(recovered(acts, 3_900))));
+    fn recovered(mut calls: Vec<Call>, at_ms: u64) -> Vec<Call> {
+        calls.extend((0..REPLICAS).map(|replica| create(at_ms, replica, 200)));
+        calls
     }
 
     #[test]
-    fn a_key_that_is_called_unknown_is_found() {
-        let acts = recovered(vec![verify(1_500, 0, "NOT_FOUND")], 3_000);
+    fn check_accepts_verified_cached_key_and_recovery_within_two_seconds() {
+        let calls = vec![verify(500, 0, "VALID"), verify(1_500, 0, "VALID"), create(1_600, 0, 503)];
 
-        finds(&check(&outage(acts)), "was called unknown");
+        finds_nothing(&check(&outage(recovered(calls, 3_900))));
     }
 
     #[test]
-    fn a_cached_key_that_is_refused_is_found() {
-        let refused = act(1_500, Asked::Verify { key: 0, cost: 0 }, Some(told(503, "")));
-        let acts = recovered(vec![verify(500, 0, "VALID"), refused], 3_000);
+    fn check_reports_existing_key_that_was_not_found() {
+        let calls = recovered(vec![verify(1_500, 0, "NOT_FOUND")], 3_000);
 
-        finds(&check(&outage(acts)), "a cached key did not verify");
+        finds(&check(&outage(calls)), "was reported as NOT_FOUND");
     }
 
     #[test]
-    fn a_cached_key_that_outlives_its_grace_is_found() {
-        let acts = |code| vec![verify(500, 0, "VALID"), verify(9_500, 0, code)];
-        let outage = |acts| Run {
-            faults: vec![fault(Kind::CutPostgres(0), 1_000, 10_000)],
+    fn check_reports_rejected_cached_key() {
+        let refused = call(1_500, Action::Verify { key: 0, cost: 0 }, Some(reply(503, "")));
+        let calls = recovered(vec![verify(500, 0, "VALID"), refused], 3_000);
+
+        finds(&check(&outage(calls)), "a cached key did not verify");
+    }
+
+    #[test]
+    fn check_reports_cached_key_that_outlives_its_grace_period() {
+        let calls = |code| vec![verify(500, 0, "VALID"), verify(9_500, 0, code)];
+        let outage = |calls| Run {
+            faults: vec![fault(FaultKind::CutPostgres(0), 1_000, 10_000)],
             database_grace: Some(Duration::from_secs(4)),
-            ..run(acts)
+            ..run(calls)
         };
 
-        finds(&check(&outage(acts("VALID"))), "outlived its grace");
-        let mut refused = acts("");
-        refused[1].answer = Some(told(503, ""));
+        finds(&check(&outage(calls("VALID"))), "outlived its grace");
+        let mut refused = calls("");
+        refused[1].answer = Some(reply(503, ""));
         let finding = check(&outage(refused));
         assert!(!finding.violations.iter().any(|it| it.contains("grace")), "{finding:?}");
     }
 
     #[test]
-    fn a_slow_recovery_is_found() {
+    fn check_reports_slow_recovery() {
         finds(&check(&outage(recovered(Vec::new(), 4_500))), "used Postgres Some(2.505s)");
     }
 }

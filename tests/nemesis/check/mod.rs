@@ -1,4 +1,4 @@
-//! The promises, held against what was answered. Each check is a function of the record alone.
+//! Checks the guarantees against the recorded replies. Each check is a function of the record alone.
 
 pub mod changes;
 pub mod credits;
@@ -12,29 +12,29 @@ pub mod windows;
 
 use std::time::Duration;
 
-use crate::record::{Act, Run};
+use crate::record::{Call, Run};
 
-/// What a check looked at, and what it found.
+/// The result of one check.
 #[derive(Debug, Default)]
 pub struct Finding {
-    pub promise: &'static str,
-    pub told: Vec<String>,
+    pub guarantee: &'static str,
+    pub notes: Vec<String>,
     pub violations: Vec<String>,
 }
 
 impl Finding {
-    pub fn of(promise: &'static str) -> Self {
-        Self { promise, ..Self::default() }
+    pub fn new(guarantee: &'static str) -> Self {
+        Self { guarantee, ..Self::default() }
     }
 
-    pub fn hold(&mut self, is_kept: bool, otherwise: impl FnOnce() -> String) {
+    pub fn require(&mut self, is_kept: bool, otherwise: impl FnOnce() -> String) {
         if !is_kept {
             self.violations.push(otherwise());
         }
     }
 }
 
-/// What a moment may be measured too late by, on a machine where all this runs beside each other.
+/// The tolerance of time measurements on a machine where all processes run at the same time.
 pub const SLACK: Duration = Duration::from_millis(250);
 
 pub fn all(run: &Run) -> Vec<Finding> {
@@ -50,18 +50,21 @@ pub fn all(run: &Run) -> Vec<Finding> {
     ]
 }
 
-/// How an act is named as evidence.
-pub fn name(act: &Act) -> String {
-    let at = act.sent.as_secs_f64();
-    let took = act.took().as_secs_f64() * 1e3;
-    let answer = match &act.answer {
+/// Describes a call as evidence.
+pub fn describe(call: &Call) -> String {
+    let at = call.sent.as_secs_f64();
+    let took = call.took().as_secs_f64() * 1e3;
+    let answer = match &call.answer {
         None => "no answer".to_owned(),
-        Some(told) => format!("{} {} {}", told.status, told.code, told.request_id),
+        Some(answer) => format!("{} {} {}", answer.status, answer.code, answer.request_id),
     };
-    format!("at {at:.3} s, replica {}, {:?}: {answer} after {took:.0} ms", act.replica, act.asked)
+    format!(
+        "at {at:.3} s, replica {}, {:?}: {answer} after {took:.0} ms",
+        call.replica, call.action
+    )
 }
 
-/// The value below which this part of all values are.
+/// Returns the value below which this part of all values lies.
 pub fn percentile(values: &mut [Duration], part: f64) -> Duration {
     values.sort_unstable();
     #[expect(
@@ -74,39 +77,40 @@ pub fn percentile(values: &mut [Duration], part: f64) -> Duration {
     values.get(place.min(values.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Hand-made records, of which the checks must find what is wrong.
+/// Hand-made records with faults that the checks must find.
 #[cfg(test)]
-pub mod by_hand {
+pub mod fixtures {
     use super::*;
-    use crate::record::{Answer, Asked, At, Done, KeyFacts, ToldLimit};
-    use crate::schedule::{Fault, Kind};
+    use crate::record::{Action, Answer, InjectedFault, KeyInfo, LimitStatus, LoadTime};
+    use crate::schedule::{Fault, FaultKind};
 
-    pub fn at(ms: u64) -> At {
+    pub fn at(ms: u64) -> LoadTime {
         Duration::from_millis(ms)
     }
 
-    pub fn key(credits: Option<i64>) -> KeyFacts {
-        KeyFacts { id: "key_1".into(), key: "k".into(), credits, ..KeyFacts::default() }
+    pub fn key(credits: Option<i64>) -> KeyInfo {
+        KeyInfo { id: "key_1".into(), key: "k".into(), credits, ..KeyInfo::default() }
     }
 
-    pub fn told(status: u16, code: &str) -> Answer {
+    pub fn reply(status: u16, code: &str) -> Answer {
         Answer { status, code: code.into(), request_id: "req_1".into(), ..Answer::default() }
     }
 
-    /// Sent at a moment, answered 5 ms later.
-    pub fn act(sent_ms: u64, asked: Asked, answer: Option<Answer>) -> Act {
-        Act { replica: 0, asked, sent: at(sent_ms), received: at(sent_ms + 5), answer }
+    /// Returns a call that was sent at this time and answered 5 ms later.
+    pub fn call(sent_ms: u64, action: Action, answer: Option<Answer>) -> Call {
+        Call { replica: 0, action, sent: at(sent_ms), received: at(sent_ms + 5), answer }
     }
 
-    pub fn verify(sent_ms: u64, cost: i64, code: &str) -> Act {
-        act(sent_ms, Asked::Verify { key: 0, cost }, Some(told(200, code)))
+    pub fn verify(sent_ms: u64, cost: i64, code: &str) -> Call {
+        call(sent_ms, Action::Verify { key: 0, cost }, Some(reply(200, code)))
     }
 
-    /// `ratelimit.limit` of 10 for each second; the clock begins at 0.
-    pub fn limit(sent_ms: u64, cost: i64, code: &str, remaining: i64) -> Act {
+    /// Returns a `ratelimit.limit` call with a limit of 10 per second; the clock starts at 0.
+    pub fn limit(sent_ms: u64, cost: i64, code: &str, remaining: i64) -> Call {
         let counter = "n/i".to_owned();
-        let asked = Asked::Limit { counter: counter.clone(), limit: 10, duration_ms: 1_000, cost };
-        let limits = vec![ToldLimit {
+        let action =
+            Action::Limit { counter: counter.clone(), limit: 10, duration_ms: 1_000, cost };
+        let limits = vec![LimitStatus {
             name: counter,
             limit: 10,
             duration_ms: 1_000,
@@ -114,16 +118,16 @@ pub mod by_hand {
             reset_ms: (i64::try_from(sent_ms).expect("a time") / 1_000 + 1) * 1_000,
             exceeded: code != "VALID",
         }];
-        act(sent_ms, asked, Some(Answer { limits, ..told(200, code) }))
+        call(sent_ms, action, Some(Answer { limits, ..reply(200, code) }))
     }
 
-    pub fn fault(kind: Kind, began_ms: u64, ended_ms: u64) -> Done {
-        let fault = Fault { at: at(began_ms), lasts: at(ended_ms - began_ms), kind };
-        Done { fault, began: at(began_ms), ended: at(ended_ms) }
+    pub fn fault(kind: FaultKind, began_ms: u64, ended_ms: u64) -> InjectedFault {
+        let fault = Fault { at: at(began_ms), duration: at(ended_ms - began_ms), kind };
+        InjectedFault { fault, began: at(began_ms), ended: at(ended_ms) }
     }
 
-    pub fn run(acts: Vec<Act>) -> Run {
-        Run { acts, keys: vec![key(None)], ..Run::default() }
+    pub fn run(calls: Vec<Call>) -> Run {
+        Run { calls, keys: vec![key(None)], ..Run::default() }
     }
 
     #[track_caller]

@@ -1,173 +1,180 @@
-//! P10: every answer is 200, but for 503 while a fault explains it; only a replica that is down gives none.
+//! Checks that every reply is 200, or 503 if a fault explains it, and that only a replica that is down gives none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::outage::Busy;
-use super::{Finding, SLACK, name};
-use crate::record::{Act, Asked, Change, Run};
-use crate::schedule::Kind;
+use super::{Finding, SLACK, describe};
+use crate::record::{Action, Call, Change, Run};
+use crate::schedule::FaultKind;
 
-/// Postgres is back after two seconds at most, Redis after one.
+/// Postgres recovers within two seconds, Redis within one.
 const RECOVERY: Duration = Duration::from_secs(2);
-/// How long a replica that stands still, or has lost Postgres without a word, keeps an account that it has locked to spend
-/// from it, and to change it.
-const KEPT_TO_SPEND: Duration = Duration::from_secs(1);
-const KEPT_TO_CHANGE: Duration = Duration::from_secs(5);
+/// How long a replica that is paused, or lost Postgres silently, keeps an account that it has locked: to spend from it,
+/// and to change it.
+const SPEND_LOCK_MAX: Duration = Duration::from_secs(1);
+const CHANGE_LOCK_MAX: Duration = Duration::from_secs(5);
 
 pub fn check(run: &Run) -> Finding {
-    let mut finding = Finding::of("P10 answers");
+    let mut finding = Finding::new("statuses");
     let mut statuses: BTreeMap<String, usize> = BTreeMap::new();
     let busy = Busy::of(run);
-    for act in &run.acts {
-        let status = act.answer.as_ref().map(|told| told.status);
-        let told = match status {
+    for call in &run.calls {
+        let status = call.answer.as_ref().map(|answer| answer.status);
+        let answer = match status {
             None => "none".to_owned(),
             Some(status) => status.to_string(),
         };
-        *statuses.entry(told).or_default() += 1;
-        let r = act.replica;
-        let is_troubled = |after: Duration| {
-            run.is_troubled(act.sent, act.received, after + SLACK, |done| {
-                let kind = done.fault.kind;
-                kind.halts(r) || kind.troubles_redis(r) || kind.troubles_postgres(r)
+        *statuses.entry(answer).or_default() += 1;
+        let r = call.replica;
+        let has_fault = |after: Duration| {
+            run.has_fault(call.sent, call.received, after + SLACK, |injected| {
+                let kind = injected.fault.kind;
+                kind.stops_replica(r) || kind.affects_redis(r) || kind.affects_postgres(r)
             })
         };
         let is_right = match status {
             Some(200) => true,
-            // A key that is gone cannot be changed or ended again.
-            Some(404) => is_of_a_gone_key(run, act),
+            // A deleted key cannot be changed or revoked again.
+            Some(404) => is_missing_key(run, call),
             Some(503) => {
-                is_troubled(RECOVERY)
-                    || (spends_or_closes_a_lease(run, act) && busy.beside(act))
-                    || waits_for_reports(run, act)
-                    || waits_for_a_lock(run, act)
+                has_fault(RECOVERY)
+                    || (may_miss_lease_deadline(run, call) && busy.was_during(call))
+                    || waits_for_reports(run, call)
+                    || waits_for_a_lock(run, call)
             }
             Some(_) => false,
-            None => {
-                run.is_troubled(act.sent, act.received, RECOVERY, |done| done.fault.kind.halts(r))
-            }
+            None => run.has_fault(call.sent, call.received, RECOVERY, |injected| {
+                injected.fault.kind.stops_replica(r)
+            }),
         };
-        finding.hold(is_right, || format!("not to be explained: {}", name(act)));
+        finding.require(is_right, || format!("unexplained reply: {}", describe(call)));
     }
     let statuses: Vec<_> = statuses.iter().map(|(status, n)| format!("{status}: {n}")).collect();
-    finding.told.push(format!("{} answers, by status {}", run.acts.len(), statuses.join(", ")));
-    let valid =
-        run.acts.iter().filter(|act| matches!(act.asked, Asked::Verify { .. }) && act.is_valid());
-    finding.told.push(format!("{} verifications were VALID", valid.count()));
+    finding.notes.push(format!("{} answers, by status {}", run.calls.len(), statuses.join(", ")));
+    let valid = run
+        .calls
+        .iter()
+        .filter(|call| matches!(call.action, Action::Verify { .. }) && call.is_valid());
+    finding.notes.push(format!("{} verifications were VALID", valid.count()));
     finding
 }
 
-/// A balance is set, and a key re-rolled, once its lease is closed in Redis, and a credit is spent from one there, or where that takes more than
-/// 40 ms debited within the 10 that are left: a deadline of milliseconds.
-fn spends_or_closes_a_lease(run: &Run, act: &Act) -> bool {
-    match act.asked {
-        Asked::Credits { .. } | Asked::Reroll { .. } => true,
-        Asked::Verify { key, .. } => run.keys[key].credits.is_some(),
+/// Whether a call has a deadline of milliseconds because of a lease. Setting a balance and re-rolling a key require
+/// that the lease is closed in Redis. A spend uses the lease; if that takes more than 40 ms, it is debited directly
+/// within the remaining 10 ms.
+fn may_miss_lease_deadline(run: &Run, call: &Call) -> bool {
+    match call.action {
+        Action::Credits { .. } | Action::Reroll { .. } => true,
+        Action::Verify { key, .. } => run.keys[key].credits.is_some(),
         _ => false,
     }
 }
 
-/// Whether the account of the key may have been locked by a replica that got no further.
-fn waits_for_a_lock(run: &Run, act: &Act) -> bool {
-    let (Asked::Verify { key, .. } | Asked::Credits { key, .. } | Asked::Reroll { key, .. }) =
-        act.asked
+/// Whether a replica that was stopped by a fault may have locked the account of the key.
+fn waits_for_a_lock(run: &Run, call: &Call) -> bool {
+    let (Action::Verify { key, .. } | Action::Credits { key, .. } | Action::Reroll { key, .. }) =
+        call.action
     else {
         return false;
     };
     run.keys[key].credits.is_some()
-        && run.faults.iter().any(|done| {
-            let Some(other) = done.fault.kind.replica() else { return false };
-            let was_changed = run.acts.iter().any(|act| {
-                act.replica == other
-                    && act.asked.changes_account_of() == Some(key)
-                    && (act.sent..=act.received + SLACK).contains(&done.began)
+        && run.faults.iter().any(|injected| {
+            let Some(other) = injected.fault.kind.replica() else { return false };
+            let was_changed = run.calls.iter().any(|call| {
+                call.replica == other
+                    && call.action.changes_account_of() == Some(key)
+                    && (call.sent..=call.received + SLACK).contains(&injected.began)
             });
-            let kept = if was_changed { KEPT_TO_CHANGE } else { KEPT_TO_SPEND };
-            done.began <= act.received && act.sent <= done.began + kept + SLACK
+            let kept = if was_changed { CHANGE_LOCK_MAX } else { SPEND_LOCK_MAX };
+            injected.began <= call.received && call.sent <= injected.began + kept + SLACK
         })
 }
 
-/// Whether the balance may have waited for reports of a lease that was lost with its Redis: of a replica that was in
-/// trouble, or of one that was killed and never reports.
-fn waits_for_reports(run: &Run, act: &Act) -> bool {
-    let (Asked::Credits { change: Change::Set(_) | Change::Decrement(_), .. }
-    | Asked::Reroll { .. }) = act.asked
+/// Whether the balance may have waited for reports of a lease that was lost with its Redis: the report of a replica
+/// that had a fault, or of one that was killed and never reports.
+fn waits_for_reports(run: &Run, call: &Call) -> bool {
+    let (Action::Credits { change: Change::Set(_) | Change::Decrement(_), .. }
+    | Action::Reroll { .. }) = call.action
     else {
         return false;
     };
-    let was_there = |sort: fn(&Kind) -> bool| {
-        run.faults.iter().any(|done| sort(&done.fault.kind) && done.began <= act.received)
+    let had_fault = |sort: fn(&FaultKind) -> bool| {
+        run.faults
+            .iter()
+            .any(|injected| sort(&injected.fault.kind) && injected.began <= call.received)
     };
-    let is_troubled = run.is_troubled(act.sent, act.received, RECOVERY + SLACK, |done| {
-        done.fault.kind.replica().is_some()
+    let has_fault = run.has_fault(call.sent, call.received, RECOVERY + SLACK, |injected| {
+        injected.fault.kind.replica().is_some()
     });
-    let was_killed = was_there(|kind| matches!(kind, Kind::KillReplica(_)));
-    was_there(Kind::loses_counters) && (is_troubled || was_killed)
+    let was_killed = had_fault(|kind| matches!(kind, FaultKind::KillReplica(_)));
+    had_fault(FaultKind::loses_counters) && (has_fault || was_killed)
 }
 
-fn is_of_a_gone_key(run: &Run, act: &Act) -> bool {
-    let Asked::Delete { key } = act.asked else { return false };
-    run.acts.iter().any(|other| other.asked == Asked::Delete { key } && other.sent < act.sent)
+fn is_missing_key(run: &Run, call: &Call) -> bool {
+    let Action::Delete { key } = call.action else { return false };
+    run.calls.iter().any(|other| other.action == Action::Delete { key } && other.sent < call.sent)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::by_hand::{act, fault, finds, finds_nothing, key, run, told, verify};
+    use super::super::fixtures::{call, fault, finds, finds_nothing, key, reply, run, verify};
     use super::*;
 
-    fn refused(sent_ms: u64, status: u16) -> Act {
-        act(sent_ms, Asked::Verify { key: 0, cost: 0 }, Some(told(status, "")))
+    fn refused(sent_ms: u64, status: u16) -> Call {
+        call(sent_ms, Action::Verify { key: 0, cost: 0 }, Some(reply(status, "")))
     }
 
     #[test]
-    fn a_503_that_a_fault_explains_is_right() {
-        let faults = vec![fault(Kind::KillPostgres, 1_000, 2_000)];
-        let acts = vec![verify(0, 0, "VALID"), refused(1_500, 503), refused(3_900, 503)];
+    fn check_accepts_503_when_a_fault_explains_it() {
+        let faults = vec![fault(FaultKind::KillPostgres, 1_000, 2_000)];
+        let calls = vec![verify(0, 0, "VALID"), refused(1_500, 503), refused(3_900, 503)];
 
-        finds_nothing(&check(&Run { faults, ..run(acts) }));
+        finds_nothing(&check(&Run { faults, ..run(calls) }));
     }
 
     #[test]
-    fn a_balance_that_waits_for_a_killed_replica_is_right() {
-        let set = |change| act(9_000, Asked::Credits { key: 0, change }, Some(told(503, "")));
-        let faults =
-            vec![fault(Kind::KillReplica(1), 0, 100), fault(Kind::WipeRedis, 1_000, 2_000)];
+    fn check_accepts_503_when_balance_waits_for_killed_replica() {
+        let set = |change| call(9_000, Action::Credits { key: 0, change }, Some(reply(503, "")));
+        let faults = vec![
+            fault(FaultKind::KillReplica(1), 0, 100),
+            fault(FaultKind::WipeRedis, 1_000, 2_000),
+        ];
         let refused = |change, faults| check(&Run { faults, ..run(vec![set(change)]) });
 
         finds_nothing(&refused(Change::Set(1), faults.clone()));
-        finds(&refused(Change::Increment(1), faults.clone()), "not to be explained");
-        finds(&refused(Change::Set(1), faults[..1].to_vec()), "not to be explained");
+        finds(&refused(Change::Increment(1), faults.clone()), "unexplained reply");
+        finds(&refused(Change::Set(1), faults[..1].to_vec()), "unexplained reply");
     }
 
     #[test]
-    fn a_key_whose_account_a_stopped_replica_keeps_is_refused_for_a_while() {
-        let metered = |acts| Run {
-            faults: vec![fault(Kind::StopReplica(1), 1_000, 8_000)],
+    fn check_accepts_503_for_a_while_when_paused_replica_holds_the_account() {
+        let metered = |calls| Run {
+            faults: vec![fault(FaultKind::StopReplica(1), 1_000, 8_000)],
             keys: vec![key(Some(10))],
-            ..run(acts)
+            ..run(calls)
         };
-        let change = Act {
+        let change = Call {
             replica: 1,
             answer: None,
-            ..act(998, Asked::Credits { key: 0, change: Change::Set(1) }, None)
+            ..call(998, Action::Credits { key: 0, change: Change::Set(1) }, None)
         };
 
         finds_nothing(&check(&metered(vec![refused(2_200, 503)])));
-        finds(&check(&metered(vec![refused(2_300, 503)])), "not to be explained");
+        finds(&check(&metered(vec![refused(2_300, 503)])), "unexplained reply");
         finds_nothing(&check(&metered(vec![change.clone(), refused(6_200, 503)])));
-        finds(&check(&metered(vec![change, refused(6_300, 503)])), "not to be explained");
+        finds(&check(&metered(vec![change, refused(6_300, 503)])), "unexplained reply");
     }
 
     #[test]
-    fn any_other_answer_is_found() {
-        let faults = vec![fault(Kind::KillPostgres, 1_000, 2_000)];
+    fn check_reports_other_statuses() {
+        let faults = vec![fault(FaultKind::KillPostgres, 1_000, 2_000)];
         let found =
-            |act| finds(&check(&Run { faults: faults.clone(), ..run(vec![act]) }), "not to be");
+            |call| finds(&check(&Run { faults: faults.clone(), ..run(vec![call]) }), "unexplained");
 
         found(refused(1_500, 500));
         found(refused(500, 503));
         found(refused(1_500, 404));
-        found(Act { answer: None, ..refused(1_500, 0) });
+        found(Call { answer: None, ..refused(1_500, 0) });
     }
 }

@@ -1,0 +1,390 @@
+//! Tests the delivery of events to ClickHouse: each event counts once, whatever fails in between.
+
+use std::sync::Arc;
+
+use foundation::model::{EventKind, RollupUnit};
+use keyward::domain::analytics::{clickhouse_delivery, writer};
+use proptest::prelude::*;
+use serde_json::json;
+use store::events::TotalsFilter;
+
+use crate::support::wire::Fate;
+use crate::support::{Keyward, NOON, Stack};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Returns the number of verifications per unit of time, by its start.
+async fn counts(kw: &Keyward, unit: RollupUnit) -> Vec<(i64, i64)> {
+    let workspace = keyward::domain::root_keys::default_workspace();
+    let filter = TotalsFilter {
+        workspace: &workspace,
+        kind: EventKind::Verifications,
+        only: None,
+        unit,
+        from: unit.beginning(NOON.plus_ms(-40 * DAY_MS)),
+        until: NOON.plus_ms(400 * DAY_MS),
+        by_id: false,
+    };
+    let mut reader = kw.app.events.read().await.unwrap();
+    let rows = reader.totals(&filter).await.unwrap();
+    let mut counts: Vec<_> = rows.into_iter().map(|row| (row.time.0, row.count)).collect();
+    counts.sort_unstable();
+    counts
+}
+
+async fn count(kw: &Keyward) -> i64 {
+    counts(kw, RollupUnit::Month).await.into_iter().map(|(_, count)| count).sum()
+}
+
+/// Returns random outcomes of a sequence of requests.
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        2 => Just(Fate::Passes),
+        1 => Just(Fate::IsLost),
+        2 => Just(Fate::AnswerIsLost),
+        2 => Just(Fate::ArrivesLate),
+    ];
+    prop::collection::vec(fate, 0..6)
+}
+
+/// Runs rounds of this many verifications, each with the outcomes of the requests that two replicas then send.
+async fn assert_every_event_counts_once(stack: Stack, rounds: &[(usize, Vec<Fate>)]) {
+    let (kw, wire, _warehouse) = Keyward::start_on_a_wire(stack).await;
+    let other = kw.replica().await;
+    let key = kw.key(json!({})).await;
+    let (mut verified, mut seen) = (0, 0);
+    for (many, fates) in rounds {
+        for _ in 0..*many {
+            kw.verify(&key.key).await.is("VALID");
+            verified += 1;
+        }
+        writer::write(&kw.app).await.unwrap();
+        wire.will(fates.iter().copied());
+        let (_, _) = tokio::join!(
+            clickhouse_delivery::deliver(&kw.app),
+            clickhouse_delivery::deliver(&other.app)
+        );
+        wire.will([]);
+        let now = count(&kw).await;
+        assert!(seen <= now && now <= verified, "{seen} were there, now {now} of {verified}");
+        seen = now;
+    }
+    wire.calm().await;
+    // Batches that were claimed by a replica that does not reply are claimed by another one.
+    kw.clock.advance_ms(120_000);
+    clickhouse_delivery::deliver(&kw.app).await.unwrap();
+
+    assert_eq!(count(&kw).await, verified);
+    let waiting = kw.app.events.read_local().await.unwrap().undelivered().await.unwrap();
+    assert_eq!(waiting.events, 0);
+}
+
+fn test_with_random_faults(stack: Stack, cases: u32) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rounds = prop::collection::vec((0..5_usize, fates()), 1..5);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(rounds in rounds)| {
+        runtime.block_on(assert_every_event_counts_once(stack, &rounds));
+    });
+}
+
+#[test]
+fn events_count_once_when_requests_fail_embedded() {
+    test_with_random_faults(Stack::Embedded, 24);
+}
+
+#[test]
+fn events_count_once_when_requests_fail_replica() {
+    test_with_random_faults(Stack::Replica, 12);
+}
+
+/// Runs a test on both stacks with ClickHouse.
+macro_rules! on_both_stacks_with_clickhouse {
+    ($($(#[$meta:meta])* async fn $name:ident($kw:ident) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn run_test($kw: Keyward) $body
+
+            #[tokio::test]
+            async fn embedded() {
+                run_test(Keyward::start_with_clickhouse(Stack::Embedded).await).await;
+            }
+
+            #[tokio::test]
+            async fn replica() {
+                run_test(Keyward::start_with_clickhouse(Stack::Replica).await).await;
+            }
+        }
+    )*};
+}
+
+on_both_stacks_with_clickhouse! {
+    async fn delivery_stays_void_when_claim_expired(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        writer::write(&kw.app).await.unwrap();
+        // A replica claims the batch and stops.
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let slow = tx.begin_delivery(now).await.unwrap();
+        let taken = tx.claim_batches(slow, now, now.plus_ms(1_000), 10).await.unwrap();
+        tx.commit().await.unwrap();
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        assert_eq!((taken.len(), count(&kw).await), (1, 0), "the batch is claimed");
+
+        kw.clock.advance_ms(1_000);
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        assert_eq!(count(&kw).await, 1);
+        // Now it sends the batch.
+        let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{slow},"), 1);
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.insert("verifications", line).await.unwrap();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        assert!(!tx.confirm_delivery(slow, 1).await.unwrap());
+        drop(tx);
+
+        assert_eq!(count(&kw).await, 1);
+    }
+
+    async fn batch_is_delivered_once_when_enqueued_again(kw) {
+        let key = kw.key(json!({})).await;
+        let parcel = |name: &str| store::outbox::OutboxBatch {
+            name: name.into(),
+            first_at: NOON,
+            last_at: NOON,
+            events: 1,
+            ..Default::default()
+        };
+        for _ in 0..2 {
+            let mut tx = kw.app.events.begin().await.unwrap();
+            tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        let waiting = || async {
+            kw.app.events.read_local().await.unwrap().undelivered().await.unwrap().events
+        };
+        assert_eq!(waiting().await, 1);
+        clickhouse_delivery::deliver(&kw.app).await.unwrap();
+        assert_eq!(waiting().await, 0);
+
+        // Its writer does not know that it was enqueued, and enqueues it again after it was delivered.
+        let mut tx = kw.app.events.begin().await.unwrap();
+        tx.enqueue_batch(&parcel("r 7"), NOON).await.unwrap();
+        tx.commit().await.unwrap();
+
+        assert_eq!(waiting().await, 0);
+        drop(key);
+    }
+
+    async fn day_rollup_equals_its_events(kw) {
+        let key = kw.key(json!({})).await;
+        for _ in 0..3 {
+            kw.verify(&key.key).await.is("VALID");
+            kw.clock.advance_ms(HOUR_MS);
+        }
+        kw.write_events().await;
+        kw.clock.advance_ms(DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        let hours = counts(&kw, RollupUnit::Hour).await;
+
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+
+        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
+        let midnight = NOON.0 + DAY_MS / 2;
+        assert_eq!((delivered.summed_until, delivered.void), (midnight, vec![]));
+        assert_eq!(hours.len(), 4);
+        assert_eq!(counts(&kw, RollupUnit::Hour).await, hours);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(midnight - DAY_MS, 3), (midnight, 1)]);
+        assert_eq!(counts(&kw, RollupUnit::Minute).await.len(), 4, "minutes are computed from the events");
+    }
+
+    async fn day_is_rolled_up_after_an_hour_of_grace(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        let summed_until = || async {
+            clickhouse_delivery::keep(&kw.app).await.unwrap();
+            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().summed_until
+        };
+        let midnight = NOON.0 + DAY_MS / 2;
+
+        kw.clock.advance_ms(12 * HOUR_MS + HOUR_MS - 1);
+        assert_eq!(summed_until().await, midnight - DAY_MS);
+        kw.clock.advance_ms(1);
+        assert_eq!(summed_until().await, midnight);
+    }
+
+    async fn late_events_are_counted_in_the_next_rollup(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        // Three events that are delayed for days.
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(-DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(-DAY_MS);
+        kw.verify(&key.key).await.is("VALID");
+        kw.clock.advance_ms(4 * DAY_MS);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(count(&kw).await, 1);
+
+        kw.write_events().await;
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+
+        let noon = NOON.0 - DAY_MS / 2;
+        let days = [(noon - 2 * DAY_MS, 1), (noon - DAY_MS, 1), (noon, 2)];
+        assert_eq!(counts(&kw, RollupUnit::Day).await, days);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Day).await, days, "the rollup was counted twice");
+    }
+
+    async fn day_rollup_is_resumed_by_another_replica(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        kw.clock.advance_ms(2 * DAY_MS);
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let day = tx.claim_day(now, now, NOON.plus_ms(-DAY_MS), now.plus_ms(1_000)).await.unwrap();
+        tx.commit().await.unwrap();
+        let day = day.expect("a day to roll up");
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.sum_up_day(EventKind::Verifications, &day).await.unwrap();
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Day).await.len(), 1, "days are computed from the events");
+
+        kw.clock.advance_ms(1_000);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+
+        let delivered = kw.app.events.read_local().await.unwrap().delivered().await.unwrap();
+        assert!(delivered.summed_until > NOON.0 && delivered.void == [day.delivery]);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+    }
+
+    async fn events_are_deleted_before_their_rollups(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        kw.clock.advance_ms(89 * DAY_MS);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+        assert_eq!(counts(&kw, RollupUnit::Minute).await, [(NOON.0, 1)]);
+
+        kw.clock.advance_ms(2 * DAY_MS);
+        clickhouse_delivery::keep(&kw.app).await.unwrap();
+
+        assert_eq!(counts(&kw, RollupUnit::Minute).await, []);
+        assert_eq!(counts(&kw, RollupUnit::Day).await, [(NOON.0 - DAY_MS / 2, 1)]);
+    }
+
+    async fn void_deliveries_are_deleted_after_a_day(kw) {
+        let key = kw.key(json!({})).await;
+        kw.verify(&key.key).await.is("VALID");
+        writer::write(&kw.app).await.unwrap();
+        let now = kw.clock.now();
+        let mut tx = kw.app.events.begin().await.unwrap();
+        let gone = tx.begin_delivery(now).await.unwrap();
+        let taken = tx.claim_batches(gone, now, now, 10).await.unwrap();
+        tx.commit().await.unwrap();
+        let line = taken[0].verifications.replacen('{', &format!("{{\"delivery\":{gone},"), 1);
+        let client = &kw.warehouse.as_ref().unwrap().client;
+        client.insert("verifications", line).await.unwrap();
+        kw.write_events().await;
+        assert_eq!(count(&kw).await, 1);
+        let void = || async {
+            clickhouse_delivery::keep(&kw.app).await.unwrap();
+            kw.app.events.read_local().await.unwrap().delivered().await.unwrap().void
+        };
+        kw.clock.advance_ms(DAY_MS);
+        assert_eq!(void().await, [gone], "the delivery may still be in flight");
+        kw.clock.advance_ms(1);
+
+        // ClickHouse deletes asynchronously.
+        for _ in 0..100 {
+            if void().await.is_empty() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+
+        let rows: Vec<(i64,)> =
+            client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((void().await, count(&kw).await), (vec![], 1));
+    }
+}
+
+#[tokio::test]
+async fn verify_succeeds_and_events_are_kept_when_clickhouse_is_unreachable() {
+    let url = "http://127.0.0.1:1/nowhere".parse().unwrap();
+    let kw = Keyward::start_with(Stack::Embedded, |settings| settings.clickhouse_url = Some(url));
+    let kw = kw.await;
+    kw.app.events.migrate().await.unwrap();
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+
+    writer::write(&kw.app).await.unwrap();
+    let refused =
+        clickhouse_delivery::deliver(&kw.app).await.expect_err("ClickHouse is unreachable");
+    kw.clock.advance_ms(7_000);
+    let _ = clickhouse_delivery::deliver(&kw.app).await;
+
+    assert!(refused.is_outage(), "{refused}");
+    assert!(!refused.to_string().contains("nowhere"), "{refused}");
+    assert_eq!(kw.app.metrics.events.undelivered.get(), 1);
+    assert_eq!(kw.app.metrics.events.undelivered_seconds.get(), 7);
+    let asked = json!({ "query": "SELECT count() FROM key_verifications_v1" });
+    kw.v2("analytics.getVerifications", asked).await.error(503, "service_unavailable");
+    kw.verify(&key.key).await.is("VALID");
+}
+
+#[tokio::test]
+async fn rejected_batch_does_not_delay_others() {
+    let kw = Arc::new(Keyward::start_with_clickhouse(Stack::Embedded).await);
+    let key = kw.key(json!({})).await;
+    let mut tx = kw.app.events.begin().await.unwrap();
+    let parcel = store::outbox::OutboxBatch {
+        name: "spoiled".into(),
+        events: 1,
+        verifications: "{\"time\":\"never\"}\n".into(),
+        ..Default::default()
+    };
+    tx.enqueue_batch(&parcel, NOON).await.unwrap();
+    tx.commit().await.unwrap();
+    kw.verify(&key.key).await.is("VALID");
+    writer::write(&kw.app).await.unwrap();
+
+    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
+    kw.clock.advance_ms(60_000);
+    assert!(clickhouse_delivery::deliver(&kw.app).await.is_err());
+    let _ = clickhouse_delivery::deliver(&kw.app).await;
+
+    assert_eq!(count(&kw).await, 1);
+    assert_eq!(kw.app.metrics.events.undelivered.get(), 1, "the rejected batch is kept");
+}
+
+#[tokio::test]
+async fn partial_delivery_does_not_count() {
+    let (kw, wire, warehouse) = Keyward::start_on_a_wire(Stack::Embedded).await;
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.limit("mail", "user_1", json!({})).await.data();
+    writer::write(&kw.app).await.unwrap();
+    wire.will([Fate::IsTheLast]);
+
+    let failed =
+        clickhouse_delivery::deliver(&kw.app).await.expect_err("the second table is not reached");
+
+    let rows: Vec<(i64,)> =
+        warehouse.client.rows("SELECT delivery FROM verifications", &[]).await.unwrap();
+    let delivered = kw.app.events.delivered().await.unwrap();
+    assert_eq!(rows, [(delivered.last,)], "{failed}");
+    assert_eq!(
+        delivered.void,
+        [delivered.last],
+        "the batch is delivered again, and must not count twice"
+    );
+}

@@ -1,0 +1,144 @@
+//! Tests the retention of events.
+
+use foundation::model::Retention;
+use keyward::domain::analytics::writer;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, Stack};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Starts a server that stores events for a day, and rollups for longer the coarser they are.
+async fn start_with_short_retention(stack: Stack) -> Keyward {
+    Keyward::start_with(stack, |settings| {
+        let retention = Retention { raw: 1, minute: 2, hour: 3, day: 4, month: 62 };
+        settings.kept.verifications = retention;
+        settings.kept.ratelimits = retention;
+    })
+    .await
+}
+
+async fn count(kw: &Keyward, sql: &'static str) -> usize {
+    kw.events(sql).await.len()
+}
+
+async fn counts(kw: &Keyward) -> [usize; 5] {
+    [
+        count(kw, "SELECT request_id FROM verifications").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_minute").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_hour").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_day").await,
+        count(kw, "SELECT CAST(time AS TEXT) FROM verifications_per_month").await,
+    ]
+}
+
+async fn assert_retention_by_unit(kw: Keyward) {
+    let key = kw.key(json!({})).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        writer::keep(&kw.app).await.unwrap();
+        seen.push(counts(&kw).await);
+        kw.clock.advance_ms(DAY_MS);
+    }
+
+    // After one day, the event has not been stored for longer than a day.
+    assert_eq!(
+        seen,
+        [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]
+    );
+    kw.clock.advance_ms(62 * DAY_MS);
+    writer::keep(&kw.app).await.unwrap();
+    assert_eq!(counts(&kw).await, [0; 5]);
+    assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 0);
+    assert_eq!(count(&kw, "SELECT name FROM batches").await, 0);
+    assert_eq!(count(&kw, "SELECT unit FROM verification_totals").await, 0);
+}
+
+#[tokio::test]
+async fn events_are_deleted_after_their_retention_embedded() {
+    assert_retention_by_unit(start_with_short_retention(Stack::Embedded).await).await;
+}
+
+#[tokio::test]
+async fn events_are_deleted_after_their_retention_replica() {
+    assert_retention_by_unit(start_with_short_retention(Stack::Replica).await).await;
+}
+
+/// The partitions of the verifications, by day.
+const PARTITIONS: &str =
+    "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = to_regclass('verifications') ORDER BY 1";
+
+#[tokio::test]
+async fn postgres_partition_of_a_day_is_created_ahead_and_dropped_as_a_whole() {
+    let kw = start_with_short_retention(Stack::Replica).await;
+    let key = kw.key(json!({})).await;
+    writer::keep(&kw.app).await.unwrap();
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+
+    let today = kw.events("SELECT request_id FROM verifications_p20260310").await.len();
+    let before = kw.events(PARTITIONS).await;
+    kw.clock.advance_ms(2 * DAY_MS);
+    writer::keep(&kw.app).await.unwrap();
+
+    assert_eq!(today, 1);
+    let days = |days: &[u8]| -> Vec<String> {
+        let partitions = days.iter().map(|day| format!("verifications_p202603{day:02}"));
+        partitions.chain(["verifications_rest".to_owned()]).collect()
+    };
+    assert_eq!(before, days(&[10, 11, 12]));
+    assert_eq!(kw.events(PARTITIONS).await, days(&[11, 12, 13, 14]));
+}
+
+both! {
+    async fn events_are_written_when_their_partition_was_not_created_ahead(kw) {
+    let key = kw.key(json!({})).await;
+    kw.clock.advance_ms(40 * DAY_MS);
+    kw.verify(&key.key).await.is("VALID");
+
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    assert_eq!(counts(&kw).await, [1; 5]);
+    }
+}
+
+async fn assert_series_is_kept(kw: Keyward) {
+    let key = kw.key(json!({})).await;
+    kw.clock.advance_ms(11 * 3_600_000);
+    kw.verify(&key.key).await.is("VALID");
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    // The event occurs an hour before midnight; the day after is nearly over.
+    kw.clock.advance_ms(23 * 3_600_000);
+    writer::keep(&kw.app).await.unwrap();
+
+    assert_eq!(count(&kw, "SELECT request_id FROM verifications").await, 1);
+    assert_eq!(count(&kw, "SELECT key_id FROM verification_series").await, 1);
+}
+
+async fn a_day(stack: Stack) -> Keyward {
+    Keyward::start_with(stack, |settings| {
+        let retention = Retention { raw: 1, minute: 1, hour: 1, day: 1, month: 1 };
+        settings.kept.verifications = retention;
+        settings.kept.ratelimits = retention;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn series_is_kept_as_long_as_its_events_embedded() {
+    assert_series_is_kept(a_day(Stack::Embedded).await).await;
+}
+
+#[tokio::test]
+async fn series_is_kept_as_long_as_its_events_replica() {
+    assert_series_is_kept(a_day(Stack::Replica).await).await;
+}

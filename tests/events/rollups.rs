@@ -1,0 +1,210 @@
+//! Tests the rollups of events per minute, hour, day and month.
+
+use keyward::domain::analytics::writer;
+use serde_json::json;
+
+use crate::both;
+use crate::support::{Keyward, NOON};
+
+const HOUR_MS: i64 = 3_600_000;
+/// The start of the month of `NOON`.
+const MARCH: i64 = 1_772_323_200_000;
+
+const UNITS: [&str; 4] = [
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_minute ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_hour ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_day ORDER BY time",
+    "SELECT time || ' ' || count || ' ' || spent_credits FROM verifications_per_month ORDER BY time",
+];
+
+async fn read_rollups(kw: &Keyward) -> Vec<Vec<String>> {
+    let mut rollups = Vec::new();
+    for sql in UNITS {
+        rollups.push(kw.events(sql).await);
+    }
+    rollups
+}
+
+both! {
+    async fn events_are_rolled_up_by_minute_hour_day_and_month(kw) {
+    let key = kw.key(json!({ "credits": { "remaining": 100 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(59_999);
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(1);
+    kw.verify(&key.key).await.is("VALID");
+    kw.clock.advance_ms(12 * HOUR_MS);
+    kw.verify(&key.key).await.is("VALID");
+
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    let midnight = NOON.0 + 12 * HOUR_MS;
+    let minute = midnight + 60_000;
+    assert_eq!(
+        read_rollups(&kw).await,
+        [
+            vec![
+                format!("{} 2 2", NOON.0),
+                format!("{} 1 1", NOON.0 + 60_000),
+                format!("{minute} 1 1")
+            ],
+            vec![format!("{} 3 3", NOON.0), format!("{midnight} 1 1")],
+            vec![format!("{} 3 3", NOON.0 - 12 * HOUR_MS), format!("{midnight} 1 1")],
+            vec![format!("{MARCH} 4 4")],
+        ]
+    );
+    }
+}
+
+both! {
+    async fn batch_is_rolled_up_once_when_requested_repeatedly(kw) {
+    let key = kw.key(json!({})).await;
+    let replica = kw.replica().await;
+    for _ in 0..3 {
+        for server in [&kw, &replica] {
+            server.verify(&key.key).await.is("VALID");
+            server.write_events().await;
+        }
+        let (here, there) = tokio::join!(writer::sum_up(&kw.app), writer::sum_up(&replica.app));
+        here.unwrap();
+        there.unwrap();
+    }
+
+    let counts = kw.events("SELECT CAST(count AS TEXT) FROM verifications_per_day").await;
+    assert_eq!(counts, ["6"]);
+    }
+}
+
+both! {
+    async fn totals_are_written_with_the_events(kw) {
+    let key = kw.key(json!({ "credits": { "remaining": 1 } })).await;
+    kw.verify(&key.key).await.is("VALID");
+    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+    kw.write_events().await;
+    let check = json!({ "namespace": "email", "identifier": "ann", "limit": 3, "duration": 60_000, "cost": 2 });
+    kw.v2("ratelimit.limit", check.clone()).await.data();
+    kw.v2("ratelimit.limit", check).await.data();
+    kw.verify(&key.key).await.is("USAGE_EXCEEDED");
+
+    kw.write_events().await;
+
+    let verifications = kw
+        .events(
+            "SELECT unit || ' ' || time || ' ' || outcome || ' ' || count || ' ' || spent_credits
+            FROM verification_totals WHERE unit IN ('minute', 'month') ORDER BY 1",
+        )
+        .await;
+    assert_eq!(
+        verifications,
+        [
+            format!("minute {} USAGE_EXCEEDED 2 0", NOON.0),
+            format!("minute {} VALID 1 1", NOON.0),
+            format!("month {MARCH} USAGE_EXCEEDED 2 0"),
+            format!("month {MARCH} VALID 1 1"),
+        ]
+    );
+    let checks = kw
+        .events(
+            "SELECT unit || ' ' || count || ' ' || tokens FROM ratelimit_totals
+            WHERE unit = 'day' ORDER BY passed",
+        )
+        .await;
+    assert_eq!(checks, ["day 1 2", "day 1 2"]);
+    }
+}
+
+both! {
+    async fn every_latency_is_counted_in_one_bucket_or_above_all(kw) {
+    let key = kw.key(json!({})).await;
+    for _ in 0..5 {
+        kw.verify(&key.key).await.is("VALID");
+    }
+    kw.write_events().await;
+    writer::sum_up(&kw.app).await.unwrap();
+
+    for sql in [
+        "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
+            + latency_le_100ms) || ' ' || count FROM verifications_per_day",
+        "SELECT (latency_le_100us + latency_le_500us + latency_le_1ms + latency_le_5ms + latency_le_25ms
+            + latency_le_100ms) || ' ' || count FROM verification_totals WHERE unit = 'day'",
+    ] {
+        let beyond = kw.events("SELECT request_id FROM verifications WHERE latency_us > 100000").await;
+        assert_eq!(kw.events(sql).await, [format!("{} 5", 5 - beyond.len())]);
+    }
+    }
+}
+
+both! {
+    async fn rollup_amount_saturates_when_it_overflows(kw) {
+        let most = 35_184_372_088_831_i64;
+        let check = json!({
+            "namespace": "email", "identifier": "ann", "limit": 1, "duration": 60_000, "cost": most
+        });
+        kw.v2("ratelimit.limit", check.clone()).await.data();
+        kw.write_events().await;
+        writer::sum_up(&kw.app).await.unwrap();
+        kw.change_events("UPDATE ratelimit_totals SET tokens = 9223372036854775806").await;
+        kw.change_events("UPDATE ratelimits_per_day SET tokens = 9223372036854775806").await;
+
+        kw.v2("ratelimit.limit", check).await.data();
+        kw.write_events().await;
+        writer::sum_up(&kw.app).await.unwrap();
+
+        for sql in [
+            "SELECT tokens || ' ' || count FROM ratelimit_totals WHERE unit = 'day'",
+            "SELECT tokens || ' ' || count FROM ratelimits_per_day",
+        ] {
+            assert_eq!(kw.events(sql).await, ["9223372036854775807 2"]);
+        }
+    }
+}
+
+both! {
+    async fn batch_of_stopped_replica_is_rolled_up_by_another_after_a_minute(kw) {
+        let key = kw.key(json!({ "credits": { "remaining": 10 } })).await;
+        let replica = kw.replica().await;
+        for _ in 0..2 {
+            kw.verify(&key.key).await.is("VALID");
+            kw.write_events().await;
+        }
+        let check = json!({ "namespace": "email", "identifier": "ann", "limit": 9, "duration": 60_000, "cost": 3 });
+        kw.v2("ratelimit.limit", check).await.data();
+        kw.write_events().await;
+
+        replica.clock.advance_ms(60_000);
+        writer::sum_up(&replica.app).await.unwrap();
+        assert_eq!(read_rollups(&kw).await, [[""; 0]; 4], "the replica may still roll it up");
+        replica.clock.advance_ms(1);
+        writer::sum_up(&replica.app).await.unwrap();
+        writer::sum_up(&replica.app).await.unwrap();
+        // The replica that was unreachable is too late with its own rollup.
+        writer::sum_up(&kw.app).await.unwrap();
+
+        let day = NOON.0 - 12 * HOUR_MS;
+        assert_eq!(read_rollups(&kw).await[2], [format!("{day} 2 2")]);
+        let checks = "SELECT time || ' ' || count || ' ' || tokens FROM ratelimits_per_day";
+        assert_eq!(kw.events(checks).await, [format!("{day} 1 3")]);
+    }
+}
+
+both! {
+    async fn rollup_of_overdue_batch_leaves_recent_batches(kw) {
+        let key = kw.key(json!({})).await;
+        let replica = kw.replica().await;
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+        replica.clock.advance_ms(60_001);
+        writer::sum_up(&replica.app).await.unwrap();
+        kw.clock.advance_ms(60_001);
+        kw.verify(&key.key).await.is("VALID");
+        kw.write_events().await;
+
+        writer::sum_up(&kw.app).await.unwrap();
+        assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 1 0")], "the second batch is not overdue yet");
+        kw.clock.advance_ms(60_001);
+        writer::sum_up(&kw.app).await.unwrap();
+
+        assert_eq!(read_rollups(&kw).await[3], [format!("{MARCH} 2 0")]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Tests all guarantees with all faults: a fleet under load for a while.
+
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use foundation::clock::{Clock, Timestamp};
+
+use crate::caller::Shared;
+use crate::fleet::Fleet;
+use crate::record::{InjectedFault, Run};
+use crate::schedule::{Fault, REPLICAS, faults, is_known};
+use crate::{acquire_turn, check, final_state, load, report};
+
+/// The duration of the load unless a variable sets it.
+const LOAD_DURATION: Duration = Duration::from_secs(40);
+/// The difference of the last replica's clock from the others'.
+const SKEW_SECONDS: i64 = 300;
+
+/// Whether all runs last longer.
+pub fn is_long() -> bool {
+    setting::<String>("KEYWARD_NEMESIS_LONG").is_some()
+}
+
+/// Checks a run against every guarantee and prints a report.
+pub fn assert_guarantees_hold(test: &str, fleet: &Fleet, run: &Run) {
+    let findings = check::all(run);
+    let length = run.calls.iter().map(|call| call.received).max().unwrap_or_default();
+    tell(&report::text(&format!("./test --test nemesis {test}"), length, 0, run, &findings));
+    let is_kept = findings.iter().all(|finding| finding.violations.is_empty());
+    assert!(is_kept, "a guarantee was violated, see above; the replicas logged:\n{}", tail(fleet));
+}
+
+/// Returns a setting of the run from the environment.
+fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} cannot be {text:?}")))
+}
+
+#[test]
+fn guarantees_hold_under_load_and_random_faults() {
+    let _turn = acquire_turn();
+    let Timestamp(now) = Clock::System.now();
+    let seed = setting("KEYWARD_NEMESIS_SEED").unwrap_or(now.unsigned_abs());
+    let minutes: Option<f64> = setting("KEYWARD_NEMESIS_MINUTES");
+    let length = minutes.map_or(LOAD_DURATION, |minutes| Duration::from_secs_f64(minutes * 60.0));
+    let kinds: Option<String> = setting("KEYWARD_NEMESIS_FAULTS");
+    let kinds: Vec<_> = kinds.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect();
+    for name in &kinds {
+        assert!(
+            is_known(name),
+            "KEYWARD_NEMESIS_FAULTS names {name:?}, which is not a kind of fault"
+        );
+    }
+    let skew_seconds = if seed % 2 == 0 { SKEW_SECONDS } else { -SKEW_SECONDS };
+    tell(&format!("Seed {seed}: {} s of load and faults.\n", length.as_secs()));
+
+    let mut fleet = Fleet::start(skew_seconds);
+    let faults = faults(seed, length, &kinds);
+    let run = run(&mut fleet, seed, length, |fleet, shared| inject(fleet, shared, &faults));
+    let run = Run { skewed: Some(REPLICAS - 1), ..run };
+    let findings = check::all(&run);
+
+    tell(&report::text(
+        &repeat_command(seed, minutes, &kinds),
+        length,
+        skew_seconds,
+        &run,
+        &findings,
+    ));
+    let is_kept = findings.iter().all(|finding| finding.violations.is_empty());
+    assert!(is_kept, "a guarantee was violated, see above; the replicas logged:\n{}", tail(&fleet));
+}
+
+/// Returns the command that repeats the run.
+fn repeat_command(seed: u64, minutes: Option<f64>, kinds: &[String]) -> String {
+    let minutes = minutes.map_or_else(String::new, |minutes| format!(" --minutes {minutes}"));
+    let faults = match kinds.len() {
+        0 => String::new(),
+        _ => format!(" --faults {}", kinds.join(",")),
+    };
+    format!("./test nemesis --seed {seed}{minutes}{faults}")
+}
+
+/// Puts the fleet under load for this long and injects faults.
+pub fn run(
+    fleet: &mut Fleet,
+    seed: u64,
+    length: Duration,
+    inject: impl FnOnce(&mut Fleet, &Shared) -> Vec<InjectedFault>,
+) -> Run {
+    let (shared, pools, prepared) = load::prepare(fleet);
+    let (mut calls, injected) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(&shared, &pools, seed));
+        let injected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let injected = inject(fleet, &shared);
+            sleep_until(&shared, shared.loaded + length);
+            injected
+        }));
+        shared.stop.store(true, Ordering::Relaxed);
+        (load.join().expect("the load"), injected)
+    });
+    let faults = injected.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    calls.extend(prepared);
+    let keys = shared.keys().clone();
+    let final_states = final_state::read_all(fleet, &keys);
+    let began_unix_ms = shared.began_unix_ms;
+    let mut run = Run { began_unix_ms, calls, faults, keys, final_states, ..Run::default() };
+    run.sort();
+    run
+}
+
+/// Begins and ends each fault at its time.
+pub fn inject(fleet: &mut Fleet, shared: &Shared, faults: &[Fault]) -> Vec<InjectedFault> {
+    let mut steps: Vec<_> = faults
+        .iter()
+        .enumerate()
+        .flat_map(|(index, fault)| [(fault.at, index, true), (fault.end(), index, false)])
+        .collect();
+    steps.sort_unstable();
+    let mut injected: Vec<_> = faults
+        .iter()
+        .map(|fault| InjectedFault { fault: *fault, began: fault.at, ended: fault.at })
+        .collect();
+    for (at, index, begins) in steps {
+        sleep_until(shared, shared.loaded + at);
+        if begins {
+            injected[index].began = shared.began.elapsed();
+            fleet.begin(&faults[index]);
+        } else {
+            fleet.end(&faults[index]);
+        }
+        injected[index].ended = shared.began.elapsed();
+    }
+    injected
+}
+
+pub fn sleep_until(shared: &Shared, at: Duration) {
+    std::thread::sleep(at.saturating_sub(shared.began.elapsed()));
+}
+
+/// Prints a text whether or not the test passes.
+pub fn tell(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Returns the end of the replicas' log.
+pub fn tail(fleet: &Fleet) -> String {
+    let logs = fleet.logs();
+    let lines: Vec<_> = logs.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

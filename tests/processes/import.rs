@@ -1,0 +1,106 @@
+//! Tests the import of 100,000 keys that were issued elsewhere, in batches of 100.
+
+use std::process::Command;
+
+use foundation::clock::Stopwatch;
+use foundation::secret::KeyHash;
+use serde_json::{Value, json};
+
+use crate::acquire_turn;
+use crate::support::database::Database;
+use crate::support::process::{Server, keyward};
+use crate::support::{random, redis_url};
+
+const ROOT_KEY: &str = "a_root_key_of_an_operator_1";
+const KEYS: usize = 100_000;
+const BATCH: usize = 100;
+const PROGRESS_EVERY: usize = 20_000;
+
+fn secret_of(number: usize) -> String {
+    format!("issued_elsewhere_{number}")
+}
+
+fn key_import(number: usize) -> Value {
+    json!({
+        "hash": KeyHash::of(secret_of(number)).base64(),
+        "externalId": format!("user_{}", number / 10),
+        "permissions": ["docs.read"],
+        "credits": { "remaining": 1000 },
+        "ratelimits": [{ "name": "one", "limit": 10, "duration": 60_000, "autoApply": true }],
+    })
+}
+
+fn assert_imports_all(command: impl Fn() -> Command) {
+    let migration = command()
+        .args(["migration", "create", "--algorithm", "sha256", "--json"])
+        .output()
+        .unwrap();
+    let migration: Value = serde_json::from_slice(&migration.stdout).unwrap();
+    let server = Server::start(command());
+    let ok = |operation: &str, body: &Value| {
+        let (status, answer) = server.v2(ROOT_KEY, operation, body);
+        assert_eq!(status, 200, "{operation}: {answer}");
+        answer["data"].clone()
+    };
+    let api = ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+    let send = |first: usize| {
+        let keys: Vec<_> = (first..first + BATCH).map(key_import).collect();
+        let migration = &migration["migrationId"];
+        ok("keys.migrateKeys", &json!({ "migrationId": migration, "apiId": api, "keys": keys }))
+    };
+    let began = Stopwatch::new();
+
+    for first in (0..KEYS).step_by(BATCH) {
+        let done = send(first);
+        assert_eq!(done["migrated"].as_array().unwrap().len(), BATCH, "{done}");
+        assert_eq!(done["failed"], json!([]));
+        if (first + BATCH).is_multiple_of(PROGRESS_EVERY) {
+            let seconds = began.elapsed().as_secs_f64();
+            eprintln!("{} of {KEYS} keys in {seconds:.1} s", first + BATCH);
+        }
+    }
+    let again = send(0);
+
+    assert_eq!(again["migrated"], json!([]));
+    assert_eq!(again["failed"].as_array().unwrap().len(), BATCH);
+    for number in (0..KEYS).step_by(KEYS / 100) {
+        let request = json!({ "key": secret_of(number), "permissions": "docs.read" });
+        let verified = ok("keys.verifyKey", &request);
+        assert_eq!((&verified["code"], &verified["credits"]), (&json!("VALID"), &json!(999)));
+    }
+    let request = json!({ "apiId": api, "externalId": format!("user_{}", KEYS / 10 - 1) });
+    assert_eq!(ok("apis.listKeys", &request).as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn embedded_server_imports_a_hundred_thousand_keys() {
+    let _turn = acquire_turn();
+    let data = tempfile::tempdir().unwrap();
+
+    assert_imports_all(|| {
+        let mut command = keyward();
+        command.env("KEYWARD_DATA_DIR", data.path()).env("KEYWARD_ROOT_KEY", ROOT_KEY);
+        command.env("KEYWARD_LOG", "warn").env("KEYWARD_DRAIN_SECONDS", "0");
+        command
+    });
+}
+
+#[test]
+fn replica_imports_a_hundred_thousand_keys() {
+    let _turn = acquire_turn();
+    let database = tokio::runtime::Runtime::new().unwrap().block_on(Database::create());
+    let prefix = format!("t{}:", random());
+
+    assert_imports_all(|| {
+        let mut command = keyward();
+        command
+            .env("KEYWARD_DATABASE_URL", &database.url)
+            .env("KEYWARD_REDIS_URL", redis_url())
+            .env("KEYWARD_REDIS_PREFIX", &prefix)
+            .env("KEYWARD_REDIS_TIMEOUT_MS", "2000")
+            .env("KEYWARD_ROOT_KEY", ROOT_KEY)
+            .env("KEYWARD_DRAIN_SECONDS", "0")
+            .env("KEYWARD_LOG", "warn");
+        command
+    });
+}

@@ -1,0 +1,40 @@
+//! Tests that depend on real time. They run one at a time, in their own binary, which cargo runs after the other tests.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "another test binary uses the rest")]
+mod support;
+
+mod backup;
+mod change_feed;
+#[path = "../support/client.rs"]
+mod client;
+mod cluster;
+mod embedded;
+#[path = "../nemesis/servers.rs"]
+#[expect(dead_code, reason = "another test binary uses the rest")]
+mod engines;
+mod faults;
+mod import;
+mod leases;
+mod limits;
+#[path = "../nemesis/proxy.rs"]
+#[expect(dead_code, reason = "another test binary uses the rest")]
+mod proxy;
+mod query_memory;
+mod replicas;
+mod rolling_restart;
+mod schema_migrations;
+mod servers;
+mod slow_clients;
+mod stage;
+mod startup;
+mod storage_full;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Acquires the lock that each test holds while it runs.
+fn acquire_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

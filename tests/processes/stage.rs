@@ -1,0 +1,166 @@
+//! Provides replicas whose connections to Postgres and Redis can be cut one by one.
+
+use std::process::Command;
+use std::time::Duration;
+
+use foundation::clock::Stopwatch;
+use serde_json::{Value, json};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::faults::{ROOT_KEY, database, replica_command, start_proxy};
+use crate::servers::{Proxy, Redis};
+use crate::support::database::Database;
+use crate::support::process::Server;
+use crate::support::random;
+
+/// A replica with its own proxies to its servers.
+pub struct Replica {
+    pub server: Server,
+    pub redis: Proxy,
+    pub postgres: Proxy,
+}
+
+/// The servers and settings that the replicas share.
+pub struct Stage {
+    pub database: Database,
+    pub redis: Redis,
+    pub prefix: String,
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        Self { database: database(), redis: Redis::start(), prefix: format!("t{}:", random()) }
+    }
+
+    pub fn command(&self, database_url: &str, redis_url: &str) -> Command {
+        let mut command = replica_command(database_url, redis_url);
+        // The machine may be compiling at the same time.
+        command.env("KEYWARD_REDIS_PREFIX", &self.prefix).env("KEYWARD_REDIS_TIMEOUT_MS", "1000");
+        command
+    }
+
+    pub fn replica(&self) -> Replica {
+        self.replica_with(&[])
+    }
+
+    /// Starts a replica with these variables.
+    pub fn replica_with(&self, variables: &[(&str, &str)]) -> Replica {
+        let (database_url, postgres) = start_proxy(&self.database);
+        let redis = Proxy::to(format!("127.0.0.1:{}", self.redis.port));
+        let mut command = self.command(&database_url, &format!("redis://{}", redis.address));
+        command.envs(variables.iter().copied());
+        Replica { server: Server::start(command), redis, postgres }
+    }
+
+    /// Starts two replicas that both rely on announcements, according to the database.
+    pub fn pair(&self) -> (Replica, Replica) {
+        let pair = (self.replica(), self.replica());
+        self.await_readers(2);
+        pair
+    }
+
+    pub fn await_readers(&self, wanted: usize) {
+        let since = Stopwatch::new();
+        let is_reading = |replica: &&Value| replica["readsAnnouncements"] == true;
+        while self.replicas().iter().filter(is_reading).count() != wanted {
+            assert!(since.elapsed() < Duration::from_secs(10), "{:?}", self.replicas());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Wait until earlier transactions have ended, including those of other tests' servers.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    pub fn replicas(&self) -> Vec<Value> {
+        self.run(&["replica", "list"]).as_array().unwrap().clone()
+    }
+
+    /// Runs a command. Returns its output.
+    pub fn run(&self, arguments: &[&str]) -> Value {
+        let mut command = self.command(&self.database.url, &self.redis.url());
+        let output = command.args(arguments).arg("--json").output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    pub fn feed(&self) -> String {
+        format!("{}feed", self.prefix)
+    }
+}
+
+/// A key and its id.
+pub struct Key {
+    pub id: String,
+    pub key: String,
+}
+
+impl Replica {
+    pub fn ok(&self, operation: &str, body: &Value) -> Value {
+        let (status, answer) = self.server.v2(ROOT_KEY, operation, body);
+        assert_eq!(status, 200, "{operation}: {answer}");
+        answer["data"].clone()
+    }
+
+    pub fn create_key(&self) -> Key {
+        self.create_key_with(&json!({}))
+    }
+
+    /// Creates a key with these fields.
+    pub fn create_key_with(&self, fields: &Value) -> Key {
+        let mut request = fields.clone();
+        request["apiId"] =
+            self.ok("apis.createApi", &json!({ "name": "payments" }))["apiId"].clone();
+        let key = self.ok("keys.createKey", &request);
+        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        Key { id: text("keyId"), key: text("key") }
+    }
+
+    pub fn disable(&self, key: &Key) -> u16 {
+        self.server.v2(ROOT_KEY, "keys.updateKey", &json!({ "keyId": key.id, "enabled": false })).0
+    }
+
+    /// Verifies a key. Returns the code, or the status if there is no code.
+    pub fn verification_code(&self, key: &Key) -> String {
+        let (status, answer) =
+            self.server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key.key }));
+        answer["data"]["code"].as_str().map_or_else(|| status.to_string(), str::to_owned)
+    }
+
+    #[track_caller]
+    pub fn assert_code(&self, key: &Key, code: &str) {
+        assert_eq!(self.verification_code(key), code);
+    }
+
+    /// Fails unless a verification has this code before this many seconds have passed.
+    #[track_caller]
+    pub fn wait_for_code(&self, key: &Key, code: &str, seconds: f32) {
+        let since = Stopwatch::new();
+        while self.verification_code(key) != code {
+            assert!(
+                since.elapsed().as_secs_f32() < seconds,
+                "still {}",
+                self.verification_code(key)
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Fails unless each verification has this code for this many seconds.
+    #[track_caller]
+    pub fn assert_code_stays(&self, key: &Key, code: &str, seconds: f32) {
+        let since = Stopwatch::new();
+        while since.elapsed().as_secs_f32() < seconds {
+            self.assert_code(key, code);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Starts a transaction on its own connection and runs the statements in it.
+pub async fn begin_transaction(database: &Database, statements: &[&str]) -> PgConnection {
+    let mut connection = database.connect().await;
+    for statement in ["BEGIN"].iter().chain(statements) {
+        connection.execute(AssertSqlSafe(*statement)).await.expect("the statement succeeds");
+    }
+    connection
+}

@@ -1,0 +1,408 @@
+//! Tests SQL queries on events: their results, rejections, and the isolation of workspaces. Every query of the corpus
+//! runs on every engine; all hold the same events of two workspaces.
+
+mod bounds;
+mod growth;
+mod isolation;
+mod memory;
+mod planted;
+
+use analytics_sql::{Family, QueryContext, RowScope, SqlDialect};
+use foundation::error::{Error, Result};
+use foundation::model::Retention;
+use planted::Planted;
+use serde_json::Value;
+use store::analytics_query::{self, QueryLimits};
+
+use crate::support::NOON;
+
+const VALID_QUERIES: &str = "tests/sql_queries/good.txt";
+const ATTACKS: &str = "tests/sql_queries/attacks.txt";
+
+fn query_context(family: Family) -> QueryContext {
+    QueryContext {
+        family,
+        visible: RowScope { workspace_id: "ws_mine".into(), only: None },
+        now: NOON.0,
+        retention: Retention { raw: 90, minute: 90, hour: 90, day: 365, month: 1095 },
+        rows_max: 10_000,
+        inner_rows_max: None,
+        delivered: planted::delivered(),
+    }
+}
+
+fn query_limits() -> QueryLimits {
+    keyward::domain::analytics::sql_query::BOUNDS
+}
+
+/// Returns the family of the first table that the text names.
+fn family(text: &str) -> Family {
+    match text.find("ratelimits_").zip(text.find("key_verifications_")) {
+        Some((a, b)) if a < b => Family::Ratelimits,
+        None if text.contains("ratelimits_") => Family::Ratelimits,
+        _ => Family::Verifications,
+    }
+}
+
+async fn run_query(
+    planted: &Planted,
+    text: &str,
+    context: &QueryContext,
+    bounds: &QueryLimits,
+) -> Result<Value> {
+    let compiled = analytics_sql::translate(text, planted.engine(), context)?;
+    let rows = match planted {
+        Planted::Postgres { pool, .. } => {
+            analytics_query::ask_postgres(pool, &compiled.query, bounds).await?
+        }
+        Planted::Sqlite { pool, .. } => {
+            analytics_query::ask_sqlite(pool, &compiled.query, bounds).await?
+        }
+        Planted::ClickHouse(warehouse) => warehouse.client.ask(&compiled.query, bounds).await?,
+    };
+    let objects = rows.iter().map(|row| analytics_sql::object(&compiled.columns, row));
+    let objects = objects.collect::<Result<Vec<_>>>()?;
+    Ok(serde_json::from_str(&serde_json::to_string(&objects).unwrap()).unwrap())
+}
+
+/// Returns the blocks of a corpus, except headings, which begin with `#`.
+fn blocks(path: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = text.split("\n\n").map(|block| block.trim().to_owned());
+    blocks.filter(|block| !block.is_empty() && !block.starts_with('#')).collect()
+}
+
+/// A query of the corpus and its expected result.
+struct ExpectedResult<'b> {
+    text: &'b str,
+    rows: Value,
+    may_be_too_old: bool,
+}
+
+/// An engine may have its own expected rows, and ClickHouse may be too old for the query.
+fn parse_expected(block: &str, engine: SqlDialect) -> ExpectedResult<'_> {
+    let (text, answers) = block.split_once("\n-> ").expect("a query has a result");
+    let own = match engine {
+        SqlDialect::Postgres => "postgres-> ",
+        SqlDialect::Sqlite => "sqlite-> ",
+        SqlDialect::ClickHouse => "clickhouse-> ",
+    };
+    let own = answers.lines().find_map(|line| line.strip_prefix(own));
+    let may_be_too_old = own == Some("too old");
+    let usual = answers.lines().next().unwrap_or_default();
+    let rows = own.filter(|_| !may_be_too_old).unwrap_or(usual);
+    let rows = serde_json::from_str(rows).unwrap_or_else(|e| panic!("{e}: {block}"));
+    ExpectedResult { text, rows, may_be_too_old }
+}
+
+async fn assert_valid_queries_are_answered(planted: Planted) {
+    let mut faults = Vec::new();
+    for block in blocks(VALID_QUERIES) {
+        let ExpectedResult { text, rows: expected, may_be_too_old } =
+            parse_expected(&block, planted.engine());
+        let result = run_query(&planted, text, &query_context(family(text)), &query_limits()).await;
+        match result {
+            Ok(result) if result == expected => {}
+            Err(e) if may_be_too_old && e.to_string().contains("too old for this query") => {}
+            Ok(result) => faults.push(format!("{text}\n   is {result}\n  not {expected}\n\n")),
+            Err(e) => {
+                let sql =
+                    analytics_sql::translate(text, planted.engine(), &query_context(family(text)));
+                let sql = sql.map(|compiled| compiled.query.sql).unwrap_or_default();
+                faults.push(format!("{text}\n   {}: {e}\n   {sql}\n\n", e.code().name()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.concat());
+}
+
+#[tokio::test]
+async fn postgres_answers_every_valid_query() {
+    assert_valid_queries_are_answered(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn sqlite_answers_every_valid_query() {
+    assert_valid_queries_are_answered(Planted::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn clickhouse_answers_every_valid_query() {
+    assert_valid_queries_are_answered(Planted::clickhouse().await).await;
+}
+
+#[test]
+fn compiler_rejects_every_attack_with_its_error() {
+    let mut faults = Vec::new();
+    for block in blocks(ATTACKS) {
+        let (text, name) = block.split_once("\n-> ").expect("an attack has a name");
+        for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
+            let result = match analytics_sql::translate(text, engine, &query_context(family(text)))
+            {
+                Ok(compiled) => format!("accepted: {}", compiled.query.sql),
+                Err(e) if e.code().name() == name => continue,
+                Err(e) => format!("{}: {e}", e.code().name()),
+            };
+            faults.push(format!("{text}\n   not {name}\n   {result}\n\n"));
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.concat());
+}
+
+/// Returns the error that rejects a text.
+fn rejection(text: &str) -> String {
+    let error =
+        analytics_sql::translate(text, SqlDialect::Postgres, &query_context(Family::Verifications));
+    let error = error.expect_err("the query is rejected");
+    assert!(error.to_string().len() < 500, "{error}");
+    format!("{}: {error}", error.code().name())
+}
+
+fn is_accepted(text: &str) -> bool {
+    analytics_sql::translate(text, SqlDialect::Postgres, &query_context(Family::Verifications))
+        .is_ok()
+}
+
+#[test]
+fn compiler_rejects_query_above_16_kib() {
+    let select = "SELECT count() FROM key_verifications_v1";
+    let padded = |length: usize| format!("{select}{}", " ".repeat(length - select.len()));
+
+    assert!(is_accepted(&padded(16 * 1024)));
+    assert!(rejection(&padded(16 * 1024 + 1)).contains("longer than 16384 bytes"));
+}
+
+#[test]
+fn compiler_rejects_query_with_more_than_64_columns() {
+    let columns = |count: usize| vec!["key_id"; count].join(", ");
+    let nested = |inner: usize| {
+        format!("SELECT count() FROM (SELECT {} FROM key_verifications_v1) AS x", columns(inner))
+    };
+
+    assert!(is_accepted(&nested(63)));
+    assert!(rejection(&nested(64)).contains("more than 64 columns"));
+    let stars = "SELECT count() FROM (SELECT a.*, b.*, c.*, d.*, e.* FROM key_verifications_v1 a, \
+        key_verifications_v1 b, key_verifications_v1 c, key_verifications_v1 d, key_verifications_v1 e) x";
+    assert!(rejection(stars).contains("more than 64 columns"));
+}
+
+#[test]
+fn compiler_rejects_query_with_more_than_2000_parts() {
+    let list = |count: usize| {
+        let items = vec!["1"; count].join(",");
+        format!("SELECT count() FROM key_verifications_v1 WHERE spent_credits IN ({items})")
+    };
+
+    // The query, its SELECT, its table, count, IN and the value that is looked up are parts too.
+    assert!(is_accepted(&list(1_994)));
+    assert!(rejection(&list(1_995)).contains("more than 2000 parts"));
+}
+
+#[test]
+fn compiler_does_not_overflow_the_stack_when_query_is_deep() {
+    let select = |what: String| format!("SELECT {what} AS x FROM key_verifications_v1");
+    let deep = |open: &str, close: &str, times: usize| {
+        select(format!("{}1{}", open.repeat(times), close.repeat(times)))
+    };
+
+    assert!(is_accepted(&deep("(", ")", 40)));
+    for (open, close) in [
+        ("(", ")"),
+        ("abs(", ")"),
+        ("-", ""),
+        ("- ", ""),
+        ("NOT ", ""),
+        ("[", "]"),
+        ("1+", ""),
+        ("", "+1"),
+        ("", "::Int64"),
+        ("", " IS NULL"),
+        ("CASE WHEN ", " THEN 1 END"),
+        ("(SELECT ", " FROM key_verifications_v1)"),
+        ("x -> ", ""),
+        ("", "[1]"),
+        ("if(1,1,", ")"),
+        ("1 BETWEEN 1 AND ", ""),
+        ("{'a':", "}"),
+        ("INTERVAL ", " DAY"),
+        ("", " IN (1)"),
+        ("CAST(", " AS Int64)"),
+        ("trim(", ")"),
+        ("", " OR 1"),
+        ("EXISTS (SELECT ", ")"),
+    ] {
+        let length = open.len() + close.len();
+        for times in [101, 1_000, 15_000 / length] {
+            rejection(&deep(open, close, times.min(15_000 / length)));
+        }
+    }
+    let union = vec!["SELECT key_id FROM key_verifications_v1"; 350].join(" UNION ALL ");
+    rejection(&union);
+    let from = "SELECT key_id FROM ";
+    rejection(&format!(
+        "{}key_verifications_v1{}",
+        format!("{from}(").repeat(500),
+        ") AS x".repeat(500)
+    ));
+    rejection(&format!("{from}{}key_verifications_v1{}", "(".repeat(5_000), ")".repeat(5_000)));
+    rejection(&format!("{from}key_verifications_v1{}", " JOIN (key_verifications_v1".repeat(500)));
+    rejection(&format!("SELECT {}", "/*".repeat(8_000)));
+}
+
+/// The parser reads the contents of these twice, at each level.
+#[test]
+fn compiler_rejects_query_that_the_parser_would_read_exponentially() {
+    let events = "FROM key_verifications_v1";
+    let position = format!("SELECT {}key_id{} {events}", "position(".repeat(40), ")".repeat(40));
+    let lambdas = format!("SELECT {}1 {events}", "(x) -> ".repeat(40));
+
+    assert!(rejection(&position).contains("there is no function position"));
+    assert!(rejection(&lambdas).contains("more than 8 lambdas"));
+    let few = |times: usize| {
+        let filter = "length(arrayFilter(x -> x != '', tags))";
+        format!("SELECT {} AS n {events}", [filter].repeat(times).join(" + "))
+    };
+    assert!(is_accepted(&few(8)));
+    assert!(rejection(&few(9)).contains("more than 8 lambdas"));
+}
+
+#[test]
+fn compiler_rejects_pattern_above_256_characters() {
+    let like = |length: usize| {
+        let pattern = "a".repeat(length);
+        format!("SELECT count() FROM key_verifications_v1 WHERE outcome LIKE '{pattern}'")
+    };
+
+    assert!(is_accepted(&like(256)));
+    assert!(rejection(&like(257)).contains("256 characters"));
+}
+
+#[test]
+fn compiler_rejects_nested_list_literals() {
+    assert!(rejection("SELECT [tags] FROM key_verifications_v1").contains("a list of lists"));
+}
+
+#[test]
+fn compiler_rejects_aliases_that_expand_without_end() {
+    let names: Vec<_> = (1..60).map(|n| format!("concat(a{0}, a{0}) AS a{1}", n - 1, n)).collect();
+    let text = format!("SELECT key_id AS a0, {} FROM key_verifications_v1", names.join(", "));
+
+    assert!(rejection(&text).contains("too large"));
+}
+
+#[test]
+fn query_scope_contains_only_permitted_apis() {
+    let mut context = query_context(Family::Verifications);
+    context.visible.only = Some(vec!["api_2'".into(), "api_2".into()]);
+
+    let compiled = analytics_sql::translate(
+        "SELECT key_id FROM key_verifications_v1",
+        SqlDialect::Postgres,
+        &context,
+    );
+
+    let query = compiled.unwrap().query;
+    assert!(!query.sql.contains("api_2"), "{}", query.sql);
+    assert_eq!(query.texts.len(), 2);
+}
+
+async fn assert_sees_only_its_apis(planted: Planted) {
+    let mut only = query_context(Family::Verifications);
+    only.visible.only = Some(vec!["api_2".into(), "api_3".into()]);
+    let mut nothing = only.clone();
+    nothing.visible.only = Some(Vec::new());
+    let mut limits = query_context(Family::Ratelimits);
+    limits.visible.only = Some(vec!["rlns_2".into()]);
+    let keys = "SELECT DISTINCT key_id FROM key_verifications_v1";
+    let sums = "SELECT sum(count) AS n FROM key_verifications_per_day_v1";
+    let names = "SELECT identifier, total FROM ratelimits_per_day_v1";
+
+    let seen =
+        async |text, context| run_query(&planted, text, context, &query_limits()).await.unwrap();
+
+    assert_eq!(seen(keys, &only).await, serde_json::json!([{ "key_id": "key_2" }]));
+    assert_eq!(seen(keys, &nothing).await, serde_json::json!([]));
+    assert_eq!(seen(sums, &only).await, serde_json::json!([{ "n": 2 }]));
+    assert_eq!(seen(sums, &nothing).await, serde_json::json!([{ "n": 0 }]));
+    assert_eq!(
+        seen(names, &limits).await,
+        serde_json::json!([{ "identifier": "bob", "total": 1 }])
+    );
+}
+
+#[tokio::test]
+async fn postgres_returns_only_permitted_apis() {
+    assert_sees_only_its_apis(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn sqlite_returns_only_permitted_apis() {
+    assert_sees_only_its_apis(Planted::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn clickhouse_returns_only_permitted_apis() {
+    assert_sees_only_its_apis(Planted::clickhouse().await).await;
+}
+
+async fn assert_failure_reveals_nothing(planted: Planted) {
+    for text in [
+        "SELECT toInt64(1e300) AS x FROM key_verifications_v1",
+        "SELECT spent_credits * 9223372036854775807 AS x FROM key_verifications_v1",
+        "SELECT sum(9223372036854775807) AS x FROM key_verifications_v1",
+        "SELECT JSONExtractString('not json', 'a') AS x FROM key_verifications_v1",
+        "SELECT count() AS x FROM key_verifications_v1 WHERE outcome = (SELECT outcome FROM key_verifications_v1)",
+        "SELECT DISTINCT key_id FROM key_verifications_v1 ORDER BY outcome",
+        "SELECT time + toIntervalMonth(spent_credits * 100000000000) AS x FROM key_verifications_per_day_v1",
+    ] {
+        match run_query(&planted, text, &query_context(Family::Verifications), &query_limits())
+            .await
+        {
+            Ok(_) => {}
+            Err(Error::AnalyticsQuery(_, result)) => {
+                for word in ["SELECT", "CAST", "json", "verification_series", "ws_mine", "$"] {
+                    assert!(!result.contains(word), "{text}: {result}");
+                }
+            }
+            Err(other) => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn postgres_failure_reveals_nothing_of_the_compiled_query() {
+    assert_failure_reveals_nothing(Planted::postgres().await).await;
+}
+
+#[tokio::test]
+async fn sqlite_failure_reveals_nothing_of_the_compiled_query() {
+    assert_failure_reveals_nothing(Planted::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn clickhouse_failure_reveals_nothing_of_the_compiled_query() {
+    assert_failure_reveals_nothing(Planted::clickhouse().await).await;
+}
+
+#[tokio::test]
+async fn clickhouse_rollups_are_equal_wherever_the_hourly_rollup_stops() {
+    let planted = Planted::clickhouse().await;
+    for text in [
+        "SELECT * FROM key_verifications_per_hour_v1 ORDER BY time, key_id, outcome",
+        "SELECT * FROM key_verifications_per_day_v1 ORDER BY time, key_id, outcome",
+        "SELECT * FROM key_verifications_per_month_v1 ORDER BY time, key_id, outcome",
+        "SELECT * FROM ratelimits_per_hour_v1 ORDER BY time, identifier, passed",
+        "SELECT * FROM ratelimits_per_month_v1 ORDER BY time, identifier, passed",
+    ] {
+        let mut context = query_context(family(text));
+        let now = run_query(&planted, text, &context, &query_limits()).await.unwrap();
+        for summed_until in [0, context.delivered.summed_until + 24 * 3_600_000] {
+            context.delivered.summed_until = summed_until;
+            assert_eq!(
+                run_query(&planted, text, &context, &query_limits()).await.unwrap(),
+                now,
+                "{text}"
+            );
+        }
+    }
+}
