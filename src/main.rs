@@ -1,4 +1,4 @@
-//! Hands over to the command line.
+//! Runs the command line.
 
 use std::process::ExitCode;
 
