@@ -144,7 +144,7 @@ impl Database {
             for engine in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::ClickHouse] {
                 match analytics_sql::translate(text, engine, &context) {
                     Err(Error::AnalyticsQuery(_, message)) => {
-                        assert!(message.len() < 600, "{message}")
+                        assert!(message.len() < 600, "{message}");
                     }
                     Err(other) => panic!("{text:?}: {other:?}"),
                     Ok(compiled) if engine == SqlDialect::ClickHouse => {

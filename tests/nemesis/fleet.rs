@@ -259,7 +259,7 @@ impl Fleet {
             }
             FaultKind::CutPostgres(r) => self.replicas[r].postgres.cut(),
             FaultKind::HolePostgres(r) => {
-                self.replicas[r].postgres.set(LinkState::Hole, LinkState::Hole)
+                self.replicas[r].postgres.set(LinkState::Hole, LinkState::Hole);
             }
             FaultKind::Isolate(r) => {
                 self.replicas[r].redis.cut();

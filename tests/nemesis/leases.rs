@@ -35,7 +35,7 @@ pub fn begin_at_once_and_lose_redis_and_a_replica(stage: &mut Stage) {
         stage.caller.calls.extend(begun.into_iter().flatten());
     }
     stage.with_fault(FaultKind::WipeRedis, |stage| {
-        stage.with_fault(FaultKind::KillReplica(2), |_| {})
+        stage.with_fault(FaultKind::KillReplica(2), |_| {});
     });
     stage.fleet.replicas[2].await_ready();
     std::thread::sleep(Duration::from_millis(500));

@@ -51,7 +51,7 @@ impl Proxy {
         let proxy = Self { address, state: Arc::new(Mutex::new(state)) };
         let acceptor = proxy.clone();
         std::thread::spawn(move || {
-            listener.incoming().flatten().for_each(|it| acceptor.accept(&it))
+            listener.incoming().flatten().for_each(|it| acceptor.accept(&it));
         });
         proxy
     }

@@ -238,6 +238,7 @@ impl StateGauges {
 }
 
 impl Default for Metrics {
+    #[expect(clippy::too_many_lines, reason = "each metric is registered once")]
     fn default() -> Self {
         let mut registry = Registry::with_prefix("keyward");
         let all = &mut registry;

@@ -105,31 +105,10 @@ async fn page_of(request: WorkspaceRequest) -> Answer {
         false => Told::of_totals(&request, kind, only, &range).await?,
     };
     let (requests, latency) = charts(&series, &range, kind, &filter.outcome);
-    let (mut by_key, mut by_identity) = (Vec::new(), Vec::new());
-    if !is_limits {
-        let by = RollupGrouping { key: true, ..RollupGrouping::default() };
-        let most = most(&request, only, &filter, &range, by).await?;
-        by_key = most
-            .into_iter()
-            .map(|group| {
-                asker(
-                    group.key_id.clone(),
-                    request.path(&format!("/keys/{}", group.key_id)),
-                    &group,
-                )
-            })
-            .collect();
-        let by = RollupGrouping { identity: true, ..RollupGrouping::default() };
-        let most = self::most(&request, only, &filter, &range, by).await?;
-        by_identity = most
-            .into_iter()
-            .filter(|group| !group.identity_id.is_empty())
-            .map(|group| {
-                let path = request.path(&format!("/identities/{}", group.identity_id));
-                asker(group.external_id.clone(), path, &group)
-            })
-            .collect();
-    }
+    let (by_key, by_identity) = match is_limits {
+        true => (Vec::new(), Vec::new()),
+        false => top_consumers(&request, only, &filter, &range).await?,
+    };
     page(&Page {
         workspace: request.membership.workspace_id.to_string(),
         is_limits,
@@ -154,6 +133,29 @@ async fn page_of(request: WorkspaceRequest) -> Answer {
         raw_since: raw_since(app).await,
         shell: Layout::of(&request, Section::Analytics, "Analytics").await?,
     })
+}
+
+/// Returns the keys and the identities with the most verifications.
+async fn top_consumers(
+    request: &WorkspaceRequest,
+    only: Option<&str>,
+    filter: &Filter,
+    range: &Range,
+) -> Result<(Vec<TopConsumer>, Vec<TopConsumer>)> {
+    let by = RollupGrouping { key: true, ..RollupGrouping::default() };
+    let keys = most(request, only, filter, range, by).await?;
+    let by_key = keys.into_iter().map(|group| {
+        let path = request.path(&format!("/keys/{}", group.key_id));
+        asker(group.key_id.clone(), path, &group)
+    });
+    let by = RollupGrouping { identity: true, ..RollupGrouping::default() };
+    let identities = most(request, only, filter, range, by).await?;
+    let identities = identities.into_iter().filter(|group| !group.identity_id.is_empty());
+    let by_identity = identities.map(|group| {
+        let path = request.path(&format!("/identities/{}", group.identity_id));
+        asker(group.external_id.clone(), path, &group)
+    });
+    Ok((by_key.collect(), by_identity.collect()))
 }
 
 async fn raw_since(app: &App) -> Option<String> {

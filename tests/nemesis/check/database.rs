@@ -1,4 +1,4 @@
-//! Checks that without Postgres cached keys verify, an unknown key is not reported as NOT_FOUND, and recovery takes at
+//! Checks that without Postgres cached keys verify, an unknown key is not reported as `NOT_FOUND`, and recovery takes at
 //! most two seconds.
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ pub fn check(run: &Run) -> Finding {
     finding
 }
 
-/// Checks that no existing key was reported as NOT_FOUND.
+/// Checks that no existing key was reported as `NOT_FOUND`.
 fn check_known(run: &Run, finding: &mut Finding) {
     let deleted = |key: KeyIndex| {
         let ends = |call: &&Call| match call.action {
