@@ -99,7 +99,7 @@ impl App {
                 return Ok(());
             }
             if since.elapsed() >= REACHED_WITHIN {
-                return Err(Error::Unreached(unreached.join(", ")));
+                return Err(Error::ReplicasNotNotified(unreached.join(", ")));
             }
             tokio::time::sleep(ASK_EVERY).await;
         }

@@ -169,7 +169,7 @@ async fn prune_once(app: &App) -> Result<()> {
 /// Records which keys have been used.
 async fn flush_last_used(app: Arc<App>) {
     loop {
-        tokio::time::sleep(last_used::NOTED_EVERY).await;
+        tokio::time::sleep(last_used::FLUSH_INTERVAL).await;
         if let Err(e) = bounded(PASS_TIMEOUT, last_used::flush(&app)).await {
             tracing::debug!(error = %e, "failed to record the last use of keys: {e}");
         }

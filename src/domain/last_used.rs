@@ -17,7 +17,7 @@ use super::keys::ResolvedKey;
 use crate::app::App;
 
 /// How often uses are written.
-pub const NOTED_EVERY: Duration = Duration::from_secs(30);
+pub const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of uses written in one transaction.
 const AT_ONCE: usize = 1000;
 
@@ -31,7 +31,7 @@ impl UseFlag {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
 
-    fn forget(&self) {
+    fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
@@ -69,7 +69,7 @@ fn take<T>(buffer: &Mutex<Vec<T>>) -> Vec<T> {
 pub async fn flush(app: &App) -> Result<()> {
     let keys = take(&app.last_used.keys);
     for (resolved, _) in &keys {
-        resolved.value.used.forget();
+        resolved.value.used.reset();
     }
     for uses in keys.chunks(AT_ONCE) {
         let id = |resolved: &Arc<Cached<ResolvedKey>>| resolved.value.stored().key.id.clone();
@@ -80,7 +80,7 @@ pub async fn flush(app: &App) -> Result<()> {
     }
     let root_keys = take(&app.last_used.root_keys);
     for (principal, _) in &root_keys {
-        principal.value.used.forget();
+        principal.value.used.reset();
     }
     for uses in root_keys.chunks(AT_ONCE) {
         let id = |principal: &Arc<Cached<Principal>>| Some(principal.value.root_key()?.id.clone());

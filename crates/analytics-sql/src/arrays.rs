@@ -135,7 +135,11 @@ pub fn unnest(engine: SqlDialect, unnested: &[(Fragment, usize)]) -> Fragment {
 impl Translator<'_> {
     /// Translates `arrayJoin`: a row for each element of a list. The same list is expanded once, however often it
     /// occurs.
-    pub fn array_join<'q>(&mut self, scope: &mut Scope<'q>, list: &'q Expr) -> Result<Typed> {
+    pub fn translate_array_join<'q>(
+        &mut self,
+        scope: &mut Scope<'q>,
+        list: &'q Expr,
+    ) -> Result<Typed> {
         let list = self.expr(scope, list)?;
         let element_type = element(&list)?.clone();
         refuse_sums("arrayJoin", &[&list])?;

@@ -135,7 +135,7 @@ impl Translator<'_> {
         let is = |function: &Function| function.name == name;
         let Some(known) = FUNCTIONS.iter().find(|known| is(known)) else {
             return match name {
-                "arrayJoin" => self.array_join(scope, plain(name, &call, 1, 1)?[0]),
+                "arrayJoin" => self.translate_array_join(scope, plain(name, &call, 1, 1)?[0]),
                 "arrayFilter" => {
                     let given = plain(name, &call, 2, 2)?;
                     self.array_filter(scope, given[0], given[1])

@@ -26,7 +26,7 @@ use security::SecurityConfig;
 pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContact};
 use values::{address, local_url, number, secret, url};
 
-/// The settings as written on the command line or in the environment. [`Config::validate`] validates them.
+/// The settings as written on the command line or in the environment. [`Config::check`] validates them.
 #[derive(Args, Clone, Default)]
 pub struct Config {
     /// Address and port to serve on [default: 127.0.0.1:3000]

@@ -101,7 +101,7 @@ pub enum Error {
         "nothing was changed: could not notify replicas {0}; try again, or run keyward replica forget for a \
         replica that no longer runs"
     )]
-    Unreached(String),
+    ReplicasNotNotified(String),
     /// A failure in another transaction has rolled it back.
     #[error("the commit that this change shared with others failed: {0}")]
     CommitLost(String),
@@ -207,7 +207,7 @@ impl Error {
             | Self::CommitLost(_)
             | Self::Busy(_)
             | Self::DebitTimeout
-            | Self::Unreached(_)
+            | Self::ReplicasNotNotified(_)
             | Self::ClickHouseAway(_)
             | Self::Issuer(_) => Code::ServiceUnavailable,
             Self::Store(cause) if is_outage(cause) => Code::ServiceUnavailable,

@@ -18,7 +18,7 @@ use super::{ConsumeReply, EXACT_MAX, Window, WindowCount};
 
 const SHARDS: usize = 64;
 /// The maximum age of a cached window, in milliseconds. Batches are sent more than twice as often.
-const FRESH_MS: i64 = 250;
+const FRESH_MAX_MS: i64 = 250;
 
 /// Stores approximate counts of recently used windows in process memory. An entry is valid for 250 ms after the last
 /// Redis reply.
@@ -193,7 +193,7 @@ impl ApproximateWindows {
         let mut shard = self.shard(&window.key);
         let pending_fetch = shard.asked.get(&window.key).cloned();
         let is_fresh = |cached: &CachedWindow| {
-            self.watch.elapsed_ms() - cached.at_ms <= FRESH_MS
+            self.watch.elapsed_ms() - cached.at_ms <= FRESH_MAX_MS
                 && cached.duration_ms == window.duration_ms
         };
         let mut carried_cost = 0;
@@ -249,7 +249,7 @@ impl ApproximateWindows {
                     cached.sent = std::mem::take(&mut cached.pending);
                     due.push(Window::new(key.clone(), EXACT_MAX, cached.duration_ms, cached.sent));
                 }
-                cached.pending > 0 || cached.sent > 0 || now_ms - cached.at_ms <= FRESH_MS
+                cached.pending > 0 || cached.sent > 0 || now_ms - cached.at_ms <= FRESH_MAX_MS
             });
         }
         due
@@ -367,7 +367,7 @@ mod tests {
             let approximate = ApproximateWindows::default();
             learn(&approximate, &window(10, 1), counted(0), true);
             assert_eq!(decided(&approximate, &window(10, 3)), Some((1, true)));
-            approximate.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MS - 1;
+            approximate.shard("a").known.get_mut("a").expect("known").at_ms = -FRESH_MAX_MS - 1;
 
             let Quickly::Unknown(fetch) = approximate.try_consume(&window(10, 5)) else {
                 panic!("the window is fresh")

@@ -246,9 +246,9 @@ impl DerefMut for EventReader {
 }
 
 /// The reads of Keyward's own tables.
-pub trait OwnReads: EventReads + DeliveryReads {}
+pub trait LocalReads: EventReads + DeliveryReads {}
 
-impl<T: EventReads + DeliveryReads> OwnReads for T {}
+impl<T: EventReads + DeliveryReads> LocalReads for T {}
 
 /// A connection on which only [`LocalReads`] can be called.
 pub enum OwnReader {
@@ -257,7 +257,7 @@ pub enum OwnReader {
 }
 
 impl Deref for OwnReader {
-    type Target = dyn OwnReads;
+    type Target = dyn LocalReads;
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Postgres(connection) => &**connection,

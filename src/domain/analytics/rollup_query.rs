@@ -37,7 +37,7 @@ pub struct RollupQuery {
     /// `from_time` and `to_time` most exactly.
     pub grain: RollupUnit,
     pub by: RollupGrouping,
-    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::is_by_tags`].
+    /// Whether a verification with several tags counts for each of them. Requires [`RollupGrouping::tags`].
     pub each_tag: bool,
     pub order: Option<Order>,
     pub descending: bool,

@@ -9,7 +9,7 @@ use limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
 
 use super::super::admission::LimitDecision;
 use super::balance::load_balance;
-use super::closing::{CloseScope, settle_account};
+use super::closing::{CloseScope, close_account_leases};
 use super::leases::{self, refill_if_due};
 use super::{ConsumeDecision, LOCK_WAIT, without_account};
 use crate::app::App;
@@ -32,7 +32,7 @@ pub async fn take(
     let now = leases::refill_time(app, account.database_time);
     refill_if_due(&mut tx, key, &mut account, now).await?;
     if closes_lease || account.credits.balance < cost {
-        settle_account(app, &mut tx, key, &mut account, CloseScope::All).await?;
+        close_account_leases(app, &mut tx, key, &mut account, CloseScope::All).await?;
     }
     let is_enough = account.credits.balance >= cost;
     let checked: Vec<_> = match is_enough {

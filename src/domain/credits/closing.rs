@@ -3,7 +3,7 @@
 //! A close can be confirmed only in the Redis generation in which the lease was opened. If another generation
 //! responds, a replica that still reaches the old one may be spending from the lease. The lease is then withheld, and
 //! the key gets a new lease number, so that no replica learns of the lease from then on. It counts as closed when
-//! every replica has reported it (see [`super::withheld`]), when its own Redis is reached again, or when an operator
+//! every replica has reported it (see [`mod@super::withheld`]), when its own Redis is reached again, or when an operator
 //! releases it.
 
 use std::time::Duration;
@@ -148,7 +148,7 @@ async fn withhold(tx: &mut Tx, key: &KeyId, leases: &mut [Lease], now: Timestamp
 
 /// Closes the leases of an account and returns their unspent credits to its balance. Returns whether all are closed;
 /// if not, other replicas may be spending from the rest. The caller writes the account.
-pub async fn settle_account(
+pub async fn close_account_leases(
     app: &App,
     tx: &mut Tx,
     key: &KeyId,
@@ -176,7 +176,7 @@ pub async fn settle_for_change(
 ) -> Result<bool> {
     match account {
         _ if Safeguard::CloseLease.is_disabled() => Ok(true),
-        Some(account) => settle_account(app, tx, key, account, CloseScope::All).await,
+        Some(account) => close_account_leases(app, tx, key, account, CloseScope::All).await,
         None => {
             let mut leases = tx.leases(key).await?;
             if leases.is_empty() {
@@ -208,7 +208,7 @@ async fn settle(app: &App, key: &KeyId, scope: CloseScope) -> Result<bool> {
     let mut tx = app.store.begin().await?;
     let is_over = match tx.lock_account_of_any(key).await? {
         Some(mut account) => {
-            settle_account(app, &mut tx, key, &mut account, scope).await?;
+            close_account_leases(app, &mut tx, key, &mut account, scope).await?;
             tx.update_balance(key, &account.credits).await?;
             account.purses.iter().all(Lease::is_ended)
         }

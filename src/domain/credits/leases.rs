@@ -21,7 +21,7 @@ use super::{LOCK_WAIT, SCRIPT_BALANCE_MAX};
 use crate::app::App;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
-const BLOCK_FOR_MS: i64 = 1_500;
+const TOP_UP_COVERS_MS: i64 = 1_500;
 /// The minimum top-up, in multiples of the request's cost: many rarely used keys together cause few database calls.
 const BLOCK_TAKES: i64 = 100;
 /// The divisor for the maximum leased share of a key's remaining credits: a tenth, or one cost if that is more.
@@ -309,7 +309,7 @@ fn estimate_demand(lease: &Lease, observed: LeaseObservation, now: Timestamp) ->
     }
     let spent = i128::from((observed.spent - lease.spent).max(0));
     let elapsed = i128::from((now.0 - lease.topped_up_at.0).max(1));
-    i64::try_from(spent * i128::from(BLOCK_FOR_MS) / elapsed).unwrap_or(i64::MAX)
+    i64::try_from(spent * i128::from(TOP_UP_COVERS_MS) / elapsed).unwrap_or(i64::MAX)
 }
 
 /// Returns how much of a key's remaining credits, including all leased credits that are not known to be spent, may be

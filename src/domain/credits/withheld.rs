@@ -25,7 +25,7 @@ use super::super::audit::{Actor, AuditBatch, Target};
 use crate::app::App;
 
 /// The number of leases that one transaction reports or returns.
-const AT_ONCE: i64 = 1_000;
+const BATCH_MAX: i64 = 1_000;
 /// After how many milliseconds of silence a replica is deregistered. If that was wrong, the replica must register
 /// again; no credit is lost.
 const SILENT_MS: i64 = 30_000;
@@ -47,7 +47,7 @@ pub async fn account_for_all(app: &App) -> Result<()> {
     for _ in 0..SWEPT_AT_ONCE {
         let after = app.lease_spend.swept();
         let page =
-            app.store.read().await?.list_unreported_leases("", after.as_ref(), AT_ONCE).await?;
+            app.store.read().await?.list_unreported_leases("", after.as_ref(), BATCH_MAX).await?;
         app.lease_spend.sweep_on(page.last().cloned());
         if page.is_empty() {
             break;
@@ -64,7 +64,7 @@ async fn report(app: &App, since: i64) -> Result<()> {
     loop {
         let mut reader = app.store.read().await?;
         let unreported =
-            reader.list_unreported_leases(&app.replica_id, Some(&after), AT_ONCE).await?;
+            reader.list_unreported_leases(&app.replica_id, Some(&after), BATCH_MAX).await?;
         drop(reader);
         let Some(last) = unreported.last().cloned() else { break };
         let spent = app.lease_spend.freeze(&unreported);
@@ -143,7 +143,7 @@ pub async fn release(app: &App, key: Option<&KeyId>) -> Result<i64> {
     }
     let mut released: i64 = 0;
     loop {
-        let page = app.store.read().await?.list_unreported_leases("", None, AT_ONCE).await?;
+        let page = app.store.read().await?.list_unreported_leases("", None, BATCH_MAX).await?;
         if page.is_empty() {
             return Ok(released);
         }

@@ -16,7 +16,7 @@ use super::{FoundKey, ResolvedKey};
 use crate::app::App;
 
 /// From this number of keys on, the count of an API is cached.
-const MANY_KEYS: i64 = 10_000;
+const CACHED_COUNT_MIN: i64 = 10_000;
 
 /// The keys to list.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ pub async fn count(
         return Ok(count);
     }
     let counted = app.store.read().await?.count_keys(caller.workspace(), api_id).await?;
-    if counted >= MANY_KEYS {
+    if counted >= CACHED_COUNT_MIN {
         app.caches.key_counts.insert(name, counted);
     }
     Ok(counted)

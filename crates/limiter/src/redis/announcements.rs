@@ -14,7 +14,7 @@ use super::{Address, RedisCounters};
 use crate::Keyspace;
 
 /// How long one read waits for new announcements. It bounds how late a reader detects that it reads the wrong feed.
-const WAIT: Duration = Duration::from_millis(500);
+const READ_WAIT: Duration = Duration::from_millis(500);
 /// How much longer than the wait a reply may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum number of announcements in one read.
@@ -93,7 +93,7 @@ impl RedisCounters {
                 Address::Cluster(urls) => {
                     let client = ClusterClient::builder(urls.iter().map(String::as_str))
                         .connection_timeout(PATIENCE)
-                        .response_timeout(WAIT + PATIENCE)
+                        .response_timeout(READ_WAIT + PATIENCE)
                         .retries(0)
                         .build()?;
                     Link::Cluster(client.get_async_connection().await?)
@@ -127,7 +127,7 @@ impl FeedConnection {
         is_known: bool,
     ) -> Result<Found> {
         let mut pipe = redis::pipe();
-        pipe.cmd("XREAD").arg("COUNT").arg(ENTRIES_MAX).arg("BLOCK").arg(WAIT.as_millis());
+        pipe.cmd("XREAD").arg("COUNT").arg(ENTRIES_MAX).arg("BLOCK").arg(READ_WAIT.as_millis());
         pipe.arg("STREAMS").arg(&self.feed).arg(format!("{}-0", from.number));
         // It runs after the read on the same connection, so on the same Redis, and what it returns was true during the
         // read.
@@ -138,7 +138,7 @@ impl FeedConnection {
         }
         pipe.arg(u8::from(is_known));
         let (streams, (era, ages)): (Streams, (String, Vec<i64>)) =
-            within(WAIT + PATIENCE, self.send(&pipe)).await?;
+            within(READ_WAIT + PATIENCE, self.send(&pipe)).await?;
         let entries = streams.into_iter().flatten().flat_map(|(_, entries)| entries).collect();
         let age = |ms: &i64| u64::try_from(*ms).ok().map(Duration::from_millis);
         Ok(continued(from, entries, &era, ages.iter().map(age).collect()))

@@ -133,10 +133,10 @@ impl Deadlines for Callers {
 pub struct ConsumeQueue {
     workers_max: usize,
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
-struct State {
+struct QueueState {
     /// The waiting requests, and when each was added.
     waiting: VecDeque<(Duration, PendingRequest)>,
     workers: usize,
@@ -150,11 +150,11 @@ impl ConsumeQueue {
     /// Creates a queue with at most this many workers. No caller waits longer than the timeout.
     pub fn new(workers_max: usize, timeout: Duration) -> Arc<Self> {
         let (waiting, run_time) = (VecDeque::new(), RunTime::new());
-        let state = Mutex::new(State { waiting, workers: 0, run_time });
+        let state = Mutex::new(QueueState { waiting, workers: 0, run_time });
         Arc::new(Self { workers_max, timeout, state })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -187,7 +187,7 @@ impl ClickHouse {
         sql: &str,
         texts: &[&str],
     ) -> std::result::Result<Vec<T>, ClickHouseError> {
-        let sql = format!("{} FORMAT JSONCompact", bound(sql, texts));
+        let sql = format!("{} FORMAT JSONCompact", bind_texts(sql, texts));
         let settings = question_settings(READ_TIMEOUT);
         let reply = self.send(&settings, None, sql, READ_TIMEOUT, READ_MAX_BYTES).await?;
         Ok(serde_json::from_slice::<Answer<T>>(&reply)?.data)
@@ -196,7 +196,7 @@ impl ClickHouse {
     /// Returns the rows of a caller's query, each a JSON list of the values of the columns.
     pub async fn ask(&self, query: &BoundQuery, limits: &QueryLimits) -> Result<Vec<String>> {
         let texts: Vec<&str> = query.texts.iter().map(String::as_str).collect();
-        let sql = format!("{} FORMAT JSONCompact", bound(&query.sql, &texts));
+        let sql = format!("{} FORMAT JSONCompact", bind_texts(&query.sql, &texts));
         let mut settings = question_settings(limits.time).to_vec();
         settings.push(("max_memory_usage", limits.memory_max_bytes.to_string()));
         // Twice the limit of the result: the names and types of the columns come with it.
@@ -274,7 +274,7 @@ fn question_settings(time: Duration) -> [(&'static str, String); 8] {
 }
 
 /// Returns the query with `$1`, `$2` … replaced by the texts as quoted strings.
-pub fn bound(sql: &str, texts: &[&str]) -> String {
+pub fn bind_texts(sql: &str, texts: &[&str]) -> String {
     let mut bound_sql = String::with_capacity(sql.len());
     let mut rest = sql;
     while let Some((before, after)) = rest.split_once('$') {
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn bind_texts_escapes_texts_when_they_contain_quotes() {
-        let sql = bound("a = $1 AND b = $2 AND c ~ '^[0-9]$' AND d = $3", &["it's \\", "$1"]);
+        let sql = bind_texts("a = $1 AND b = $2 AND c ~ '^[0-9]$' AND d = $3", &["it's \\", "$1"]);
 
         assert_eq!(sql, r"a = 'it\'s \\' AND b = '$1' AND c ~ '^[0-9]$' AND d = $3");
     }

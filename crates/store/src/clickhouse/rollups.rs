@@ -32,7 +32,7 @@ impl Bound {
     }
 }
 
-/// The outcomes in the order of [`OutcomeCounts`].
+/// The outcomes in the order of [`Counts`].
 const OUTCOMES: [&str; 7] = [
     "VALID",
     "FORBIDDEN",

@@ -106,7 +106,7 @@ pub struct TotalRow {
     pub latencies: Latencies,
 }
 
-/// The number of latencies in each of [`LATENCY_BUCKETS_US`].
+/// The number of latencies in each of [`super::batch::LATENCY_BUCKETS_US`].
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Latencies {
     latency_le_100us: i64,
