@@ -332,6 +332,29 @@ fn balance_can_be_set_without_redis_when_every_replica_has_reported_its_lease() 
 }
 
 #[test]
+fn balance_is_set_when_one_redis_reply_is_late() {
+    // Longer than the timeout of one call, shorter than that of two.
+    const LATE_BY: Duration = Duration::from_millis(2_700);
+    let _turn = acquire_turn();
+    let (database, redis) = (database(), Redis::start());
+    let replicas = replicas(&database, &[&redis]);
+    let (id, key) = create_key(&replicas[0], 1_000);
+    assert_eq!(count_valid(&replicas[0], &key, 5), 5);
+    let request = json!({ "keyId": id, "operation": "set", "value": 7 });
+
+    redis.signal("STOP");
+    let (status, reply) = std::thread::scope(|scope| {
+        let setting = scope.spawn(|| replicas[0].v2(ROOT_KEY, "keys.updateCredits", &request));
+        std::thread::sleep(LATE_BY);
+        redis.signal("CONT");
+        setting.join().unwrap()
+    });
+
+    assert_eq!(status, 200, "{reply}");
+    assert_eq!(count_valid(&replicas[0], &key, 10), 7);
+}
+
+#[test]
 fn verify_returns_valid_when_accounts_of_many_other_keys_are_locked() {
     const LOCKED: usize = 20;
     let _turn = acquire_turn();

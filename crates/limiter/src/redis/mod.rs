@@ -238,7 +238,8 @@ impl RedisCounters {
     }
 
     /// Closes a lease permanently, unless it was spent from within `idle`. `generation` is the Redis generation in
-    /// which it was created.
+    /// which it was created. A call without a reply is repeated once, which is safe because closing is idempotent: the
+    /// caller would otherwise have to reject a change because of one late reply.
     pub async fn close_lease(
         &self,
         lease: &str,
@@ -246,16 +247,22 @@ impl RedisCounters {
         idle: Duration,
         now: Option<Timestamp>,
     ) -> Result<CloseResult> {
-        if self.is_breaker_open() {
-            return Err(Error::CountersAway);
-        }
         let arguments = |command: &mut Cmd| {
             command.arg(1).arg(lease);
             batch::time(command, now);
             command.arg(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)).arg(generation);
         };
-        let closing = self.calls.lanes.run(&self.close, RetryPolicy::Once, arguments);
-        let (state, spent): (i64, i64) = self.calls.record_outcome(closing).await?;
+        let close = async || {
+            if self.is_breaker_open() {
+                return Err(Error::CountersAway);
+            }
+            let closing = self.calls.lanes.run(&self.close, RetryPolicy::Once, arguments);
+            self.calls.record_outcome(closing).await
+        };
+        let (state, spent): (i64, i64) = match close().await {
+            Err(cause) if cause.is_counters_outage() => close().await?,
+            reply => reply?,
+        };
         Ok(match state {
             0 => CloseResult::NotFound,
             1 => CloseResult::Closed { spent },
