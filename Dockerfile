@@ -15,8 +15,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     touch src/lib.rs src/main.rs crates/*/src/lib.rs \
-    && CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo build --release --locked --bin keyward \
-    && cp target/release/keyward /usr/local/bin/keyward
+    && CARGO_PROFILE_DIST_STRIP=debuginfo cargo build --profile dist --locked --bin keyward \
+    && cp target/dist/keyward /usr/local/bin/keyward
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/keyward --create-home keyward
